@@ -1,4 +1,4 @@
-"""Several processes on one store: two stores that know nothing of each other, and what they must agree about."""
+"""Several processes on one database: two independent stores, and what they must agree on."""
 
 from __future__ import annotations
 
@@ -72,27 +72,27 @@ async def stores(postgres_url: str, clock: Clock) -> AsyncIterator[Stores]:
 
 
 async def all_of(stores: Stores, changes: list[Append]) -> list[Appended | BaseException]:
-    """What became of changes, every other one of which goes to the second store, all at once."""
+    """The results of concurrent changes, every other one on the second store."""
     futures = [stores[number % 2].append(change) for number, change in enumerate(changes)]
     return await asyncio.gather(*futures, return_exceptions=True)
 
 
 def reasons(results: list[Appended | BaseException]) -> list[str]:
-    """Why each was refused; empty for what was written. What is no refusal is raised."""
+    """Why each was rejected; empty for what was written. Other exceptions are raised."""
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, AppendRejected):
             raise result
     return [result.reason if isinstance(result, AppendRejected) else "" for result in results]
 
 
-# Who is first --------------------------------------------------------------------------------------------------------
+# Conflicts -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_task_is_claimed_once(stores: Stores) -> None:
     refs = [(await stores[0].append(created(new_ref()))).record.ref for _ in range(40)]
     claims = [Append(task=ref, guard=Ready(), claim_session=session) for ref in refs for session in (1, 2)]
-    said = reasons(await all_of(stores, claims))
-    for one, other in zip(said[::2], said[1::2], strict=True):
+    reasons_given = reasons(await all_of(stores, claims))
+    for one, other in zip(reasons_given[::2], reasons_given[1::2], strict=True):
         assert sorted((one, other)) == ["", NOT_READY]
 
 
@@ -136,11 +136,11 @@ async def test_of_two_ends_one_holds(stores: Stores) -> None:
     for _ in range(10):
         claimed = await running(stores[0])
         end = by_runner(claimed, status(states.COMPLETED), end=True)
-        said = reasons(await all_of(stores, [end, cancel(claimed.record.ref)]))
-        assert sorted(bool(reason) for reason in said) == [False, True]
+        reasons_given = reasons(await all_of(stores, [end, cancel(claimed.record.ref)]))
+        assert sorted(bool(reason) for reason in reasons_given) == [False, True]
 
 
-async def test_whoever_was_taken_for_dead_is_refused(stores: Stores, clock: Clock) -> None:
+async def test_appends_of_an_expired_session_are_rejected(stores: Stores, clock: Clock) -> None:
     dead, alive = await stores[0].open_session(10), await stores[1].open_session(3600)
     first = await stores[0].append(created(new_ref(), claim=dead))
     clock.now += 11_000
@@ -162,11 +162,11 @@ async def test_of_many_sends_with_one_key_one_is_written(stores: Stores) -> None
 async def test_keys_in_any_order_never_wait_in_a_circle(stores: Stores, postgres_url: str) -> None:
     for _ in range(5):
         keys = [f"{_}-{number}" for number in range(100)]
-        asked = [replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, key, b"d")) for key in keys]
+        changes = [replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, key, b"d")) for key in keys]
         again = [
             replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, key, b"d")) for key in reversed(keys)
         ]
-        results = await all_of(stores, [one for pair in zip(asked, again, strict=True) for one in pair])
+        results = await all_of(stores, [one for pair in zip(changes, again, strict=True) for one in pair])
         assert reasons(results).count("repeated") == 100
     name = postgres_url.rpartition("/")[2]
     (row,) = await execute(postgres_url, "SELECT deadlocks FROM pg_stat_database WHERE datname = $1", name)
@@ -187,7 +187,7 @@ async def test_the_state_of_a_conversation_is_written_once_for_each_version(stor
 async def test_the_isolation_that_a_database_has_by_default_changes_nothing(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MAX_COLLISION_RETRIES", 0)  # nothing is tried again
+    monkeypatch.setattr(database, "MAX_COLLISION_RETRIES", 0)  # no retries
     name = postgres_url.rpartition("/")[2]
     await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
     first, second = await open_store(postgres_url), await open_store(postgres_url)
@@ -208,7 +208,7 @@ async def test_new_owners_that_both_meet_first_are_one(stores: Stores) -> None:
         assert (await stores[0].page(TaskQuery(owner, AGENT))).total == 2
 
 
-# Counting ------------------------------------------------------------------------------------------------------------
+# Counters ------------------------------------------------------------------------------------------------------------
 
 
 async def test_the_last_place_is_given_once(stores: Stores) -> None:
@@ -228,10 +228,10 @@ async def test_bytes_that_one_takes_up_make_room_with_the_other(stores: Stores) 
     await stores[0].append(replace(created(new_ref()), quota=quota))
 
 
-async def test_counters_are_exact_whoever_counted(stores: Stores, postgres_url: str) -> None:
-    """After all that may happen to tasks, the counters say what the tables do."""
-    made = await all_of(stores, [created(new_ref(), claim=7) for _ in range(40)])
-    heads = [result for result in made if isinstance(result, Appended)]
+async def test_counters_are_exact_across_processes(stores: Stores, postgres_url: str) -> None:
+    """After all that can happen to tasks, the counters agree with the tables."""
+    created_tasks = await all_of(stores, [created(new_ref(), claim=7) for _ in range(40)])
+    heads = [result for result in created_tasks if isinstance(result, Appended)]
     changes: list[Append] = []
     for number, task in enumerate(heads):
         ref = task.record.ref
@@ -267,11 +267,11 @@ async def test_counters_are_exact_whoever_counted(stores: Stores, postgres_url: 
     assert slots[0] == len({store._writer.counter_slot for store in stores})
 
 
-# Taking away ---------------------------------------------------------------------------------------------------------
+# Erasure -------------------------------------------------------------------------------------------------------------
 
 
 async def test_who_was_erased_elsewhere_may_come_again(stores: Stores) -> None:
-    """Numbers of owners are never remembered: what is written for one that is gone would be nobody's."""
+    """Owner numbers are not cached: rows for an erased owner would have no owner."""
     owner = Owner("default", "alice")
     await stores[0].append(created(new_ref(owner)))
     await stores[1].erase(TaskSelection(principal="alice"))
@@ -279,7 +279,7 @@ async def test_who_was_erased_elsewhere_may_come_again(stores: Stores) -> None:
     assert await stores[1].find(owner, AGENT, again.id) is not None
 
 
-async def test_tasks_that_are_made_while_their_principal_goes_are_there_or_gone(stores: Stores) -> None:
+async def test_tasks_created_while_their_principal_is_erased_exist_or_are_erased(stores: Stores) -> None:
     owner = Owner("default", "alice")
     for _ in range(10):
         sent = [stores[0].append(created(new_ref(owner))) for _ in range(20)]
@@ -293,7 +293,7 @@ async def test_tasks_that_are_made_while_their_principal_goes_are_there_or_gone(
 
 
 async def test_an_erasure_that_another_works_on_is_left_alone(stores: Stores, clock: Clock) -> None:
-    made = [(await running(stores[0])).record for _ in range(5)]
+    created_tasks = [(await running(stores[0])).record for _ in range(5)]
     seen, go_on = asyncio.Event(), asyncio.Event()
     database = stores[0]._database
     change = database.write
@@ -308,21 +308,21 @@ async def test_an_erasure_that_another_works_on_is_left_alone(stores: Stores, cl
     erasing = asyncio.create_task(stores[0].erase(TaskSelection(principal=OWNER.principal)))
     await seen.wait()
     assert await stores[1].resume_erasures() == []
-    clock.now += 61_000  # nobody has worked on it for a minute: whoever did is gone
+    clock.now += 61_000  # a minute without progress: its process is dead
     (receipt,) = await stores[1].resume_erasures()
-    assert receipt.counts.tasks == len(made)
+    assert receipt.counts.tasks == len(created_tasks)
     go_on.set()
     assert (await erasing).digest == receipt.digest
 
 
 async def test_cursors_of_webhooks_are_settled_against_the_log_as_it_is(stores: Stores) -> None:
-    """An append of one process and a settlement of another: no event is left that nobody is told of."""
+    """An append in one process and a report in another: no event stays undelivered."""
     hook = PushConfig(id="hook", url="https://one.example/hook")
     session = await stores[1].open_session(3600)
     for _ in range(20):
         task = await stores[0].append(replace(created(new_ref(), claim=7), push_config=hook))
         (push,) = await stores[1].pushes.claim(session, [(task.record.ref, "hook")])
-        said = DeliveryReport(
+        report = DeliveryReport(
             task=push.task,
             id="hook",
             session=session,
@@ -332,7 +332,7 @@ async def test_cursors_of_webhooks_are_settled_against_the_log_as_it_is(stores: 
             release=True,
         )
         appended, _ = await asyncio.gather(
-            stores[0].append(by_runner(task, artifact("a", "x"))), stores[1].pushes.apply_reports([said])
+            stores[0].append(by_runner(task, artifact("a", "x"))), stores[1].pushes.apply_reports([report])
         )
         (after,) = await stores[0].pushes.list_configs(task.record.ref)
         assert after.lag == 1
@@ -348,7 +348,7 @@ async def test_pages_of_a_message_of_any_sender_are_the_same_for_both(stores: St
     assert await stores[0].read(ref) == await stores[1].read(ref)
 
 
-# Processes that are gone ----------------------------------------------------------------------------------------------
+# Dead processes -------------------------------------------------------------------------------------------------------
 
 
 RUNS = """
@@ -366,8 +366,8 @@ asyncio.run(main())
 """
 
 
-async def test_the_tasks_of_a_process_that_is_gone_are_orphans_at_once(stores: Stores, postgres_url: str) -> None:
-    """Not when its session is over, which is in an hour; and not while it is there."""
+async def test_the_tasks_of_a_dead_process_are_orphans_at_once(stores: Stores, postgres_url: str) -> None:
+    """Not only when its session expires, in an hour; and not while it runs."""
     runs = [sys.executable, "-c", RUNS, postgres_url]
     process = await asyncio.create_subprocess_exec(*runs, stdin=PIPE, stdout=PIPE)
     assert process.stdout is not None

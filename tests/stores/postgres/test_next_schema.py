@@ -1,4 +1,4 @@
-"""The same on PostgreSQL: the whole contract on a store that a newer release has migrated, also beneath our feet."""
+"""The complete contract on a PostgreSQL store that a newer release has migrated, also while this one uses it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ KNOWN = max(number for number, _ in schema._steps())
 
 
 async def migrate_to_next(url: str, monkeypatch: pytest.MonkeyPatch, *, since: int = KNOWN) -> None:
-    """What the first start of the next release leaves behind."""
+    """Migrates as the first start of the next release does."""
     await (await open_store(url)).close()
     rows = await execute(url, _TABLES)
     steps = next_schema.with_next_migration(schema._steps(), [row["relname"] for row in rows], since=since)
@@ -98,7 +98,7 @@ async def test_a_migration_gives_way_to_who_holds_a_table_and_then_gives_up(
             await migrating_ahead
     await dump.close()
     await migrate_to_next(postgres_url, monkeypatch)
-    await store.append(created(new_ref()))  # by a server that was there before
+    await store.append(created(new_ref()))  # by a server that was started before
     await store.close()
 
 

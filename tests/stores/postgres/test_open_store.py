@@ -1,4 +1,4 @@
-"""What a PostgreSQL has to be to keep tasks, and what is said of one that is not."""
+"""Which PostgreSQL servers can be used as a store, and the errors of those that cannot."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from dragoman.wiring.infra import StartError
 
 
 async def refused(url: str, **options: Any) -> str:
-    """Why a database is not opened: one line."""
+    """The error of opening a database: one line."""
     with pytest.raises(InvalidDatabase) as caught:
         await open_store(url, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-# Reaching it ---------------------------------------------------------------------------------------------------------
+# Connecting ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_server_that_is_not_there_is_named_in_one_line() -> None:
-    said = await refused(f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/db")
-    assert "it cannot be reached; check that it is running there and listening" in said
-    assert "secret-of-mine" not in said
+    message = await refused(f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/db")
+    assert "it cannot be reached; check that it is running there and listening" in message
+    assert "secret-of-mine" not in message
 
 
-async def test_a_host_that_nobody_knows_is_refused() -> None:
+async def test_an_unknown_host_is_refused() -> None:
     assert "cannot be reached" in await refused("postgresql://me@no-such-host.invalid/db")
 
 
 async def test_a_database_that_is_not_there_is_refused(postgres: Server) -> None:
-    said = await refused(postgres.url("nowhere"))
-    assert 'database "nowhere" does not exist' in said
-    assert "create it with createdb" in said
+    message = await refused(postgres.url("nowhere"))
+    assert 'database "nowhere" does not exist' in message
+    assert "create it with createdb" in message
 
 
 @pytest.fixture
 def strict(postgres: Server) -> Iterator[Server]:
-    """The server, while it asks the user `guest` for a password."""
+    """The server, while it requires a password of the user `guest`."""
     rules = postgres.data / "pg_hba.conf"
     before = rules.read_text()
     rules.write_text(f"host all guest 127.0.0.1/32 scram-sha-256\n{before}")
@@ -68,38 +68,38 @@ async def test_bad_credentials_are_refused_and_not_shown(
     await execute(postgres_url, "CREATE ROLE guest LOGIN PASSWORD 'right-one'")
     try:
         url = postgres_url.replace("postgres@", "guest:wrong-one@")
-        said = await refused(url)
-        assert 'password authentication failed for user "guest"' in said
-        assert "PGPASSWORD" in said
+        message = await refused(url)
+        assert 'password authentication failed for user "guest"' in message
+        assert "PGPASSWORD" in message
         settings = Settings(store=url, http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
         with pytest.raises(StartError) as caught:
             async with open_app(settings):
                 pass
         assert str(caught.value).startswith(f"the store {url.replace(':wrong-one', '')} cannot be opened: ")
-        assert "wrong-one" not in said + str(caught.value) + repr(caught.value.__cause__) + caplog.text
+        assert "wrong-one" not in message + str(caught.value) + repr(caught.value.__cause__) + caplog.text
     finally:
         await execute(postgres_url, "DROP ROLE guest")
 
 
-async def test_a_user_who_may_make_no_tables_is_told_which_right_is_missing(postgres_url: str) -> None:
+async def test_a_user_without_create_permission_gets_the_missing_permission(postgres_url: str) -> None:
     await execute(postgres_url, "CREATE ROLE poor LOGIN")
     try:
-        said = await refused(postgres_url.replace("postgres@", "poor@"))
-        assert "permission denied for schema public: this user lacks a permission" in said
+        message = await refused(postgres_url.replace("postgres@", "poor@"))
+        assert "permission denied for schema public: this user lacks a permission" in message
     finally:
         await execute(postgres_url, "DROP ROLE poor")
 
 
 async def test_a_url_that_is_none_is_refused_without_its_password() -> None:
-    said = await refused("postgresql://me:secret-of-mine@127.0.0.1:port/db")
-    assert "secret-of-mine" not in said
+    message = await refused("postgresql://me:secret-of-mine@127.0.0.1:port/db")
+    assert "secret-of-mine" not in message
 
 
-# What it is ----------------------------------------------------------------------------------------------------------
+# Requirements --------------------------------------------------------------------------------------------------------
 
 
 class FakeConnection:
-    """A connection that says something else of its server."""
+    """A connection that reports other properties of its server."""
 
     def __init__(self, connection: asyncpg.Connection, **about: object) -> None:
         self._connection = connection
@@ -110,15 +110,15 @@ class FakeConnection:
 
 
 @pytest.mark.parametrize(
-    ("about", "said"),
+    ("about", "message"),
     [
         ({"version": 130_014, "called": "13.14"}, "it is PostgreSQL 13.14; the oldest supported version is 14"),
         ({"encoding": "LATIN1"}, "its encoding is LATIN1; create the database with ENCODING 'UTF8'"),
     ],
 )
-async def test_a_server_that_will_not_do_is_refused(postgres_url: str, about: dict[str, object], said: str) -> None:
+async def test_a_server_that_will_not_do_is_refused(postgres_url: str, about: dict[str, object], message: str) -> None:
     connection = await asyncpg.connect(postgres_url)
-    with pytest.raises(InvalidDatabase, match=said):
+    with pytest.raises(InvalidDatabase, match=message):
         await opening.check_server(FakeConnection(connection, **about))
     await connection.close()
 
@@ -213,6 +213,6 @@ async def test_a_reopened_store_has_its_tasks_its_epoch_and_its_secrets(postgres
     await second.close()
 
 
-async def test_a_database_without_a_store_is_not_made_one_where_that_is_not_asked(postgres_url: str) -> None:
+async def test_tables_are_not_created_without_make(postgres_url: str) -> None:
     assert "this database has no store" in await refused(postgres_url, make=False)
     assert await execute(postgres_url, "SELECT 1 FROM pg_class WHERE relname = 'meta'") == []

@@ -1,4 +1,4 @@
-"""A store behind a pooler by transaction: the contract, while every transaction gets another connection."""
+"""The contract behind a pooler in transaction mode, where every transaction gets another connection."""
 
 from __future__ import annotations
 

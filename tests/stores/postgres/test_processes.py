@@ -1,4 +1,4 @@
-"""A process that is gone is known to be; one that may be there is not taken for gone."""
+"""A dead process is detected; one that may be running is never taken for dead."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.skipif(
 SAY = "from dragoman.stores.postgres import claims; print(claims.current_process(), flush=True); input()"
 
 
-def test_a_process_is_gone_when_it_has_ended() -> None:
+def test_a_killed_process_has_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", SAY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout is not None
-        said = one.stdout.readline().strip()
-        assert said
-        assert not claims.has_process_ended(said)
+        process_name = one.stdout.readline().strip()
+        assert process_name
+        assert not claims.has_process_ended(process_name)
         one.kill()
         one.wait()
-        assert claims.has_process_ended(said)
+        assert claims.has_process_ended(process_name)
 
 
-def test_nobody_takes_itself_for_gone() -> None:
+def test_the_own_process_has_not_ended() -> None:
     assert not claims.has_process_ended(claims.current_process())
 
 
@@ -38,26 +38,26 @@ def test_an_id_that_was_given_again_is_another_process() -> None:
     assert claims.has_process_ended(f"{place} {int(began) - 1}")
 
 
-@pytest.mark.parametrize("said", ["", "x", "boot pid:[1] 1 2", f"{claims.current_pid_namespace()}x 1 2"])
-def test_who_is_not_to_be_seen_from_here_is_not_gone(said: str) -> None:
-    assert not claims.has_process_ended(said)
+@pytest.mark.parametrize("process_name", ["", "x", "boot pid:[1] 1 2", f"{claims.current_pid_namespace()}x 1 2"])
+def test_a_process_of_another_namespace_counts_as_running(process_name: str) -> None:
+    assert not claims.has_process_ended(process_name)
 
 
-def test_who_is_there_and_hidden_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where /proc shows nobody the processes of others."""
-    said = claims.current_process()
+def test_a_process_hidden_by_proc_counts_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc hides the processes of other users."""
+    process_name = claims.current_process()
     monkeypatch.setattr(claims, "_start_tick", lambda _: "")
-    assert not claims.has_process_ended(said)
+    assert not claims.has_process_ended(process_name)
 
     def is_not_ours(pid: int, number: int) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", is_not_ours)
-    assert not claims.has_process_ended(said)
+    assert not claims.has_process_ended(process_name)
 
 
 def test_a_system_without_proc_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    said = claims.current_process()
+    process_name = claims.current_process()
     monkeypatch.setattr(claims, "PROC_FOLDER", tmp_path)
     assert claims.current_process() == ""
-    assert not claims.has_process_ended(said)
+    assert not claims.has_process_ended(process_name)

@@ -1,4 +1,4 @@
-"""PostgreSQL against the model: the same changes, the same crashes, the same tasks, and counters that are right."""
+"""PostgreSQL against the model: the same changes and crashes give the same tasks, and exact counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dragoman.testing.contracts.store_machine import StoreMachine
 from dragoman.testing.fixtures import Clock
 
 EXAMPLES = 50 if os.environ.get("HYPOTHESIS_PROFILE") else 5
-"""Each one makes a database and opens a store several times."""
+"""Each example creates a database and opens a store several times."""
 
 PLENTY = Quota(live_tasks=10**9, queued_bytes=10**12)
 
@@ -42,7 +42,7 @@ COUNTERS = (
         "SELECT owner, agent, state, count(*) FROM tasks WHERE visible GROUP BY 1, 2, 3",
     ),
 )
-"""What is counted, and what there is."""
+"""The counters, and what they count."""
 
 BOTH = (*COUNTERS, *((there, counted) for counted, there in COUNTERS))
 
@@ -58,7 +58,7 @@ def machine(postgres: Server, **methods: Callable[..., object]) -> type[StoreMac
         async def open_store(self, folder: Path, clock: Clock) -> Store:
             try:
                 return await open_store(self.url, clock=clock)
-            except InvalidDatabase:  # there is none yet
+            except InvalidDatabase:  # there is no store yet
                 await execute(postgres.url(), f"CREATE DATABASE {self.url.rpartition('/')[2]}")
                 return await open_store(self.url, clock=clock)
 

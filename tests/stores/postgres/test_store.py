@@ -1,4 +1,4 @@
-"""The store contract on PostgreSQL, and what is PostgreSQL's own_postgres."""
+"""The store contract on PostgreSQL, and what only PostgreSQL does."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_text_that_no_database_takes_fails_alone(store: PostgresStore) -
     assert [number for number, result in enumerate(results) if isinstance(result, BaseException)] == [4]
     assert isinstance(results[4], BaseException)
     assert not isinstance(results[4], Unavailable)
-    assert not trouble.is_unreachable(results[4])  # nobody waits for a server that is there
+    assert not trouble.is_unreachable(results[4])  # a reachable server is not retried
 
 
 async def test_what_waits_is_committed_together(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ async def test_what_waits_is_committed_together(store: PostgresStore, monkeypatc
 
 
 async def test_a_batch_is_a_few_round_trips_whatever_it_holds(store: PostgresStore) -> None:
-    """Statements are counted where they leave: for a new task with a key, and for three hundred of them."""
+    """Counts sent statements: for a new task with a key, and for three hundred of them."""
     sent: list[str] = []
     async with store._database._append_pool.acquire() as connection:
         connection.add_query_logger(lambda record: sent.append(record.query))
@@ -182,7 +182,7 @@ async def test_a_batch_is_a_few_round_trips_whatever_it_holds(store: PostgresSto
         await asyncio.gather(*(store.append(replace(created(new_ref()), idempotency_key=key)) for key in keys))
 
         counts.append(len(sent))
-    # Begin, heads, keys; rows, keys; commit. The first time, the owner is written, too, and looked at again.
+    # Begin, records, keys; rows, keys; commit. The first time the owner is written and read, too.
     assert counts == [8, 6]
 
 
@@ -207,14 +207,14 @@ async def test_closing_twice_is_fine_and_writing_after_it_is_not(postgres_url: s
 
 
 async def test_texts_with_a_nul_are_texts_like_any_other(store: PostgresStore) -> None:
-    """PostgreSQL has no U+0000 in a text; callers may have it in an id."""
+    """PostgreSQL allows no U+0000 in a text; callers may put it into an id."""
     for text in ("a\0b", "a\1b", "\0", "\1\1", "a\0\1\2b"):
         owner = Owner(f"scope {text}", f"principal {text}")
         ref = new_ref(owner)
         new = NewTask(AGENT, text, f"context {text}", alias=True, joinable=True)
         key = IdempotencyKey(AGENT, f"key {text}", b"d")
-        made = await store.append(replace(created(ref, claim=7), create=new, idempotency_key=key))
-        await store.append(by_runner(made, artifact(f"artifact {text}", "x"), chunk(f"artifact {text}", "y")))
+        appended = await store.append(replace(created(ref, claim=7), create=new, idempotency_key=key))
+        await store.append(by_runner(appended, artifact(f"artifact {text}", "x"), chunk(f"artifact {text}", "y")))
         found = await store.find(owner, AGENT, text)
         assert found is not None
         assert (found.ref, found.id, found.context, found.principal) == (ref, text, new.context, owner.principal)
@@ -251,7 +251,7 @@ async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresSt
 
 
 async def test_no_table_of_tasks_is_ever_walked_through(store: PostgresStore, postgres_url: str) -> None:
-    """Whatever callers ask for is found by an index, also right after the tables grew, and after they were analysed."""
+    """All requests of callers use an index, also right after the tables grew, and after ANALYZE."""
     for _ in range(3):
         await asyncio.gather(*(finished(store, artifact("a", "x")) for _ in range(300)))
     waiting = [created(new_ref(Owner("default", f"caller {number % 7}"))) for number in range(200)]
@@ -280,7 +280,7 @@ async def test_no_table_of_tasks_is_ever_walked_through(store: PostgresStore, po
     await store.page(TaskQuery(OWNER, AGENT, context="a talk", page_size=10))
     assert len(await store.ready_tasks([AGENT], 10)) == 10
     assert [head.ref for head in await store.orphaned_tasks(8, 10)] == [ref]
-    await store.close()  # so that all connections tell of what they did
+    await store.close()  # so that all connections report their statistics
     after = await walked()
     large = {"tasks", "log_rest", "messages", "artifacts", "chunks", "idempotency"}
     assert {name: after[name] - before[name] for name in large} == dict.fromkeys(large, 0)
@@ -309,15 +309,15 @@ async def test_large_parts_that_nothing_refers_to_go_after_a_while(
     with pytest.raises(Exception, match="fenced"):
         await store.append(replace(by_runner(late, file("a", content)), guard=by_runner(first).guard))
     assert await kept() == 1
-    assert (await store.compact()).files == 0  # it was written just now: an append might be on its way
+    assert (await store.compact()).files == 0  # it was just written: its append might be in progress
     clock.now += blobs.UNUSED_BLOB_GRACE_MS + 1
     assert (await store.compact()).files == 1
 
 
-# Trouble -------------------------------------------------------------------------------------------------------------
+# Failures ------------------------------------------------------------------------------------------------------------
 
 
-async def test_connections_that_are_cut_are_made_again(store: PostgresStore, postgres_url: str) -> None:
+async def test_broken_connections_are_opened_again(store: PostgresStore, postgres_url: str) -> None:
     claimed = await running(store)
     session = await store.open_session(10)
     others = "datname = current_database() AND pid <> pg_backend_pid()"
@@ -329,10 +329,10 @@ async def test_connections_that_are_cut_are_made_again(store: PostgresStore, pos
         await asyncio.to_thread(store.renew_session, session, 10)
 
 
-async def test_a_connection_on_which_the_server_said_goodbye_is_given_up(
+async def test_a_connection_that_the_server_ended_is_discarded(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As asyncpg says it in the moment between the server's last words and the end of the connection."""
+    """The error of asyncpg between the server's last message and the end of the connection."""
     claimed = await running(store)
     execute, fetchval = asyncpg.Connection.execute, asyncpg.Connection.fetchval
     words = iter(["cannot switch to state 12; another operation (2) is in progress"] * 2)
@@ -354,8 +354,8 @@ async def test_a_connection_on_which_the_server_said_goodbye_is_given_up(
 async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
     own_postgres: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped, or crashes, under load, and comes back within the patience of those who write."""
-    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 60.0)  # however long a start takes
+    """It is stopped, or crashes, under load, and comes back within the retry time of writes."""
+    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 60.0)  # longer than any start takes
     store = await open_store(own_postgres.url())
     acknowledged: list[Appended] = []
     refused: list[Append] = []
@@ -372,7 +372,7 @@ async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
                 refused.append(change)
 
     async def more_than(number: int) -> None:
-        while len(acknowledged) < number:  # noqa: ASYNC110 - nobody tells
+        while len(acknowledged) < number:  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0.01)
 
     writers = [asyncio.create_task(write()) for _ in range(8)]
@@ -394,33 +394,33 @@ async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
     await store.close()
 
 
-async def test_a_server_that_stays_away_is_told_of_in_bounded_time(
+async def test_an_unreachable_server_is_reported_in_bounded_time(
     own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(own_postgres.url())
     ref = (await running(store)).record.ref
     await asyncio.to_thread(own_postgres.stop)
-    said, undone = "the store does not respond; what it has acknowledged is safe", ", this request was not done"
-    asked: list[tuple[Callable[[], Awaitable[object]], str]] = [
-        (lambda: store.append(created(new_ref())), undone),
+    outage, not_done = "the store does not respond; what it has acknowledged is safe", ", this request was not done"
+    calls: list[tuple[Callable[[], Awaitable[object]], str]] = [
+        (lambda: store.append(created(new_ref())), not_done),
         (lambda: store.read(ref), ""),
         (lambda: store.pushes.unfinished(1), ""),
-        (lambda: asyncio.to_thread(store.renew_session, 1, 10), undone),
+        (lambda: asyncio.to_thread(store.renew_session, 1, 10), not_done),
     ]
     with monkeypatch.context() as patched:
         patched.setattr(database, "WRITE_RETRY_TIMEOUT", 0.2)
         patched.setattr(database, "READ_RETRY_TIMEOUT", 0.2)
-        for ask, more in asked:
-            with pytest.raises(Unavailable, match=f"^{said}{more}$"):
-                await ask()
+        for call, suffix in calls:
+            with pytest.raises(Unavailable, match=f"^{outage}{suffix}$"):
+                await call()
     await asyncio.to_thread(own_postgres.start)
     assert await store.read(ref) is not None
     await store.append(created(new_ref()))
     await store.close()
 
 
-async def test_a_failover_is_told_of(own_postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """The standby takes the primary's place; that nothing was lost is more than a server can know."""
+async def test_a_failover_is_logged(own_postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """A standby replaces the primary; a server cannot know that nothing was lost."""
     where = ["-h", "127.0.0.1", "-p", str(own_postgres.port), "-U", "postgres"]
     copy = own_postgres.folder / "standby"
     await asyncio.to_thread(own_postgres.run, "pg_basebackup", "-D", str(copy), "-R", *where)
@@ -431,10 +431,10 @@ async def test_a_failover_is_told_of(own_postgres: Server, caplog: pytest.LogCap
         session = await store.open_session(10)
         await asyncio.to_thread(store.renew_session, session, 10)
         claimed = await running(store)
-        await asyncio.to_thread(own_postgres.stop)  # in good order, so that the standby has everything
+        await asyncio.to_thread(own_postgres.stop)  # a clean stop, so that the standby has everything
         standby.run("pg_ctl", "promote", "-w", "-D", str(copy))
         await asyncio.to_thread(standby.stop)
-        standby.port = own_postgres.port  # what follows the primary follows it here
+        standby.port = own_postgres.port  # clients of the primary find it here
         await asyncio.to_thread(standby.start)
         await asyncio.to_thread(store.renew_session, session, 10)
         await store.append(by_runner(claimed, status(states.WORKING)))
@@ -457,7 +457,7 @@ async def test_a_session_that_the_store_lost_is_not_renewed(store: PostgresStore
 
 
 class Breaking:
-    """Breaks the connection at the next commit: after it was done, or before."""
+    """Breaks the connection at the next commit: after or before it was done."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, done: bool) -> None:
         self.broken = 0
@@ -476,10 +476,10 @@ class Breaking:
 
 
 @pytest.mark.parametrize("done", [True, False])
-async def test_a_commit_that_nobody_answered_is_done_once(
+async def test_a_commit_without_a_response_is_done_once(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
-    """Whoever asks again with the same mark is told that it was done, or does it."""
+    """A retry with the same mark finds out that it was done, or does it."""
     claimed = await running(store)
     breaking = Breaking(monkeypatch, done=done)
     appended = await store.append(by_runner(claimed, chunk("out", "x")))
@@ -488,7 +488,7 @@ async def test_a_commit_that_nobody_answered_is_done_once(
     assert [event.sequence for event in await store.events(claimed.record.ref, 0)] == [1, 2]
 
 
-async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
+async def test_a_commit_that_never_gets_a_response_has_an_unknown_outcome(
     own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "UNKNOWN_COMMIT_TIMEOUT", 0.2)
@@ -506,7 +506,7 @@ async def test_a_commit_that_is_never_answered_is_said_to_be_uncertain(
                 await asyncio.to_thread(own_postgres.stop)
 
     monkeypatch.setattr(database, "run_transaction", stops)
-    with pytest.raises(Unavailable, match="whether this request was done is not known") as broken_off:
+    with pytest.raises(Unavailable, match="it is not known whether this request was done") as broken_off:
         await store.append(change)
     assert broken_off.value.outcome_unknown
     with pytest.raises(Unavailable, match="this request was not done") as away:
@@ -524,7 +524,7 @@ async def test_marks_of_commits_are_kept_for_a_while_only(
     await store.compact()
     (row,) = await execute(postgres_url, "SELECT count(*) FROM commits")
     assert row[0] > 0
-    monkeypatch.setattr(database, "COMMIT_MARK_TTL", -10.0)  # those of the next seconds, too
+    monkeypatch.setattr(database, "COMMIT_MARK_TTL", -10.0)  # includes marks of the next seconds
     await store.compact()
     (after,) = await execute(postgres_url, "SELECT count(*) FROM commits")
     assert after[0] < row[0]

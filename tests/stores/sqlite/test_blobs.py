@@ -1,4 +1,4 @@
-"""Large parts in files: there before they are spoken of, gone after, and never in between."""
+"""Large parts in files: durable before their append, and removed only after their last reference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 async def erase(store: SqliteStore, appended: Appended) -> None:
-    """As erasing a task does."""
+    """Releases blobs as the erasure of a task does."""
     await store._writer.submit(lambda connection: release_blobs(connection, 1, appended.record.ref.key))
 
 
@@ -94,7 +94,7 @@ async def test_the_same_bytes_are_one_file_until_the_last_task_lets_go(store: Sq
     assert await raw_of(store, await finished(store, file("a", CONTENT))) == [CONTENT]
 
 
-async def test_a_task_that_nobody_saw_takes_its_blobs_along(store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_discarded_task_deletes_its_blobs(store: SqliteStore, tmp_path: Path) -> None:
     hidden = await store.append(created(new_ref(), claim=7, visible=False))
     await store.append(by_runner(hidden, file("a", CONTENT)))
     await store.append(Append(task=hidden.record.ref, guard=by_runner(hidden).guard, discard=True))
@@ -128,7 +128,7 @@ async def test_a_start_removes_what_no_append_came_to_speak_of(tmp_path: Path) -
     store._blob_files.write(sha256(b"orphan").digest(), b"orphan")
     folder = store._blob_files.path(DIGEST).parent
     (folder / "draft.0123").write_bytes(b"half a file")
-    assert await store.compact() == CompactionResult()  # younger than this process: it may be somebody's
+    assert await store.compact() == CompactionResult()  # younger than this process: its append may be in progress
     await store.close()
     for path in (tmp_path / "tasks.db.blobs").rglob("*"):
         os.utime(path, (1, 1))
@@ -166,9 +166,7 @@ async def test_a_draft_that_cannot_be_finished_is_removed(tmp_path: Path, monkey
     assert files(tmp_path) == []
 
 
-async def test_a_file_that_is_missing_is_told_of_and_linked(
-    store: SqliteStore, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_missing_file_is_logged_and_linked(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
     done = await finished(store, file("a", CONTENT))
     store._blob_files.path(DIGEST).unlink()
     snapshot = await store.read(done.record.ref)
@@ -190,7 +188,7 @@ async def test_links_outlive_a_restart(tmp_path: Path, clock: Clock) -> None:
     assert links[0] == links[1]
 
 
-async def test_what_followers_are_told_holds_the_bytes_or_the_link(tmp_path: Path) -> None:
+async def test_appended_events_have_the_bytes_or_the_link(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db", sizes=StorageOptions(inline_bytes=400 * 1024), clock=Clock())
     claimed = await running(store)
     put = await store.append(by_runner(claimed, file("a", CONTENT), file("b", CONTENT * 2)))

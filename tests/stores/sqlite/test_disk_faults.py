@@ -1,4 +1,4 @@
-"""A disk that fails under the store: callers are told, nothing acknowledged is lost, and the store goes on after it."""
+"""A failing disk: callers get an error, nothing acknowledged is lost, and the store recovers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FULL = sqlite3.OperationalError("database or disk is full")
 
 
 class FaultyConnection:
-    """A connection whose statements fail as often as told, before they reach the database."""
+    """A connection whose statements fail a given number of times, before they reach the database."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._faults: list[tuple[str, sqlite3.Error, int]] = []
 
     def fail(self, start: str, error: sqlite3.Error, times: int = 1_000_000) -> None:
-        """The next `times` statements that begin so raise `error`."""
+        """The next `times` statements with this beginning raise `error`."""
         self._faults.append((start, error, times))
 
     def heal(self) -> None:
@@ -67,13 +67,13 @@ class Disk:
         return await asyncio.gather(*map(self.store.append, changes), return_exceptions=True)
 
     async def reopened(self) -> set[bytes]:
-        """The keys of all tasks that are there after the store was closed and opened again."""
+        """The keys of all tasks after the store was closed and opened again."""
         await self.store.close()
         return await stored_keys(self.path)
 
 
 async def stored_keys(path: Path) -> set[bytes]:
-    """The keys of all tasks in a store that is opened for this, each with the log that it says it has."""
+    """Opens a store, checks the log of each task, and returns all task keys."""
     store = open_store(path)
     try:
         with closing(sqlite3.connect(path)) as connection:
@@ -87,7 +87,7 @@ async def stored_keys(path: Path) -> set[bytes]:
 
 
 async def assert_complete(store: Store, owner: Any, key: bytes) -> None:
-    """The task's log goes to its last event, without a gap."""
+    """Whether the task's log reaches its last event without a gap."""
     ref = TaskRef(owner, key)
     versions = await store.last_sequences([ref])
     assert [event.sequence for event in await store.events(ref, 0, 10_000)] == list(range(1, versions[key] + 1))
@@ -113,7 +113,7 @@ def keys_of(changes: Sequence[Append]) -> set[bytes]:
     ("statement", "error"),
     [("COMMIT", FSYNC), ("BEGIN", FSYNC), ("INSERT INTO log", FULL), ("INSERT INTO tasks", FULL)],
 )
-async def test_while_the_disk_fails_every_caller_is_told_and_afterwards_all_is_well(
+async def test_a_failing_disk_is_reported_to_every_caller_and_recovers(
     disk: Disk, statement: str, error: sqlite3.Error
 ) -> None:
     before, during, after = several(), several(), several()
@@ -142,12 +142,12 @@ async def test_a_rollback_that_fails_does_not_stop_the_store(disk: Disk) -> None
     disk.faults.fail("ROLLBACK", FSYNC, 1)
     changes = several(3)
     for change in changes:
-        (result,) = await disk.append(change)  # written at the second try
+        (result,) = await disk.append(change)  # written at the second attempt
         assert isinstance(result, Appended)
     assert await disk.reopened() == keys_of(changes)
 
 
-async def test_a_session_that_cannot_be_renewed_is_told_and_stops_no_writer(disk: Disk) -> None:
+async def test_a_failed_renewal_is_raised_and_stops_no_writer(disk: Disk) -> None:
     session = await disk.store.open_session(10)
     disk.faults.fail("COMMIT", FSYNC, 1)
     disk.faults.fail("ROLLBACK", FSYNC, 1)
@@ -179,7 +179,7 @@ async def test_a_checkpoint_that_fails_stops_no_writer(disk: Disk, monkeypatch: 
     assert len(await disk.reopened()) == 3  # closing checkpoints too
 
 
-async def test_a_database_that_may_not_grow_is_told_and_grows_again(tmp_path: Path) -> None:
+async def test_a_full_database_is_reported_and_recovers(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     store = open_store(path)
     connection = store._writer._connection
@@ -229,12 +229,12 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no limit for the size of files")
-async def test_writes_that_the_system_refuses_are_told_and_work_again_later(tmp_path: Path) -> None:
+async def test_writes_that_the_system_rejects_are_reported_and_work_later(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     words = [sys.executable, "-c", FULL_DISK, str(path)]
-    said = (await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)).stdout
-    assert said.splitlines()[-1].endswith("again")
-    assert await stored_keys(path) == {bytes.fromhex(line.split()[0]) for line in said.splitlines()}
+    output = (await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)).stdout
+    assert output.splitlines()[-1].endswith("again")
+    assert await stored_keys(path) == {bytes.fromhex(line.split()[0]) for line in output.splitlines()}
 
 
 async def test_a_torn_tail_of_the_log_costs_nothing_that_was_whole_before_it(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ async def test_a_torn_tail_of_the_log_costs_nothing_that_was_whole_before_it(tmp
         acknowledged.append((wal.stat().st_size, change.task.key))
     torn = [size - cut for size, _ in acknowledged for cut in (0, 1, 1000, 4096)]
     for number, size in enumerate(torn):
-        for tail in (b"", b"\xff" * 5000):  # cut off there, or something else written there
+        for tail in (b"", b"\xff" * 5000):  # truncated, or overwritten with other bytes
             copy = tmp_path / f"torn-{number}-{len(tail)}"
             copy.mkdir()
             shutil.copy(tmp_path / "tasks.db", copy / "tasks.db")

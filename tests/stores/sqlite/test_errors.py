@@ -1,4 +1,4 @@
-"""A store that is damaged, read-only, full, locked, or of another version: told plainly, and nothing lost."""
+"""A store that is damaged, read-only, full, locked, or of another version: clear errors, and nothing lost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def filled(tmp_path: Path) -> Path:
 
 
 async def refusal(path: Path) -> str:
-    """What `serve` says of this store."""
+    """The error of `serve` with this store."""
     settings = Settings(store=f"sqlite:///{path}", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
     with pytest.raises(StartError) as caught:
         async with open_app(settings, [echo]):
@@ -59,7 +59,7 @@ def half(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "expected"),
     [
         (half, "the file is damaged; keep it, and restore a backup"),
         (lambda content: content[:4096], "the file is damaged"),
@@ -69,13 +69,13 @@ def half(content: bytes) -> bytes:
     ],
 )
 async def test_a_damaged_file_is_named_and_left_as_it_is(
-    filled: Path, spoil: Callable[[bytes], bytes], said: str
+    filled: Path, spoil: Callable[[bytes], bytes], expected: str
 ) -> None:
     spoiled = spoil(filled.read_bytes())
     filled.write_bytes(spoiled)
-    told = await refusal(filled)
-    assert told.startswith(f"the store {filled} cannot be opened: ")
-    assert said in told
+    message = await refusal(filled)
+    assert message.startswith(f"the store {filled} cannot be opened: ")
+    assert expected in message
     assert filled.read_bytes() == spoiled
 
 
@@ -106,14 +106,14 @@ async def test_a_store_that_opens_but_takes_nothing_is_named(filled: Path, monke
         connection.execute("PRAGMA query_only = ON")
 
     monkeypatch.setattr("dragoman.stores.sqlite.store.migrate", then_full)
-    told = await refusal(filled)
-    assert told.startswith(f"the store {filled} cannot be opened: attempt to write a readonly database: ")
+    message = await refusal(filled)
+    assert message.startswith(f"the store {filled} cannot be opened: attempt to write a readonly database: ")
 
 
 @pytest.fixture
 def powerless(filled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The same store where an ordinary user can reach it, and this process as such a user."""
-    steps = dict(schema._steps())  # which that user may not be able to read
+    """The same store where an ordinary user can reach it, with this process as such a user."""
+    steps = dict(schema._steps())  # that user may not be able to read them
     monkeypatch.setattr(schema, "_steps", steps.items)
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o777)
@@ -134,7 +134,7 @@ def powerless(filled: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def as_owner(action: Callable[[], object]) -> None:
-    """Does what only the owner of a file may."""
+    """Runs as the owner of the file."""
     mine = os.geteuid()
     os.seteuid(os.getuid())
     try:
@@ -146,8 +146,8 @@ def as_owner(action: Callable[[], object]) -> None:
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
 async def test_a_file_that_may_not_be_written_is_named(powerless: Path) -> None:
     as_owner(lambda: powerless.chmod(0o444))
-    told = await refusal(powerless)
-    assert "the file cannot be written; check the owner and the mount of the file and its folder" in told
+    message = await refusal(powerless)
+    assert "the file cannot be written; check the owner and the mount of the file and its folder" in message
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
@@ -160,14 +160,17 @@ async def test_a_file_that_may_not_be_read_is_named(powerless: Path) -> None:
 async def test_a_folder_that_may_not_be_written_is_named(powerless: Path) -> None:
     as_owner((powerless.parent / "t.db-lock").unlink)
     as_owner(lambda: powerless.parent.chmod(0o555))
-    assert "this user may not open the file; check the owner and permissions of the file and its folder" in await refusal(powerless)
+    assert (
+        "this user may not open the file; check the owner and permissions of the file and its folder"
+        in await refusal(powerless)
+    )
 
 
 # While it is served ------------------------------------------------------------------------------------------------
 
 
 async def fill_up(store: SqliteStore) -> list[Appended]:
-    """Leaves no room for more, and gives what was acknowledged until then."""
+    """Fills the store, and returns what was acknowledged until then."""
     await set_pages(store, 120)
     kept: list[Appended] = []
     while True:
@@ -191,7 +194,7 @@ async def test_a_full_store_refuses_and_loses_nothing(tmp_path: Path) -> None:
     assert {str(one) for one in late} == {
         "the store is full; what it has acknowledged is safe, this request was not done"
     }
-    assert all([await store.read(one.record.ref) for one in kept])  # it still answers
+    assert all([await store.read(one.record.ref) for one in kept])  # it still responds
     await set_pages(store, 1_000_000)
     more = await store.append(created(new_ref()))
     await store.close()
@@ -236,7 +239,7 @@ async def test_a_checkpoint_that_fails_does_not_end_the_writer(
     checkpoints = store._writer._checkpointer
 
     class Full:
-        """A connection whose disk has no room for what is in its log."""
+        """A connection whose disk has no room for the pages of its log."""
 
         def execute(self, sql: str) -> sqlite3.Cursor:
             if "wal_checkpoint" in sql:
@@ -251,6 +254,6 @@ async def test_a_checkpoint_that_fails_does_not_end_the_writer(
     assert "a checkpoint failed; a later one tries again: database or disk is full" in caplog.text
 
 
-def test_other_errors_are_told_as_they_are() -> None:
+def test_other_errors_are_not_mapped() -> None:
     assert explain(ValueError("x")) == "x"
     assert explain(sqlite3.IntegrityError("UNIQUE constraint failed")) == "UNIQUE constraint failed"

@@ -1,7 +1,7 @@
-"""A store that a newer release has migrated: this one serves it, where the migration says that it may.
+"""A store that a newer release has migrated: this release can use it, where the migration allows it.
 
-The whole contract, on tables that have a column more each. What inserts without naming columns, or reads them all,
-would not live through the next release.
+Runs the complete contract on tables with an added column each. An INSERT without column names, or a SELECT of all
+columns, would break with the next release.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading touches what it returns: rows, bytes and steps, counted in SQLite itself."""
+"""Reads touch only what they return: rows, bytes and VM steps, counted by SQLite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 @dataclass
 class Cost:
-    """What a look took: rows that SQLite handed over, bytes in them, and steps of its machine."""
+    """The cost of a read: rows that SQLite returned, their bytes, and steps of its virtual machine."""
 
     rows: int = 0
     bytes: int = 0
@@ -39,7 +39,7 @@ class Cost:
 
 
 def cost(store: SqliteStore, look: Callable[[sqlite3.Connection], object]) -> Cost:
-    """Looks through a connection that counts."""
+    """Runs a read on a counting connection."""
     connection, found = sqlite3.connect(store._path), Cost()
 
     def row(_: sqlite3.Cursor, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ def cost(store: SqliteStore, look: Callable[[sqlite3.Connection], object]) -> Co
         return 0
 
     connection.row_factory = row
-    look(connection)  # the first time it also reads the schema
+    look(connection)  # the first read also reads the schema
     found.rows = found.bytes = 0
     connection.set_progress_handler(step, 1)
     look(connection)
@@ -61,7 +61,7 @@ def cost(store: SqliteStore, look: Callable[[sqlite3.Connection], object]) -> Co
 
 
 async def in_turns(store: Store, count: int, make: Callable[[int], object]) -> None:
-    """So many appends, some hundreds at a time."""
+    """This many appends, some hundreds at a time."""
     for at in range(0, count, 500):
         await asyncio.gather(*(store.append(make(number)) for number in range(at, min(at + 500, count))))  # type: ignore[arg-type]  # Append
 
@@ -101,7 +101,7 @@ async def test_the_last_events_of_many_cost_what_those_of_few_do(store: SqliteSt
     few, many = await streamed(store, 10), await streamed(store, MANY)
     small = cost(store, lambda c: reads.events(c, few.record.ref, 10 - before_the_end, 256))
     large = cost(store, lambda c: reads.events(c, many.record.ref, MANY - before_the_end, 256))
-    assert large.rows == small.rows == 2 + before_the_end  # the owner, where to begin, the events
+    assert large.rows == small.rows == 2 + before_the_end  # the owner, where to start, the events
     assert large.bytes <= small.bytes + 10 * before_the_end
     assert large.steps <= small.steps * 1.1
 
@@ -146,7 +146,7 @@ async def test_a_page_costs_the_same_wherever_it_is(store: SqliteStore, filters:
     assert fewest.rows == first.rows == last.rows == 2 + 21  # the owner, the total, the page and whether there is more
     assert first.bytes <= fewest.bytes * 1.1
     assert last.bytes <= fewest.bytes * 1.1
-    assert max(first.steps, last.steps) <= fewest.steps * 1.3  # with a cursor there is more to compare
+    assert max(first.steps, last.steps) <= fewest.steps * 1.3  # a cursor adds comparisons
 
 
 async def test_a_page_of_one_conversation_reads_no_other(store: SqliteStore) -> None:

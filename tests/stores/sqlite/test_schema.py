@@ -1,4 +1,4 @@
-"""Which programs may serve which schema, and what migrations have to say about it."""
+"""Which releases can use which schema, and what migrations have to declare about it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ONLY_ADDS = re.compile(
     r"|ALTER TABLE \w+ ADD COLUMN \w+ [A-Za-z]++(?! NOT NULL(?! DEFAULT)).*",
     re.DOTALL | re.ASCII,
 )
-"""What a migration may do beneath a program that does not know of it."""
+"""What a migration may do while an older release uses the store."""
 
 
 def migrate_to_next(path: Path, monkeypatch: pytest.MonkeyPatch, *, since: int = KNOWN) -> None:
-    """What the first start of the next release leaves behind."""
+    """Migrates as the first start of the next release does."""
     connection = schema.connect(path)
     schema.migrate(connection)
     found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
@@ -69,14 +69,12 @@ def test_a_store_from_before_that_was_kept_says_it_from_now_on(tmp_path: Path) -
     assert found == (str(maintenance.min_schema(schema._steps())),)
 
 
-# How the disk is asked -----------------------------------------------------------------------------------------------
+# Durability settings --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("synchronous", "number"), [("full", 2), ("normal", 1)])
-def test_a_commit_waits_for_the_disk_as_it_was_said(
-    tmp_path: Path, synchronous: schema.Synchronous, number: int
-) -> None:
-    """Here alone: the stores of other tests wait for no disk (`tests/new_store.py`)."""
+def test_a_commit_syncs_as_configured(tmp_path: Path, synchronous: schema.Synchronous, number: int) -> None:
+    """Only here: the stores of other tests do not wait for the disk (`tests/new_store.py`)."""
     connection = schema.connect(tmp_path / "tasks.db", synchronous)
     found = connection.execute("PRAGMA synchronous").fetchone(), connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()
@@ -84,23 +82,23 @@ def test_a_commit_waits_for_the_disk_as_it_was_said(
 
 
 @pytest.mark.parametrize("synchronous", ["full", "normal"])
-async def test_a_store_asks_the_disk_as_it_was_said(
+async def test_a_store_opens_with_the_configured_synchronous_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronous: schema.Synchronous
 ) -> None:
-    asked = list[int]()
+    settings = list[int]()
 
     def migrate(connection: sqlite3.Connection) -> None:
-        asked.extend(connection.execute("PRAGMA synchronous").fetchone())
+        settings.extend(connection.execute("PRAGMA synchronous").fetchone())
         schema.migrate(connection)
 
     monkeypatch.setattr(store, "connect", schema.connect)
     monkeypatch.setattr(store, "migrate", migrate)
     opened = open_store(tmp_path / "tasks.db", synchronous=synchronous)
     await opened.close()
-    assert asked == [2 if synchronous == "full" else 1]
+    assert settings == [2 if synchronous == "full" else 1]
 
 
-# What migrations say -------------------------------------------------------------------------------------------------
+# Declarations --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -132,7 +130,7 @@ def test_a_program_serves_what_it_knows_and_what_says_that_it_may(
 def test_every_migration_says_since_when_and_only_adds_where_that_is_before_it(kind: str, before: int) -> None:
     for path in sorted((ROOT / kind / "migrations").glob("*.sql")):
         number, script = int(path.name.split("_")[0]), path.read_text()
-        if number <= before:  # from before it was said
+        if number <= before:  # before declarations were introduced
             continue
         assert maintenance.MIN_SCHEMA_COMMENT.match(script), (
             f"{path.name} does not begin with `-- since N`; see core/schemas.py"
@@ -143,7 +141,7 @@ def test_every_migration_says_since_when_and_only_adds_where_that_is_before_it(k
             assert ONLY_ADDS.fullmatch(statement), f"{path.name} does more than add, so it needs `-- since {number}`"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "sqlite").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "sqlite").rglob("*.py")), ids=lambda path: path.stem)
 def test_every_insert_names_its_columns(path: Path) -> None:
     bare = re.findall(r'INTO (?!temp\.)(\w+)(?: (?:VALUES|SELECT)\b|")', path.read_text())
     assert bare == [], f"{path.name}: one column more in {bare}, and SQLite refuses"

@@ -1,4 +1,4 @@
-"""Every store against the model: the same changes, the same crashes, the same tasks."""
+"""SQLite against the model: the same changes and crashes give the same tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OnSqlite(StoreMachine):
 
 
 EXAMPLES = 200 if os.environ.get("HYPOTHESIS_PROFILE") else 15
-"""Each one opens a store several times: less of them than of other properties, and longer ones."""
+"""Each example opens a store several times: fewer and longer examples than for other properties."""
 
 TestOnSqlite = OnSqlite.TestCase
 TestOnSqlite.settings = settings(

@@ -1,4 +1,4 @@
-"""The store contract on SQLite, and what is SQLite's own."""
+"""The store contract on SQLite, and what only SQLite does."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestWrites(StoreWrites):
 
 
 class TestSessions(StoreSessions):
-    """The third part of the contract."""
+    """Sessions of the contract."""
 
 
 class TestReads(StoreReads):
@@ -195,7 +195,7 @@ async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: P
 async def test_what_was_appended_before_the_store_closes_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalescer, "IDLE_TURN_SECONDS", 0.0)  # a loop that is never at rest, and gathers on
+    monkeypatch.setattr(coalescer, "IDLE_TURN_SECONDS", 0.0)  # a loop that is never idle, and gathers on
     monkeypatch.setattr(coalescer, "MAX_HOLD_SECONDS", 1000.0)
     store = open_store(tmp_path / "tasks.db")
     changes = [store.append(created(new_ref())) for _ in range(3)]
@@ -212,14 +212,14 @@ async def test_the_write_ahead_log_begins_anew_in_the_room_it_has(
     wal = tmp_path / "tasks.db-wal"
 
     def look() -> tuple[int, int]:
-        """How often the log began anew (in its header), and its size."""
+        """How often the log was restarted (from its header), and its size."""
         return int.from_bytes(wal.read_bytes()[12:16], "big"), wal.stat().st_size
 
     await running(store)
     first = look()
     found = [first]
-    while found[-1][0] < first[0] + 3:  # the pytest timeout ends what never comes
-        for _ in range(50):  # a writer without a pause: the checkpoint beside it never catches up
+    while found[-1][0] < first[0] + 3:  # the pytest timeout ends an endless wait
+        for _ in range(50):  # a busy writer: the concurrent checkpoint never catches up
             await store.append(created(new_ref()))
         found.append(look())
     assert [size for _, size in found] == sorted(size for _, size in found)
@@ -243,7 +243,7 @@ async def test_the_file_grows_by_the_event_not_by_the_task(store: SqliteStore, t
 
 
 def total_bytes(path: Path) -> int:
-    """Bytes of the rows themselves, whatever the pages and the log around them."""
+    """Bytes of the rows themselves, without pages and log."""
     with sqlite3.connect(path) as connection:
         sums = [
             connection.execute(f"SELECT coalesce(sum(length(data)), 0) FROM {table}").fetchone()[0]
@@ -254,7 +254,7 @@ def total_bytes(path: Path) -> int:
 
 
 async def steps_of_reading(path: Path, task_id: str, history: int) -> int:
-    """How many steps SQLite's machine takes for one GetTask."""
+    """Steps of SQLite's virtual machine for one GetTask."""
     key = task_key_of(task_id)
     assert key is not None
     connection = sqlite3.connect(path)
@@ -292,7 +292,7 @@ async def test_an_append_costs_the_same_whatever_the_task_holds(store: SqliteSto
         steps += 1
         return 0
 
-    await store.append(by_runner(claimed, artifact("out", "first")))  # with which the message counts as taken up
+    await store.append(by_runner(claimed, artifact("out", "first")))  # which marks the message as delivered
     connection.set_progress_handler(count, 1)
     for _ in range(3):
         begin = steps

@@ -1,4 +1,4 @@
-"""Whatever is appended, in whatever portions: a task that is read is the fold of its events."""
+"""A task that is read is the fold of its events, however they were appended."""
 
 from __future__ import annotations
 
@@ -27,13 +27,17 @@ PARTS = st.one_of(
 
 @st.composite
 def artifacts(draw: st.DrawFn) -> ArtifactChange:
-    made = pb.Artifact(parts=draw(st.lists(PARTS, min_size=1, max_size=3)))
+    artifact_drawn = pb.Artifact(parts=draw(st.lists(PARTS, min_size=1, max_size=3)))
     tail = pb.Artifact()
     for key in draw(st.lists(st.sampled_from("xyz"), max_size=2)):
         tail.metadata[key] = draw(TEXT)
     name = draw(IDS)
     return ArtifactChange(
-        name, frames.text(1, name), made.SerializeToString(), tail.SerializeToString(), append=draw(st.booleans())
+        name,
+        frames.text(1, name),
+        artifact_drawn.SerializeToString(),
+        tail.SerializeToString(),
+        append=draw(st.booleans()),
     )
 
 
@@ -53,7 +57,7 @@ STEPS = st.lists(
 
 
 def joined(task: pb.Task, chunks: set[tuple[str, int]]) -> pb.Task:
-    """The task as it is shown: neighbouring parts that came as Dragoman's own text chunks are one."""
+    """The task as shown: neighboring parts that came as Dragoman's own text chunks are one part."""
     for artifact in task.artifacts:
         parts: list[tuple[bool, pb.Part]] = []
         for part in artifact.parts:
@@ -71,7 +75,7 @@ def joined(task: pb.Task, chunks: set[tuple[str, int]]) -> pb.Task:
 
 
 class Model:
-    """Folds the events a client sees, and remembers which parts were chunks of our own."""
+    """Folds the events that a client sees, and records which parts were Dragoman's own chunks."""
 
     def __init__(self) -> None:
         self.task = pb.Task()
@@ -103,7 +107,7 @@ def test_a_task_that_is_read_is_the_fold_of_its_events(steps: list[object]) -> N
 
 async def check(folder: Path, steps: list[object]) -> None:
     store = open_store(folder / "tasks.db", synchronous="normal")
-    model, said = Model(), ["hello"]
+    model, texts = Model(), ["hello"]
     claimed = await store.append(created(new_ref(), claim=SESSION))
     ref = claimed.record.ref
     model.apply(claimed.events[0].data, None)
@@ -114,7 +118,7 @@ async def check(folder: Path, steps: list[object]) -> None:
             change = follow_up(ref, f"u{number}")
             written = await store.append(change)
             model.apply(written.events[0].data, None)
-            said.append(f"u{number}")
+            texts.append(f"u{number}")
         else:
             assert isinstance(step, list)
             written = await store.append(by_runner(claimed, *step))
@@ -127,7 +131,7 @@ async def check(folder: Path, steps: list[object]) -> None:
     whole = await store.read(ref)
     assert whole is not None
     history = pb.Task.FromString(whole.task).history
-    assert [one.parts[0].text for one in history if one.role == pb.ROLE_USER] == said
+    assert [one.parts[0].text for one in history if one.role == pb.ROLE_USER] == texts
     assert [one for one in history if one.role == pb.ROLE_AGENT] == [
         one for one in model.task.history if one.role == pb.ROLE_AGENT
     ]

@@ -174,9 +174,9 @@ async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> Locke
     """Locks those of these tasks that exist, in the order that appends use."""
     found = LockedPushes()
     wanted = sorted({(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks})
-    for scope, principal, key, owner, visible, *about in await _LOCK_TASKS.fetch(connection, wanted):
+    for scope, principal, key, owner, visible, *task_values in await _LOCK_TASKS.fetch(connection, wanted):
         ref = TaskRef(Owner(scope, principal), key)
-        found.row_keys[ref], found.task_columns[ref] = (owner, key), about
+        found.row_keys[ref], found.task_columns[ref] = (owner, key), task_values
         if visible:
             found.visible.add(ref)
     refs = {row_key: ref for ref, row_key in found.row_keys.items()}
@@ -192,11 +192,13 @@ async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_no
     locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     if ref not in locked.row_keys:
         raise AppendRejected(ABSENT, None)
-    row_key, about = locked.row_keys[ref], locked.task_columns[ref]
+    row_key, task_values = locked.row_keys[ref], locked.task_columns[ref]
     await check_push_limit(connection, row_key, None, config.id)
-    kept = await _upsert_push(connection, row_key, new_push(ref, config, now, about[0], about[1], about), now)
+    stored = await _upsert_push(
+        connection, row_key, new_push(ref, config, now, task_values[0], task_values[1], task_values), now
+    )
     await _UPDATE_PUSHED.run(connection, [row_key])
-    return kept
+    return stored
 
 
 async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:

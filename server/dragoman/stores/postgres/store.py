@@ -63,8 +63,8 @@ BACKUP_UNSUPPORTED: Final = (
 
 
 FAILOVER_ERROR: Final = (
-    "the database was failed over (timeline %s, now %s). Unless the standby was synchronous, the last commits "
-    "are lost. Restart every server."
+    "the database was failed over (timeline %s, now %s): unless the standby was synchronous, the last commits are "
+    "lost; restart every server"
 )
 
 

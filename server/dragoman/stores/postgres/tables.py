@@ -150,12 +150,12 @@ async def _read_audit_entries(connection: Connection, after: int, limit: int) ->
 
 
 async def _delete_audit_entries(connection: Connection, before: int, limit: int) -> int:
-    stays = await connection.fetchval(_FIRST_RECENT_AUDIT_ENTRY, limit + 1, before)
-    if stays is None:  # all examined entries are old; the last one stays, as it may be the last of the log
-        stays = await connection.fetchval(_LAST_EXAMINED_AUDIT_ENTRY, limit + 1)
-    if stays is None:
+    first_kept = await connection.fetchval(_FIRST_RECENT_AUDIT_ENTRY, limit + 1, before)
+    if first_kept is None:  # all examined entries are old; the last one stays, as it may be the last of the log
+        first_kept = await connection.fetchval(_LAST_EXAMINED_AUDIT_ENTRY, limit + 1)
+    if first_kept is None:
         return 0
-    return int(str(await connection.execute(_DELETE_AUDIT_ENTRIES, stays)).removeprefix("DELETE "))
+    return int(str(await connection.execute(_DELETE_AUDIT_ENTRIES, first_kept)).removeprefix("DELETE "))
 
 
 _KEY_VALUE_NAME: Final = "paper {}"
@@ -182,9 +182,9 @@ async def _read_value(connection: Connection, name: str) -> str:
     return str(await connection.fetchval(_SELECT_VALUE, _KEY_VALUE_NAME.format(name)) or "")
 
 
-async def _write_value(connection: Connection, name: str, text: str, former: str) -> bool:
-    if former:
-        return await connection.fetchval(_UPDATE_VALUE, _KEY_VALUE_NAME.format(name), text, former) is not None
+async def _write_value(connection: Connection, name: str, text: str, expected: str) -> bool:
+    if expected:
+        return await connection.fetchval(_UPDATE_VALUE, _KEY_VALUE_NAME.format(name), text, expected) is not None
     return await connection.fetchval(_INSERT_VALUE, _KEY_VALUE_NAME.format(name), text) is not None
 
 

@@ -1,7 +1,7 @@
 """Erases tasks in steps small enough that no append waits for one.
 
 First a task's row is deleted, with whatever else mentions it: from that commit on the task does not exist for anybody,
-and appends of whoever runs it are rejected (ABSENT). Then its log, messages and artifacts go, a limited number of rows
+and appends of its turn are rejected (ABSENT). Then its log, messages and artifacts go, a limited number of rows
 at a time. The queue `leaving` has what is left to do, so a crash in between only delays an erasure; the receipt
 counts what was deleted.
 """

@@ -1,6 +1,6 @@
 """Which tasks a selection covers: ranges of rows, each read page by page through an index where there is one.
 
-Whoever erases a task checks it again first, so a range may contain tasks that do not match.
+Before a task is erased it is checked again, so a range may contain tasks that do not match.
 """
 
 from __future__ import annotations

@@ -130,9 +130,9 @@ def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: i
     (others,) = connection.execute(_COUNT_OTHERS, (owner, ref.key, config.id)).fetchone()
     if others >= MAX_PUSH_CONFIGS:
         raise AppendRejected(TOO_MANY_CONFIGS, None)
-    kept = _upsert_push(connection, owner, new_push(ref, config, now, row[0], row[1], row), now)
+    stored = _upsert_push(connection, owner, new_push(ref, config, now, row[0], row[1], row), now)
     connection.execute(_UPDATE_PUSHED, (owner, ref.key))
-    return kept
+    return stored
 
 
 def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:

@@ -224,8 +224,8 @@ class SqliteWorkerRegistry:
             )
             return RegisteredAgent(*connection.execute(_SELECT_WORKER_AGENT, (entry.agent,)).fetchone())
 
-        kept: RegisteredAgent = await self._write(job)
-        return kept
+        stored: RegisteredAgent = await self._write(job)
+        return stored
 
     async def list(self) -> list[RegisteredAgent]:
         found: list[RegisteredAgent] = await self._read(_list_worker_agents)
@@ -276,8 +276,8 @@ class SqlitePushes:
         self._clock = clock
 
     async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
-        kept: PushRecord = await self._writer.submit(partial(pushes.put, ref=task, config=config, now=self._clock()))
-        return kept
+        stored: PushRecord = await self._writer.submit(partial(pushes.put, ref=task, config=config, now=self._clock()))
+        return stored
 
     async def list_configs(self, task: TaskRef) -> list[PushRecord]:
         found: list[PushRecord] = await self._read(pushes.pushes_of_task, task)
@@ -294,8 +294,8 @@ class SqlitePushes:
 
     async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
         job = partial(pushes.claim, session=session, keys=keys, now=self._clock())
-        taken: list[PushRecord] = await self._writer.submit(job)
-        return taken
+        claimed: list[PushRecord] = await self._writer.submit(job)
+        return claimed
 
     async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         after: list[PushRecord | None] = await self._writer.submit(
@@ -309,8 +309,8 @@ class SqlitePushes:
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
         job = partial(pushes.restart, ref=task, ids=ids, after=after, now=self._clock())
-        begun: list[PushRecord] = await self._writer.submit(job)
-        return begun
+        restarted: list[PushRecord] = await self._writer.submit(job)
+        return restarted
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
         found: list[PushRecord] = await self._read(pushes.unfinished, limit)

@@ -1,4 +1,4 @@
-"""The whole contract of a store, for who writes one.
+"""The complete contract of a store, for authors of a store.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -7,8 +7,8 @@
             yield store
             await store.close()
 
-`clock` gives milliseconds and only the tests move it; it is the store's time in everything. Each part can be had by
-itself, while a store grows. What a part means is in `dragoman.ports.store` and beside it.
+`clock` returns milliseconds and is moved only by the tests; it is the store's only clock. While a store is under
+construction, use the parts separately. `dragoman.ports.store` defines what they test.
 """
 
 from __future__ import annotations
@@ -44,4 +44,4 @@ class StoreContract(
     StoreWorkers,
     StoreUpstreams,
 ):
-    """Give a `store` fixture that is opened with the `clock` fixture of this class."""
+    """Provide a `store` fixture that is opened with the `clock` fixture of this class."""

@@ -1,4 +1,4 @@
-"""What every bus does: it may lose and repeat, but it tells the right ones, and it tells no lies."""
+"""Contract of a bus: it may lose and repeat, but delivers only to the right subscribers, and nothing invented."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def event(sequence: int) -> Event:
 
 
 class BusContract:
-    """Give a `bus` fixture. The store is SQLite's, unless there is a `store` fixture too."""
+    """Provide a `bus` fixture. The store is SQLite's, unless you provide a `store` fixture too."""
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
@@ -30,15 +30,15 @@ class BusContract:
         await store.close()
 
     async def wait_delivered(self) -> None:
-        """Returns when what was said has arrived; override where that takes more than a turn of the loop."""
+        """Returns when published items have arrived; override it where that takes more than a loop iteration."""
         for _ in range(3):
             await asyncio.sleep(0)
 
-    async def test_a_follower_hears_its_task_from_then_on(self, bus: Bus) -> None:
-        mine, other, heard = new_ref(), new_ref(), list[int]()
+    async def test_a_subscriber_gets_the_later_events_of_its_task(self, bus: Bus) -> None:
+        mine, other, received = new_ref(), new_ref(), list[int]()
 
         def deliver(events: Sequence[Event]) -> None:
-            heard.extend(one.sequence for one in events)
+            received.extend(one.sequence for one in events)
 
         bus.publish(mine, [event(1)])
         await self.wait_delivered()
@@ -46,113 +46,111 @@ class BusContract:
         bus.publish(mine, [event(2), event(3)])
         bus.publish(other, [event(4)])
         await self.wait_delivered()
-        assert heard == [2, 3]
+        assert received == [2, 3]
         await stop()
         await stop()
         bus.publish(mine, [event(5)])
         await self.wait_delivered()
-        assert heard == [2, 3]
+        assert received == [2, 3]
 
-    async def test_all_followers_of_a_task_hear_it(self, bus: Bus) -> None:
-        ref, heard = new_ref(), list[str]()
+    async def test_all_subscribers_of_a_task_get_its_events(self, bus: Bus) -> None:
+        ref, received = new_ref(), list[str]()
         stops = [
-            await bus.subscribe(ref, lambda events: heard.append("first")),
-            await bus.subscribe(ref, lambda events: heard.append("second")),
+            await bus.subscribe(ref, lambda events: received.append("first")),
+            await bus.subscribe(ref, lambda events: received.append("second")),
         ]
         bus.publish(ref, [event(1)])
         await self.wait_delivered()
-        assert sorted(heard) == ["first", "second"]
+        assert sorted(received) == ["first", "second"]
         await stops[0]()
         bus.publish(ref, [event(2)])
         await self.wait_delivered()
-        assert sorted(heard) == ["first", "second", "second"]
+        assert sorted(received) == ["first", "second", "second"]
 
-    async def test_a_job_is_told_to_one_worker_of_its_agent(self, bus: Bus) -> None:
-        heard: list[tuple[str, Job]] = []
-        await bus.subscribe_jobs([AGENT], lambda job: heard.append(("a", job)))
-        stop = await bus.subscribe_jobs([AGENT, "other"], lambda job: heard.append(("b", job)))
-        jobs = [Job(AGENT, new_ref()) for _ in range(64)]  # so many that chance gives each worker some
+    async def test_a_job_is_delivered_to_one_worker_of_its_agent(self, bus: Bus) -> None:
+        received: list[tuple[str, Job]] = []
+        await bus.subscribe_jobs([AGENT], lambda job: received.append(("a", job)))
+        stop = await bus.subscribe_jobs([AGENT, "other"], lambda job: received.append(("b", job)))
+        jobs = [Job(AGENT, new_ref()) for _ in range(64)]  # enough that each worker gets some
         for job in jobs:
             bus.publish_job(job)
         bus.publish_job(Job("nobody's", new_ref()))
         await self.wait_delivered()
-        assert sorted(job.task.key for _, job in heard) == sorted(job.task.key for job in jobs)
-        assert {name for name, _ in heard} == {"a", "b"}
+        assert sorted(job.task.key for _, job in received) == sorted(job.task.key for job in jobs)
+        assert {name for name, _ in received} == {"a", "b"}
         await stop()
         await self.wait_delivered()
-        heard.clear()
+        received.clear()
         bus.publish_job(jobs[0])
         bus.publish_job(Job("other", new_ref()))
         await self.wait_delivered()
-        assert heard == [("a", jobs[0])]
+        assert received == [("a", jobs[0])]
 
-    async def test_a_signal_reaches_whoever_obeys(self, bus: Bus) -> None:
-        heard: list[tuple[TaskRef, TaskSignal]] = []
-        stop = await bus.subscribe_signals(lambda task, signal: heard.append((task, signal)))
+    async def test_a_signal_reaches_its_subscribers(self, bus: Bus) -> None:
+        received: list[tuple[TaskRef, TaskSignal]] = []
+        stop = await bus.subscribe_signals(lambda task, signal: received.append((task, signal)))
         ref = new_ref()
         bus.publish_signal(ref, TaskSignal.CANCEL)
         bus.publish_signal(ref, TaskSignal.MESSAGE)
         await self.wait_delivered()
-        assert heard == [(ref, TaskSignal.CANCEL), (ref, TaskSignal.MESSAGE)]
+        assert received == [(ref, TaskSignal.CANCEL), (ref, TaskSignal.MESSAGE)]
         await stop()
         await stop()
         bus.publish_signal(ref, TaskSignal.CANCEL)
         await self.wait_delivered()
-        assert len(heard) == 2
+        assert len(received) == 2
 
-    async def test_news_reach_whoever_attends_and_nobody_who_obeys(self, bus: Bus) -> None:
-        heard: list[RegistryChange] = []
+    async def test_registry_changes_reach_their_subscribers_and_no_signal_subscriber(self, bus: Bus) -> None:
+        received: list[RegistryChange] = []
         signals: list[tuple[TaskRef, TaskSignal]] = []
-        stop = await bus.subscribe_changes(heard.append)
+        stop = await bus.subscribe_changes(received.append)
         await bus.subscribe_signals(lambda task, signal: signals.append((task, signal)))
         ref = new_ref()
         bus.publish_change(RegistryChange.WORKERS)
         bus.publish_signal(ref, TaskSignal.CANCEL)
         bus.publish_change(RegistryChange.UPSTREAMS)
         await self.wait_delivered()
-        assert heard == [RegistryChange.WORKERS, RegistryChange.UPSTREAMS]
+        assert received == [RegistryChange.WORKERS, RegistryChange.UPSTREAMS]
         assert signals == [(ref, TaskSignal.CANCEL)]
         await stop()
         await stop()
         bus.publish_change(RegistryChange.WORKERS)
         await self.wait_delivered()
-        assert len(heard) == 2
+        assert len(received) == 2
 
     async def test_closing_twice_is_fine(self, bus: Bus) -> None:
         await bus.close()
         await bus.close()
 
-    async def test_a_follower_that_starts_between_two_events_misses_and_repeats_none(
-        self, bus: Bus, store: Store
-    ) -> None:
-        followers, claimed = TaskFeeds(store, bus), await running(store)
-        begun: list[int] = []
+    async def test_a_feed_that_starts_between_two_events_misses_and_repeats_none(self, bus: Bus, store: Store) -> None:
+        task_feeds, claimed = TaskFeeds(store, bus), await running(store)
+        positions: list[int] = []
 
-        async def say(text: str) -> None:
+        async def append_chunk(text: str) -> None:
             change = by_runner(claimed, chunk("out", text))
             bus.publish(claimed.record.ref, (await store.append(change)).events)
 
         async def follow() -> list[int]:
-            async with followers.subscribe(claimed.record.ref) as subscriber:
+            async with task_feeds.subscribe(claimed.record.ref) as subscriber:
                 snapshot = await store.read(claimed.record.ref)
                 assert snapshot is not None
                 subscriber.position = first = snapshot.record.last_sequence
                 seen = [first]
-                begun.append(first)
+                positions.append(first)
                 while True:
                     one = await subscriber.next()
                     seen.append(one.sequence)
                     if one.state in states.TERMINAL:
                         return seen
 
-        following = []
+        feeds = []
         for number in range(20):
-            following.append(asyncio.create_task(follow()))
-            await say(str(number))
-        while len(begun) < 20:  # a bus may take its time until it listens
-            await say("more")
+            feeds.append(asyncio.create_task(follow()))
+            await append_chunk(str(number))
+        while len(positions) < 20:  # a bus may take its time until it listens
+            await append_chunk("more")
         end = by_runner(claimed, status(states.COMPLETED), end=True)
         last = await store.append(end)
         bus.publish(claimed.record.ref, last.events)
-        for seen in await asyncio.gather(*following):
+        for seen in await asyncio.gather(*feeds):
             assert seen == list(range(seen[0], last.record.last_sequence + 1))

@@ -1,4 +1,4 @@
-"""What every store does when tasks have to go: all of each, only those meant, and a receipt that names nobody."""
+"""Contract of erasure: selections are exact, erased tasks leave nothing, and receipts name no one."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def selected_ids(store: Store, selection: TaskSelection) -> list[str]:
 
 
 class StoreErasure:
-    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+    """Provide a `store` fixture, opened with the `clock` fixture of this class."""
 
     @pytest.fixture
     def clock(self) -> Clock:
         return Clock()
 
     async def is_erased(self, store: Store, record: TaskRecord) -> bool:
-        """Whether nothing is left of a task to any reader."""
+        """Whether no read finds anything of a task."""
         ref = record.ref
         return (
             await store.read(ref) is None
@@ -65,18 +65,18 @@ class StoreErasure:
     async def task_of(self, store: Store, owner: Owner, **details: str) -> Appended:
         return await store.append(created(new_ref(owner), claim=SESSION, **details))  # type: ignore[arg-type]
 
-    # Which tasks ------------------------------------------------------------------------------------------------
+    # Selections -------------------------------------------------------------------------------------------------
 
     async def test_a_selection_has_to_say_which_tasks(self) -> None:
         for nothing in ({}, {"agent": AGENT}, {"state": states.FAILED}, {"scope": "default"}):
             with pytest.raises(ValueError, match="select the tasks"):
                 TaskSelection(**nothing)
 
-    async def test_tasks_are_selected_by_all_that_is_said(self, store: Store) -> None:
+    async def test_tasks_are_selected_by_all_fields_of_the_selection(self, store: Store) -> None:
         mine = await self.task_of(store, OWNER, context="a")
         theirs = await self.task_of(store, OTHER_PRINCIPAL, context="a", agent="other")
         far = await self.task_of(store, SAME_PRINCIPAL_OTHER_SCOPE, context="b")
-        for said, expected in (
+        for fields, expected in (
             ({"task": mine.record.id}, [mine]),
             ({"task": mine.record.id, "principal": "somebody else"}, []),
             ({"context": "a"}, [mine, theirs]),
@@ -86,7 +86,7 @@ class StoreErasure:
             ({"context": "c"}, []),
             ({"task": "no-such-task"}, []),
         ):
-            assert await selected_ids(store, TaskSelection(**said)) == sorted(one.record.id for one in expected)  # type: ignore[arg-type]
+            assert await selected_ids(store, TaskSelection(**fields)) == sorted(one.record.id for one in expected)  # type: ignore[arg-type]
 
     async def test_age_alone_means_tasks_that_have_ended(self, store: Store, clock: Clock) -> None:
         done, failed = await finished(store), await finished(store, state=states.FAILED)
@@ -105,9 +105,9 @@ class StoreErasure:
         assert young.record.id not in await selected_ids(store, TaskSelection(older_than=1000))
 
     async def test_a_selection_of_many_is_complete(self, store: Store, clock: Clock) -> None:
-        made = await asyncio.gather(*(finished(store) for _ in range(300)))
+        finished_tasks = await asyncio.gather(*(finished(store) for _ in range(300)))
         clock.now += DAY_MS
-        everything = sorted(one.record.id for one in made)
+        everything = sorted(one.record.id for one in finished_tasks)
         assert await selected_ids(store, TaskSelection(older_than=DAY_MS)) == everything
         assert await selected_ids(store, TaskSelection(principal=OWNER.principal)) == everything
         assert await selected_ids(store, TaskSelection(context="context")) == everything
@@ -123,7 +123,7 @@ class StoreErasure:
         waiting = await store.append(created(new_ref(), context="c", visible=False))
         assert await selected_ids(store, TaskSelection(context="c")) == sorted([claimed.record.id, waiting.record.id])
 
-    async def test_what_rests_is_known_by_agent_and_state(self, store: Store) -> None:
+    async def test_inactive_states_are_listed_by_agent_and_state(self, store: Store) -> None:
         assert await store.inactive_states() == []
         for state in (states.COMPLETED, states.INPUT_REQUIRED, states.COMPLETED):
             await finished(store, state=state)
@@ -139,11 +139,11 @@ class StoreErasure:
     # Erasing ----------------------------------------------------------------------------------------------------
 
     async def test_an_erased_task_leaves_no_trace_and_its_neighbours_stay(self, store: Store) -> None:
-        gone = await finished(store, artifact("a", "x"), chunk("b", "y"))
+        erased = await finished(store, artifact("a", "x"), chunk("b", "y"))
         stays = await finished(store, artifact("a", "x"))
         before = await store.read(stays.record.ref)
-        receipt = await store.erase(TaskSelection(task=gone.record.id))
-        assert await self.is_erased(store, gone.record)
+        receipt = await store.erase(TaskSelection(task=erased.record.id))
+        assert await self.is_erased(store, erased.record)
         assert await store.read(stays.record.ref) == before
         assert receipt.counts == replace(ErasureCounts(1, 4, 1, 2, 2), bytes=receipt.counts.bytes)
         assert (await store.page(TaskQuery(OWNER, AGENT))).total == 1
@@ -171,9 +171,9 @@ class StoreErasure:
         assert await store.measure(TaskSelection(context="context")) == ErasureCounts()
 
     async def test_who_runs_an_erased_task_is_refused_as_absent(self, store: Store) -> None:
-        claimed, told = await running(store), list[TaskRecord]()
-        await store.erase(TaskSelection(task=claimed.record.id), on_erased=told.extend)
-        assert [(head.ref, head.session) for head in told] == [(claimed.record.ref, SESSION)]
+        claimed, erased_records = await running(store), list[TaskRecord]()
+        await store.erase(TaskSelection(task=claimed.record.id), on_erased=erased_records.extend)
+        assert [(head.ref, head.session) for head in erased_records] == [(claimed.record.ref, SESSION)]
         late: Sequence[object] = await asyncio.gather(
             store.append(by_runner(claimed, artifact("late", "x"))),
             store.append(by_runner(claimed, status(states.COMPLETED), end=True)),
@@ -196,18 +196,18 @@ class StoreErasure:
         asking = await finished(store, state=states.INPUT_REQUIRED)
         clock.now += DAY_MS
         erasing = asyncio.create_task(store.erase(TaskSelection(older_than=DAY_MS, state=states.INPUT_REQUIRED)))
-        answered = await store.append(follow_up(asking.record.ref, "blue", claim=SESSION))  # is written before
+        answered = await store.append(follow_up(asking.record.ref, "blue", claim=SESSION))  # written before
         assert (await erasing).counts.tasks == 0
         assert (await store.last_sequences([answered.record.ref])) != {}
 
     async def test_so_many_at_most_the_oldest_first(self, store: Store, clock: Clock) -> None:
-        made = []
+        finished_tasks = []
         for _ in range(5):
-            made.append((await finished(store)).record)
+            finished_tasks.append((await finished(store)).record)
             clock.now += 1000
         clock.now += DAY_MS
         assert (await store.erase(TaskSelection(older_than=DAY_MS), limit=2)).counts.tasks == 2
-        assert [await self.is_erased(store, head) for head in made] == [True, True, False, False, False]
+        assert [await self.is_erased(store, head) for head in finished_tasks] == [True, True, False, False, False]
 
     async def test_a_task_of_many_rows_goes_whole(self, store: Store) -> None:
         claimed = await running(store)
@@ -234,14 +234,14 @@ class StoreErasure:
 
     async def test_a_receipt_proves_which_tasks_and_names_none(self, store: Store, clock: Clock) -> None:
         owner = Owner("default", "alice@example.com")
-        made = [(await self.task_of(store, owner, context="about alice")).record for _ in range(3)]
+        finished_tasks = [(await self.task_of(store, owner, context="about alice")).record for _ in range(3)]
         clock.now += 5000
         receipt = await store.erase(TaskSelection(context="about alice", principal="alice@example.com"))
-        assert receipt.digest == task_ids_digest(sorted(head.id for head in made))
+        assert receipt.digest == task_ids_digest(sorted(head.id for head in finished_tasks))
         assert (receipt.began, receipt.ended, receipt.reason) == (clock.now, clock.now, "purge")
         assert await store.receipts() == [receipt]
         kept = json.dumps([asdict(one) for one in await store.receipts()])
-        assert not any(word in kept for word in ("alice", *(head.id for head in made)))
+        assert not any(word in kept for word in ("alice", *(head.id for head in finished_tasks)))
 
     async def test_nothing_erased_is_no_receipt(self, store: Store) -> None:
         receipt = await store.erase(TaskSelection(task="not-there"))
@@ -255,7 +255,7 @@ class StoreErasure:
         assert len(await store.receipts(1)) == 1
 
     async def test_an_erasure_that_was_cut_short_is_completed(self, store: Store) -> None:
-        made = [(await self.task_of(store, OWNER)).record for _ in range(5)]
+        finished_tasks = [(await self.task_of(store, OWNER)).record for _ in range(5)]
         seen = asyncio.Event()
         erasing = asyncio.create_task(
             store.erase(TaskSelection(principal=OWNER.principal), on_erased=lambda heads: seen.set())
@@ -265,5 +265,5 @@ class StoreErasure:
         await asyncio.gather(erasing, return_exceptions=True)
         (receipt,) = await store.resume_erasures() or await store.receipts()
         assert receipt.counts.tasks == 5
-        assert receipt.digest == task_ids_digest(sorted(head.id for head in made))
+        assert receipt.digest == task_ids_digest(sorted(head.id for head in finished_tasks))
         assert await store.resume_erasures() == []

@@ -1,6 +1,6 @@
-"""A state machine for stores: whatever is done in whatever order, a store and a plain model agree.
+"""State machine test for stores: for any operations in any order, a store and a plain model agree.
 
-Subclass `StoreMachine`, say how your store is opened, and give pytest its `TestCase`:
+Subclass `StoreMachine`, implement how your store is opened, and give pytest its `TestCase`:
 
     class Machine(StoreMachine):
         def opened(self, folder, clock):
@@ -8,7 +8,7 @@ Subclass `StoreMachine`, say how your store is opened, and give pytest its `Test
 
     TestMachine = Machine.TestCase
 
-hypothesis then makes up changes of tasks, many at a time, with crashes between them. hypothesis is yours to install.
+hypothesis generates changes of tasks in batches, with crashes in between. You have to install hypothesis.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ changes = st.one_of(
     st.builds(lambda name, text, append: artifact(name, text, append=append), names, texts, st.booleans()),
 )
 task_numbers = st.integers(0, 30)
-"""Picks one of the tasks there are."""
+"""Selects an existing task."""
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Changes pile up and are written together by `write`; the model is told of each at once."""
+    """Changes are queued, and written together by `write`; the model applies each at once."""
 
     def open_store(self, folder: Path, clock: Clock) -> Store | Awaitable[Store]:
-        """Opens the store in a folder: the same tasks whenever the folder is the same. May be a coroutine."""
+        """Opens the store in a folder: the same folder has the same tasks. May be a coroutine."""
         raise NotImplementedError
 
     @initialize()
@@ -109,7 +109,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(text=texts, agent=st.sampled_from(AGENTS), claim=st.booleans(), visible=st.booleans(), key=st.integers(0, 9))
     def create(self, text: str, agent: str, claim: bool, visible: bool, key: int) -> None:
-        """A new task, now and then with one of a few keys, or one that nobody sees yet."""
+        """Creates a task, sometimes with one of a few idempotency keys, or hidden."""
         self.clock.now += 1
         session = self.session if claim or not visible else 0
         change = created(new_ref(), text=text, agent=agent, claim=session, visible=visible)
@@ -120,7 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers)
     def create_again(self, number: int) -> None:
-        """A key of a task is used once."""
+        """An idempotency key of a task is used once."""
         task = self._task(number)
         change = created(task.ref, text="again", agent=task.agent)
         self._append(change)
@@ -128,20 +128,20 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers)
     def claim(self, number: int) -> None:
-        """A worker takes a task, if it waits."""
+        """A session claims a task, if it waits."""
         self._append(Append(task=self._task(number).ref, guard=Ready(), claim_session=self.session))
 
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers, text=texts, claim=st.booleans(), alone=st.booleans())
     def message(self, number: int, text: str, claim: bool, alone: bool) -> None:
-        """The user says more; `alone`: to an agent that refuses that while it works."""
+        """A follow-up message; `alone`: to an agent that rejects messages while it works."""
         change = follow_up(self._task(number).ref, text, claim=self.session if claim else 0)
         self._append(replace(change, guard=NotRunning() if alone else NotTerminal()))
 
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers, events=st.lists(changes, min_size=1, max_size=5), late=st.integers(0, 5), memory=texts)
     def put(self, number: int, events: list[StatusChange | ArtifactChange], late: int, memory: str) -> None:
-        """A run writes; now and then one that lost its claim."""
+        """A turn appends; sometimes one that lost its claim."""
         task = self._task(number)
         change = Append(task=task.ref, guard=self._guard(task, late), events=events, last_delivered=task.last_received)
         self._append(replace(change, task_state=memory.encode()) if late == 1 else change)
@@ -164,7 +164,7 @@ class StoreMachine(RuleBasedStateMachine):
         late: int,
         all_read: bool,
     ) -> None:
-        """A run completes, fails or asks; perhaps with messages unread."""
+        """A turn completes, fails or asks for input; perhaps with undelivered messages."""
         task = self._task(number)
         taken = task.last_received if all_read else 1
         guard = self._guard(task, late)
@@ -177,13 +177,13 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers)
     def cancel(self, number: int) -> None:
-        """Somebody cancels, or fences a run."""
+        """A client cancels a task, or a turn is fenced."""
         self._append(cancel(self._task(number).ref))
 
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers, off=st.integers(0, 1))
     def read_decide_write(self, number: int, off: int) -> None:
-        """A change that holds for one version only."""
+        """A change that is guarded by a version."""
         task = self._task(number)
         guard = Version(len(task.events) - off)
         self._append(Append(task=task.ref, guard=guard, events=[status(states.WORKING)]))
@@ -191,7 +191,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers)
     def discard(self, number: int) -> None:
-        """A run answers without a task: what nobody saw goes."""
+        """A turn replies without a task: the hidden task is discarded."""
         task = self._task(number)
         if not task.visible:
             self._append(Append(task=task.ref, guard=self._guard(task, 1), discard=True))
@@ -200,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def write(self) -> None:
-        """What piled up is written together; each is refused or written as the model said."""
+        """Writes the queued changes together; each is rejected or written as the model predicts."""
         pending, self.pending = self.pending, []
 
         async def together() -> list[Appended | BaseException]:
@@ -216,7 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(retry=st.booleans())
     def crash(self, retry: bool) -> None:
-        """The process goes; the next one finds what it left, and ends it or begins it again."""
+        """The process dies; the next one finds its orphans, and ends or restarts them."""
         self.write()
         self._run(self.store.close())
         self.store = self._open()
@@ -237,7 +237,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def matches_model(self) -> None:
-        """Once everything is written, the store shows what the model has."""
+        """When all is written, the store has what the model has."""
         if not hasattr(self, "store") or self.pending:
             return
         touched, self.touched = self.touched, set()
@@ -255,7 +255,7 @@ class StoreMachine(RuleBasedStateMachine):
                 page = self._run(self.store.page(TaskQuery(OWNER, agent, state=state, page_size=1)))
                 assert page.total == seen[agent, state]
 
-    # How ------------------------------------------------------------------------------------------------------------
+    # Helpers --------------------------------------------------------------------------------------------------------
 
     def _open(self) -> Store:
         async def inside_the_loop() -> Store:
@@ -273,10 +273,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _task(self, number: int) -> ModelTask:
         tasks = list(self.model.tasks.values())
-        return tasks[-1 - number % len(tasks)]  # small numbers are new tasks: there is more to do with them
+        return tasks[-1 - number % len(tasks)]  # small numbers select new tasks, with which more can happen
 
     def _guard(self, task: ModelTask, late: int) -> ClaimHeld:
-        """The claim of whoever runs the task, or of one who did."""
+        """The claim of the current turn of a task, or of an earlier one."""
         return ClaimHeld(task.session or self.session, task.token - (late == 0))
 
     def _compare(self, ref: TaskRef) -> None:

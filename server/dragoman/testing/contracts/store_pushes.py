@@ -1,4 +1,4 @@
-"""What every store does with push configurations: cursors that last, and claims that hold once."""
+"""Contract of push configurations: cursors are durable, and a claim is granted once."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ DAY = 86_400 * SECOND
 
 
 def with_push(change: Append, config: PushConfig = HOOK) -> Append:
-    """A change that brings a configuration along."""
+    """A change that adds a configuration."""
     return replace(change, push_config=config)
 
 
 async def claim_due(store: Store, session: int, *refs: TaskRef) -> list[PushRecord]:
-    """What `session` gets of that which is due, of these tasks or of all."""
+    """Claims the due pushes of these tasks, or of all, for `session`."""
     due, _ = await store.pushes.due(per_host=100, max_hosts=100)
     return await store.pushes.claim(session, [(p.task, p.config.id) for p in due if not refs or p.task in refs])
 
 
 def report_of(push: PushRecord, outcome: DeliveryOutcome, last_delivered: int, **more: object) -> DeliveryReport:
-    """What whoever holds a push says of it."""
+    """A report of the session that has claimed a push."""
     values = {"retry_delay": SECOND, "give_up_after": DAY, "last_state_sent": 0, **more}
     return DeliveryReport(
         task=push.task, id=push.config.id, session=push.session, token=push.token, outcome=outcome,
@@ -64,7 +64,7 @@ def attempt_at(sequence: int, status: int = 200) -> DeliveryAttempt:
 
 
 class StorePushes:
-    """Give a `store` fixture, opened with a `clock` fixture (store_writes.Clock)."""
+    """Provide a `store` fixture, opened with a `clock` fixture (testing.fixtures.Clock)."""
 
     @pytest.fixture
     async def session(self, store: Store) -> int:
@@ -134,7 +134,7 @@ class StorePushes:
             with pytest.raises(AppendRejected) as refused:
                 await write
             assert refused.value.reason == TOO_MANY_CONFIGS
-        await store.pushes.put(ref, replace(HOOK, url="https://other.example/"))  # in the place of one that is there
+        await store.pushes.put(ref, replace(HOOK, url="https://other.example/"))  # replaces an existing one
         assert len(await store.pushes.list_configs(ref)) == MAX_PUSH_CONFIGS
         head = await store.read(ref, history=0)
         assert head is not None
@@ -157,7 +157,7 @@ class StorePushes:
 
     # Replacing and removing -------------------------------------------------------------------------------------
 
-    async def test_one_in_the_place_of_another_goes_on_where_that_was(
+    async def test_a_replacement_of_a_live_configuration_keeps_its_cursor(
         self, store: Store, ref: TaskRef, session: int
     ) -> None:
         await store.append(follow_up(ref, "more"))
@@ -167,10 +167,10 @@ class StorePushes:
         assert (moved.last_delivered, moved.lag, moved.config.url) == (1, 1, "https://other.example/")
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 2)]) == [
             None
-        ]  # who delivered to the old address
+        ]  # from the delivery to the old address
         assert [push.last_delivered for push in await store.pushes.list_configs(ref)] == [1]
 
-    async def test_one_in_the_place_of_another_that_is_gone_begins_anew(
+    async def test_a_replacement_of_an_ended_configuration_starts_over(
         self, store: Store, ref: TaskRef, session: int
     ) -> None:
         (push,) = await claim_due(store, session)
@@ -178,7 +178,7 @@ class StorePushes:
         again = await store.pushes.put(ref, HOOK)
         assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 0)
 
-    async def test_what_is_removed_is_gone_and_whoever_delivered_is_refused(
+    async def test_a_removed_configuration_rejects_later_reports(
         self, store: Store, ref: TaskRef, session: int
     ) -> None:
         (push,) = await claim_due(store, session)
@@ -188,7 +188,7 @@ class StorePushes:
         assert await store.pushes.list_configs(ref) == []
         assert await store.pushes.attempts(ref, "hook") == []
 
-    async def test_nobody_else_has_them(self, store: Store, ref: TaskRef) -> None:
+    async def test_other_owners_do_not_see_them(self, store: Store, ref: TaskRef) -> None:
         stranger = TaskRef(Owner(OWNER.scope, "someone else"), ref.key)
         assert await store.pushes.list_configs(stranger) == []
         assert not await store.pushes.remove(stranger, "hook")
@@ -211,7 +211,7 @@ class StorePushes:
         assert await claim_due(store, other) == []
         assert await store.pushes.claim(other, [(task.record.ref, "hook")]) == []
 
-    async def test_who_was_not_told_of_a_claim_is_given_it_again(self, store: Store, ref: TaskRef) -> None:
+    async def test_a_claim_whose_response_was_lost_is_granted_again(self, store: Store, ref: TaskRef) -> None:
         session = await store.open_session(3600.0)
         (push,) = await claim_due(store, session)
         (again,) = await store.pushes.claim(session, [(ref, "hook")])
@@ -231,7 +231,7 @@ class StorePushes:
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
         assert [push.last_delivered for push in await store.pushes.list_configs(ref)] == [0]
 
-    async def test_what_nobody_may_see_yet_is_told_nobody(self, store: Store, session: int) -> None:
+    async def test_events_of_a_hidden_task_are_not_delivered(self, store: Store, session: int) -> None:
         hidden = await store.append(with_push(created(new_ref(), claim=session, visible=False)))
         assert await claim_due(store, session) == []
         assert await store.pushes.claim(session, [(hidden.record.ref, "hook")]) == []
@@ -254,7 +254,7 @@ class StorePushes:
         second, end = await store.pushes.due(per_host=2, max_hosts=2, after_host=after)
         assert ([push.config.host for push in second], end) == (["c.example:443"] * 2, "")
 
-    # Settling ---------------------------------------------------------------------------------------------------
+    # Reports ----------------------------------------------------------------------------------------------------
 
     async def test_a_cursor_lasts_and_the_claim_holds_while_there_is_more(
         self, store: Store, ref: TaskRef, session: int
@@ -267,7 +267,11 @@ class StorePushes:
         )
         assert (push.last_delivered, push.last_state_sent, push.session, push.lag) == (1, states.SUBMITTED, session, 1)
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2, attempt=attempt_at(2)))
-        assert (push.lag, push.session, push.last_state_sent) == (0, session, states.SUBMITTED)  # held: more may come
+        assert (push.lag, push.session, push.last_state_sent) == (
+            0,
+            session,
+            states.SUBMITTED,
+        )  # still claimed: more may come
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 2, release=True))
         assert (push.session, push.due_at, push.state) == (0, 0, PushState.LIVE)
         assert await claim_due(store, session) == []
@@ -278,7 +282,7 @@ class StorePushes:
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, release=True))
         assert (push.session, push.lag) == (session, 1)
 
-    async def test_who_leaves_lets_go_and_somebody_else_goes_on_at_once(
+    async def test_a_handed_over_push_is_claimed_by_another_session_at_once(
         self, store: Store, ref: TaskRef, session: int
     ) -> None:
         (push,) = await claim_due(store, session)
@@ -366,14 +370,14 @@ class StorePushes:
     async def test_many_are_settled_together(self, store: Store, session: int) -> None:
         refs = [with_push(created(new_ref())) for _ in range(30)]
         await asyncio.gather(*(store.append(change) for change in refs))
-        taken = await claim_due(store, session)
-        assert len(taken) == 30
-        said = [report_of(push, DeliveryOutcome.DELIVERED, 1) for push in taken]
-        said[7] = replace(said[7], token=said[7].token + 1)
-        after = await store.pushes.apply_reports(said)
+        claimed = await claim_due(store, session)
+        assert len(claimed) == 30
+        reports = [report_of(push, DeliveryOutcome.DELIVERED, 1) for push in claimed]
+        reports[7] = replace(reports[7], token=reports[7].token + 1)
+        after = await store.pushes.apply_reports(reports)
         assert [number for number, push in enumerate(after) if push is None] == [7]
 
-    # What waits for it ------------------------------------------------------------------------------------------
+    # Maintenance with pending pushes ----------------------------------------------------------------------------
 
     async def test_a_task_says_whether_there_is_something_to_deliver(
         self, store: Store, ref: TaskRef, session: int
@@ -396,17 +400,17 @@ class StorePushes:
         await store.pushes.remove(ref, "other")
         assert not await pushed()
 
-    async def test_retention_waits_for_those_who_are_to_be_told_and_a_purge_does_not(
+    async def test_retention_waits_for_pending_pushes_and_a_purge_does_not(
         self, store: Store, ref: TaskRef, session: int, clock: Clock
     ) -> None:
         await store.append(cancel(ref))
         clock.now += DAY
-        meant = TaskSelection(older_than=1, without_pending_push=True)
-        assert (await store.erase(meant, reason=RETENTION_REASON)).counts.tasks == 0
-        assert (await store.measure(meant)).tasks == 0
+        selection = TaskSelection(older_than=1, without_pending_push=True)
+        assert (await store.erase(selection, reason=RETENTION_REASON)).counts.tasks == 0
+        assert (await store.measure(selection)).tasks == 0
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
-        assert (await store.erase(meant, reason=RETENTION_REASON)).counts.tasks == 1
+        assert (await store.erase(selection, reason=RETENTION_REASON)).counts.tasks == 1
         other = with_push(created(new_ref()))
         await store.append(other)
         assert (await store.erase(TaskSelection(task=(await public_id(store, other))))).counts.tasks == 1
@@ -440,14 +444,14 @@ class StorePushes:
 
 
 async def apply_reports(store: Store, *reports: DeliveryReport) -> list[PushRecord]:
-    """The pushes after that, none of which may have been refused."""
+    """The pushes after these reports, none of which may be rejected."""
     after = await store.pushes.apply_reports(reports)
     assert None not in after
     return [push for push in after if push is not None]
 
 
 async def public_id(store: Store, change: Append) -> str:
-    """The id under which clients know the task that a change made."""
+    """The public id of the task that a change created."""
     snapshot = await store.read(change.task, history=0)
     assert snapshot is not None
     return snapshot.record.id

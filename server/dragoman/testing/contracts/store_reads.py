@@ -1,4 +1,4 @@
-"""What every store answers: a Task is the fold of its events, pages are exact, and strangers see nothing."""
+"""Contract of reads: a Task is the fold of its events, pages are exact, and other owners see nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STRANGERS = (Owner("default", "somebody else"), Owner("projects/p", "anonymous")
 
 
 async def folded(store: Store, appended: Appended) -> pb.Task:
-    """The fold of a task's events, with neighbouring text parts joined."""
+    """The fold of a task's events, with neighboring text parts joined."""
     task = pb.Task()
     for event in await store.events(appended.record.ref, 0, 100_000):
         fold(task, pb.StreamResponse.FromString(event.data))
@@ -48,7 +48,7 @@ def artifact_texts(task: pb.Task) -> dict[str, str]:
 
 
 class StoreReads:
-    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+    """Provide a `store` fixture, opened with the `clock` fixture of this class."""
 
     @pytest.fixture
     def clock(self) -> Clock:
@@ -89,21 +89,21 @@ class StoreReads:
         last = await store.append(by_runner(claimed, chunk("out", "d"), chunk("out", "e")))
         assert texts((await self.task(store, last)).artifacts[0].parts) == ["a", "b", "c", "de"]
 
-    async def test_what_a_status_said_becomes_history_with_the_next(self, store: Store) -> None:
+    async def test_a_status_message_becomes_history_with_the_next_status(self, store: Store) -> None:
         claimed = await running(store)
-        asked = await store.append(by_runner(claimed, status(states.INPUT_REQUIRED, "which?"), end=True))
-        task = await self.task(store, asked)
+        question = await store.append(by_runner(claimed, status(states.INPUT_REQUIRED, "which?"), end=True))
+        task = await self.task(store, question)
         assert [texts(one.parts) for one in task.history] == [["hello"]]
         assert texts(task.status.message.parts) == ["which?"]
-        answered = await store.append(follow_up(asked.record.ref, "blue", claim=SESSION))
+        answered = await store.append(follow_up(question.record.ref, "blue", claim=SESSION))
         task = await self.task(store, answered)
         assert [texts(one.parts) for one in task.history] == [["hello"], ["which?"], ["blue"]]
         assert not task.status.HasField("message")
 
     async def test_the_question_is_remembered_for_the_next_turn(self, store: Store) -> None:
         claimed = await running(store)
-        asked = await store.append(by_runner(claimed, status(states.INPUT_REQUIRED, "which?"), end=True))
-        answered = await store.append(follow_up(asked.record.ref, "blue", claim=SESSION))
+        question = await store.append(by_runner(claimed, status(states.INPUT_REQUIRED, "which?"), end=True))
+        answered = await store.append(follow_up(question.record.ref, "blue", claim=SESSION))
         kept = await store.messages(answered.record.ref)
         assert kept is not None
         numbers = {one.number: pb.Message.FromString(one.message).parts[0].text for one in kept.messages}
@@ -125,7 +125,7 @@ class StoreReads:
         last = status(states.COMPLETED, "three")
         for change in (status(states.WORKING, "one"), chunk("out", "two"), last):
             await store.append(by_runner(claimed, change, end=change is last))
-            for _ in range(2):  # what was read a moment ago may be told from memory
+            for _ in range(2):  # the second read may come from a cache
                 got = await store.get(OWNER, AGENT, claimed.record.id, history=history)
                 assert got is not None
                 assert got.record == await store.find(OWNER, AGENT, claimed.record.id)
@@ -145,7 +145,7 @@ class StoreReads:
         assert kept is not None
         assert [pb.Message.FromString(one.message).parts[0].text for one in kept.messages] == ["second"]
 
-    # Whose ------------------------------------------------------------------------------------------------------
+    # Owners -----------------------------------------------------------------------------------------------------
 
     async def test_strangers_find_and_list_nothing(self, store: Store) -> None:
         done = await finished(store)
@@ -166,10 +166,10 @@ class StoreReads:
     # Pages ------------------------------------------------------------------------------------------------------
 
     async def test_pages_show_every_task_once_newest_status_first(self, store: Store, clock: Clock) -> None:
-        made = []
+        tasks_created = []
         for number in range(25):
             clock.now += number % 3  # some share a millisecond: ties go by key, later first
-            made.append((await finished(store)).record)
+            tasks_created.append((await finished(store)).record)
         seen: list[str] = []
         query = TaskQuery(OWNER, AGENT, page_size=4)
         while True:
@@ -179,7 +179,7 @@ class StoreReads:
             if page.last_key is None:
                 break
             query = replace(query, after=page.last_key)
-        newest_first = sorted(made, key=lambda head: (head.updated, head.ref.key), reverse=True)
+        newest_first = sorted(tasks_created, key=lambda head: (head.updated, head.ref.key), reverse=True)
         assert seen == [head.id for head in newest_first]
 
     async def test_filters_and_their_totals_are_exact(self, store: Store, clock: Clock) -> None:
@@ -217,14 +217,14 @@ class StoreReads:
         await store.append(by_runner(claimed, status(states.FAILED), end=True))
         assert await totals() == {states.COMPLETED: 1, states.FAILED: 1}
 
-    async def test_a_page_gives_artifacts_only_when_asked(self, store: Store) -> None:
+    async def test_a_page_has_artifacts_only_on_request(self, store: Store) -> None:
         await finished(store, artifact("a", "x"))
         bare = await store.page(TaskQuery(OWNER, AGENT, history=0))
         full = await store.page(TaskQuery(OWNER, AGENT, history=0, artifacts=True))
         assert not pb.Task.FromString(bare.tasks[0]).artifacts
         assert pb.Task.FromString(full.tasks[0]).artifacts
 
-    # What waits -------------------------------------------------------------------------------------------------
+    # Waiting tasks ----------------------------------------------------------------------------------------------
 
     async def test_waiting_tasks_come_oldest_first_and_only_of_these_agents(self, store: Store, clock: Clock) -> None:
         refs = []

@@ -1,7 +1,4 @@
-"""The store's contract, third part: sessions, idempotency keys, and the state of conversations.
-
-A third-party store subclasses `StoreSessions` in its own tests, as it does `StoreWrites` and `StoreReads`.
-"""
+"""Contract of sessions, idempotency keys, context state, and contexts shared by several owners."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class StoreSessions:
-    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+    """Provide a `store` fixture, opened with the `clock` fixture of this class."""
 
     @pytest.fixture
     def clock(self) -> Clock:
@@ -69,7 +66,7 @@ class StoreSessions:
         assert await store.orphaned_tasks(other, 10) == []
         assert await store.sessions() == {renewed: clock.now + 2_000}
 
-    async def test_a_session_that_had_expired_lives_again_and_is_told_for_how_long(
+    async def test_an_expired_session_can_be_renewed_and_returns_the_time_left(
         self, store: Store, clock: Clock
     ) -> None:
         renewed = await store.open_session(10)
@@ -77,7 +74,7 @@ class StoreSessions:
         assert await asyncio.to_thread(store.renew_session, renewed, 10) == -3_000
         assert await store.sessions() == {renewed: clock.now + 10_000}
 
-    async def test_whoever_is_alone_ends_every_other_session(self, store: Store) -> None:
+    async def test_an_exclusive_session_ends_all_others(self, store: Store) -> None:
         earlier = await store.open_session(10)
         orphan = (await store.append(created(new_ref(), claim=earlier))).record.ref
         alone = await store.open_session(10, exclusive=True)
@@ -102,14 +99,14 @@ class StoreSessions:
         again = (
             await store.append(Append(task=head.ref, guard=ClaimHeld(1, head.token), retry=True, claim_session=1))
         ).record
-        asked = Append(
+        change = Append(
             task=head.ref,
             guard=ClaimHeld(1, again.token),
             events=[status(states.INPUT_REQUIRED, "which?")],
             last_delivered=1,
             release=True,
         )
-        ended = (await store.append(asked)).record
+        ended = (await store.append(change)).record
         assert (ended.attempt, ended.last_completed) == (1, 1)
 
     # Aliases ----------------------------------------------------------------------------------------------------
@@ -212,14 +209,14 @@ class StoreSessions:
 
 
 HOST = Owner("default", "alice")
-GUEST = Owner("default", "bob")
+PARTICIPANT = Owner("default", "bob")
 STRANGER = Owner("default", "carol")
-GUEST_IN_OTHER_SCOPE = Owner("projects/p", "bob")
+PARTICIPANT_IN_OTHER_SCOPE = Owner("projects/p", "bob")
 CONTEXT_ID = "0b1cf2bb-0f0d-4a86-9f4c-7d7b9d9b6c55"
 
 
 def shared_task(owner: Owner = HOST, *, by: Owner = HOST, context: str = CONTEXT_ID, is_open: bool = True) -> Append:
-    """A task of a conversation of `owner`, made by somebody."""
+    """A change that creates a task in a context of `owner`."""
     ref = new_ref(owner)
     joins = by if by != owner else None
     new = NewTask(AGENT, task_id_of(ref.key), context, joinable=is_open)
@@ -229,7 +226,7 @@ def shared_task(owner: Owner = HOST, *, by: Owner = HOST, context: str = CONTEXT
 
 
 async def listed_ids(store: Store, owner: Owner, *, joined: bool = True, context: str = "", state: int = 0) -> set[str]:
-    """The ids that an owner lists; the total agrees."""
+    """The ids that an owner lists; checks the total."""
     page = await store.page(TaskQuery(owner, AGENT, joined=joined, context=context, state=state))
     found = {parsed_task_id(task) for task in page.tasks}
     assert page.total == len(found)
@@ -242,15 +239,15 @@ def parsed_task_id(task: bytes) -> str:
 
 
 class StoreSharing:
-    """Give a `store` fixture."""
+    """Provide a `store` fixture."""
 
-    async def test_it_is_known_who_made_a_task_and_who_sent_a_message(self, store: Store) -> None:
+    async def test_the_creator_of_a_task_and_the_sender_of_a_message_are_stored(self, store: Store) -> None:
         everyone = Owner("default", "shared:scope")
-        made = (await store.append(shared_task(everyone, by=HOST))).record
-        assert (made.principal, made.ref.owner) == ("alice", everyone)
-        more = Append(task=made.ref, guard=NotTerminal(), message=IncomingMessage(message("more"), sender="bob"))
+        record = (await store.append(shared_task(everyone, by=HOST))).record
+        assert (record.principal, record.ref.owner) == ("alice", everyone)
+        more = Append(task=record.ref, guard=NotTerminal(), message=IncomingMessage(message("more"), sender="bob"))
         assert (await store.append(more)).record.principal == "alice"
-        kept = await store.messages(made.ref)
+        kept = await store.messages(record.ref)
         assert kept is not None
         assert [one.sender for one in kept.messages] == ["alice", "bob"]
         plain = (await store.append(created(new_ref(HOST)))).record
@@ -259,46 +256,48 @@ class StoreSharing:
     async def test_only_an_open_conversation_of_the_same_scope_has_a_host(self, store: Store) -> None:
         await store.append(shared_task())
         await store.append(shared_task(context="chosen by a client", is_open=False))
-        assert await store.context_owner(GUEST, CONTEXT_ID) == HOST
+        assert await store.context_owner(PARTICIPANT, CONTEXT_ID) == HOST
         assert await store.context_owner(HOST, CONTEXT_ID) == HOST
-        assert await store.context_owner(GUEST_IN_OTHER_SCOPE, CONTEXT_ID) is None
-        assert await store.context_owner(GUEST, "chosen by a client") is None
-        assert await store.context_owner(GUEST, "never heard of") is None
+        assert await store.context_owner(PARTICIPANT_IN_OTHER_SCOPE, CONTEXT_ID) is None
+        assert await store.context_owner(PARTICIPANT, "chosen by a client") is None
+        assert await store.context_owner(PARTICIPANT, "never heard of") is None
 
     async def test_who_joined_sees_the_tasks_of_that_conversation_and_no_others(self, store: Store) -> None:
         mine = (await store.append(shared_task())).record
         private = (await store.append(shared_task(context="other"))).record
-        theirs = (await store.append(shared_task(by=GUEST))).record
+        theirs = (await store.append(shared_task(by=PARTICIPANT))).record
         for task in (mine, theirs):
-            for owner in (HOST, GUEST):
+            for owner in (HOST, PARTICIPANT):
                 found = await store.find(owner, AGENT, task.id, joined=True)
                 assert found is not None
                 assert found.ref == task.ref
             assert await store.find(STRANGER, AGENT, task.id, joined=True) is None
-            assert await store.find(GUEST, "another", task.id, joined=True) is None
-        assert await store.find(GUEST, AGENT, private.id, joined=True) is None
-        assert await store.find(GUEST, AGENT, mine.id) is None
+            assert await store.find(PARTICIPANT, "another", task.id, joined=True) is None
+        assert await store.find(PARTICIPANT, AGENT, private.id, joined=True) is None
+        assert await store.find(PARTICIPANT, AGENT, mine.id) is None
 
     async def test_lists_hold_what_is_one_s_own_and_what_was_joined(self, store: Store) -> None:
         mine = (await store.append(shared_task())).record.id
         private = (await store.append(shared_task(context="other"))).record.id
-        theirs = (await store.append(shared_task(by=GUEST))).record.id
-        own = (await store.append(shared_task(GUEST, by=GUEST, context="third"))).record.id
-        assert await listed_ids(store, GUEST) == {mine, theirs, own}
-        assert await listed_ids(store, GUEST, context=CONTEXT_ID) == {mine, theirs}
-        assert await listed_ids(store, GUEST, context="other") == set()
-        assert await listed_ids(store, GUEST, joined=False) == {own}
+        theirs = (await store.append(shared_task(by=PARTICIPANT))).record.id
+        own = (await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))).record.id
+        assert await listed_ids(store, PARTICIPANT) == {mine, theirs, own}
+        assert await listed_ids(store, PARTICIPANT, context=CONTEXT_ID) == {mine, theirs}
+        assert await listed_ids(store, PARTICIPANT, context="other") == set()
+        assert await listed_ids(store, PARTICIPANT, joined=False) == {own}
         assert await listed_ids(store, HOST) == {mine, private, theirs}
         assert await store.page(TaskQuery(STRANGER, AGENT, joined=True)) == TaskPage()
-        claimed = await store.append(replace(shared_task(by=GUEST), claim_session=7))
+        claimed = await store.append(replace(shared_task(by=PARTICIPANT), claim_session=7))
         done = (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).record.id
-        assert await listed_ids(store, GUEST, state=states.COMPLETED) == {done}
+        assert await listed_ids(store, PARTICIPANT, state=states.COMPLETED) == {done}
 
     async def test_pages_of_joined_conversations_show_every_task_once(self, store: Store) -> None:
-        made = {(await store.append(shared_task(by=GUEST))).record.id for _ in range(5)}
-        made |= {(await store.append(shared_task(GUEST, by=GUEST, context="third"))).record.id for _ in range(4)}
+        ids = {(await store.append(shared_task(by=PARTICIPANT))).record.id for _ in range(5)}
+        ids |= {
+            (await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))).record.id for _ in range(4)
+        }
         shown: list[str] = []
-        query = TaskQuery(GUEST, AGENT, joined=True, page_size=2)
+        query = TaskQuery(PARTICIPANT, AGENT, joined=True, page_size=2)
         while True:
             page = await store.page(query)
             shown += [parsed_task_id(task) for task in page.tasks]
@@ -306,19 +305,19 @@ class StoreSharing:
                 break
             query = replace(query, after=page.last_key)
         assert len(shown) == 9
-        assert set(shown) == made
+        assert set(shown) == ids
 
     async def test_a_message_to_a_task_of_the_conversation_joins_it_too(self, store: Store) -> None:
         task = (await store.append(shared_task())).record
-        said = IncomingMessage(message("may I?"), sender="bob")
-        await store.append(Append(task=task.ref, guard=NotTerminal(), message=said, participant=GUEST))
-        assert await listed_ids(store, GUEST) == {task.id}
+        incoming = IncomingMessage(message("may I?"), sender="bob")
+        await store.append(Append(task=task.ref, guard=NotTerminal(), message=incoming, participant=PARTICIPANT))
+        assert await listed_ids(store, PARTICIPANT) == {task.id}
 
     async def test_what_is_refused_joins_nothing(self, store: Store) -> None:
         task = (await store.append(shared_task())).record
         with pytest.raises(AppendRejected):
-            await store.append(Append(task=TaskRef(HOST, b"?" * 16), guard=NotTerminal(), participant=GUEST))
-        assert await store.find(GUEST, AGENT, task.id, joined=True) is None
+            await store.append(Append(task=TaskRef(HOST, b"?" * 16), guard=NotTerminal(), participant=PARTICIPANT))
+        assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
 
     async def test_a_chosen_name_is_one_s_own_first(self, store: Store) -> None:
         def named(owner: Owner) -> Append:
@@ -327,49 +326,53 @@ class StoreSharing:
             return replace(change, create=replace(change.create, id="mine", alias=True, joinable=owner == HOST))
 
         hers = (await store.append(named(HOST))).record
-        await store.append(shared_task(by=GUEST))
-        found = await store.find(GUEST, AGENT, "mine", joined=True)
+        await store.append(shared_task(by=PARTICIPANT))
+        found = await store.find(PARTICIPANT, AGENT, "mine", joined=True)
         assert found is not None
         assert found.ref == hers.ref
-        his = (await store.append(named(GUEST))).record
-        found = await store.find(GUEST, AGENT, "mine", joined=True)
+        his = (await store.append(named(PARTICIPANT))).record
+        found = await store.find(PARTICIPANT, AGENT, "mine", joined=True)
         assert found is not None
         assert found.ref == his.ref
 
     async def test_a_key_is_its_sender_s_wherever_the_task_is_kept(self, store: Store) -> None:
         hers = replace(shared_task(), idempotency_key=IdempotencyKey(AGENT, "k", b"1", HOST))
-        his = replace(shared_task(by=GUEST), idempotency_key=IdempotencyKey(AGENT, "k", b"2", GUEST))
+        his = replace(shared_task(by=PARTICIPANT), idempotency_key=IdempotencyKey(AGENT, "k", b"2", PARTICIPANT))
         await store.append(hers)
         task = (await store.append(his)).record.ref
         for change in (
-            replace(shared_task(by=GUEST), idempotency_key=his.idempotency_key),
-            replace(shared_task(GUEST, by=GUEST), idempotency_key=his.idempotency_key),
+            replace(shared_task(by=PARTICIPANT), idempotency_key=his.idempotency_key),
+            replace(shared_task(PARTICIPANT, by=PARTICIPANT), idempotency_key=his.idempotency_key),
         ):
             with pytest.raises(DuplicateKey) as caught:
                 await store.append(change)
             assert (caught.value.key_record.digest, caught.value.key_record.task) == (b"2", task)
 
-    async def test_a_conversation_that_was_erased_is_nobody_s(self, store: Store) -> None:
+    async def test_an_erased_context_has_no_owner(self, store: Store) -> None:
         task = (
-            await store.append(replace(shared_task(by=GUEST), idempotency_key=IdempotencyKey(AGENT, "k", b"2", GUEST)))
+            await store.append(
+                replace(shared_task(by=PARTICIPANT), idempotency_key=IdempotencyKey(AGENT, "k", b"2", PARTICIPANT))
+            )
         ).record
         await store.erase(TaskSelection(context=CONTEXT_ID))
-        assert await store.context_owner(GUEST, CONTEXT_ID) is None
-        assert await store.find(GUEST, AGENT, task.id, joined=True) is None
+        assert await store.context_owner(PARTICIPANT, CONTEXT_ID) is None
+        assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
         with pytest.raises(DuplicateKey) as caught:
-            await store.append(replace(shared_task(by=GUEST), idempotency_key=IdempotencyKey(AGENT, "k", b"2", GUEST)))
+            await store.append(
+                replace(shared_task(by=PARTICIPANT), idempotency_key=IdempotencyKey(AGENT, "k", b"2", PARTICIPANT))
+            )
         assert caught.value.key_record.task is None
         await store.append(shared_task())
-        assert await store.find(GUEST, AGENT, task.id, joined=True) is None
-        assert await listed_ids(store, GUEST) == set()
+        assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
+        assert await listed_ids(store, PARTICIPANT) == set()
 
-    async def test_erasing_a_principal_takes_what_it_made_and_what_is_kept_with_it(self, store: Store) -> None:
+    async def test_erasing_a_principal_deletes_its_tasks_and_what_is_stored_with_them(self, store: Store) -> None:
         everyone = Owner("default", "shared:scope")
         kept = (await store.append(shared_task(everyone, by=HOST))).record
-        shared = (await store.append(shared_task(everyone, by=GUEST))).record
-        joined = (await store.append(shared_task(by=GUEST))).record
-        own = (await store.append(shared_task(GUEST, by=GUEST, context="third"))).record
-        guests = (await store.append(shared_task(GUEST, by=HOST, context="third"))).record
+        shared = (await store.append(shared_task(everyone, by=PARTICIPANT))).record
+        joined = (await store.append(shared_task(by=PARTICIPANT))).record
+        own = (await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))).record
+        guests = (await store.append(shared_task(PARTICIPANT, by=HOST, context="third"))).record
         hers = (await store.append(shared_task())).record
         await store.erase(TaskSelection(principal="bob"))
         left = [head.ref for head in (kept, shared, joined, own, guests, hers) if await store.read(head.ref)]

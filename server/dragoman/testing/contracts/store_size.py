@@ -1,4 +1,4 @@
-"""What every store does about its size: less room, the same answers, and nothing lost that is still wanted."""
+"""Contract of compaction and large parts: less space, the same responses, and nothing lost that is needed."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 MANY_APPENDS = 300
-"""Appends after which every store has something to fold."""
+"""Appends after which every store has something to compact."""
 
 
 LARGE_BYTES = 300 * 1024
-"""More bytes than a row of any store holds."""
+"""More bytes than any store puts into a row."""
 
 
 class StoreSize:
-    """Give a `store` fixture, opened with the `clock` fixture of this class, that folds and cuts within a week.
+    """Provide a `store` fixture, opened with the `clock` fixture of this class, that compacts and truncates in a week.
 
-    Its answers hold 16 MiB of large parts.
+    Its responses hold 16 MiB of large parts.
     """
 
     @pytest.fixture
@@ -51,7 +51,7 @@ class StoreSize:
         return Clock()
 
     async def grow(self, store: Store, claimed: Appended, *changes: ArtifactChange | StatusChange) -> Appended:
-        """Appends each change by itself; gives the last."""
+        """Appends each change alone. Returns the last result."""
         return (await asyncio.gather(*(store.append(by_runner(claimed, change)) for change in changes)))[-1]
 
     async def task(self, store: Store, appended: Appended) -> bytes:
@@ -60,14 +60,14 @@ class StoreSize:
         return snapshot.task
 
     async def long_task(self, store: Store) -> Appended:
-        """A task of many events that has ended."""
+        """A finished task with many events."""
         claimed = await running(store)
         await self.grow(store, claimed, *(chunk("out", f"{number}\n") for number in range(MANY_APPENDS)))
         return await store.append(by_runner(claimed, status(states.COMPLETED, "done"), end=True))
 
-    # Joining ----------------------------------------------------------------------------------------------------
+    # Merging ----------------------------------------------------------------------------------------------------
 
-    async def test_tidying_changes_no_task(self, store: Store) -> None:
+    async def test_compaction_changes_no_task(self, store: Store) -> None:
         claimed = await running(store)
         changes: list[ArtifactChange | StatusChange] = [chunk("a", "begins ", append=False), artifact("b", "begins")]
         for number in range(MANY_APPENDS):
@@ -82,13 +82,13 @@ class StoreSize:
         assert await store.compact() == CompactionResult()
 
     async def test_a_task_grows_on_after_it_was_tidied(self, store: Store) -> None:
-        claimed, said = await running(store), ""
+        claimed, text = await running(store), ""
         for round_ in range(4):
             texts = [f"{round_}.{number} " for number in range(MANY_APPENDS)]
             last = await self.grow(store, claimed, *(chunk("out", text) for text in texts))
-            said += "".join(texts)
+            text += "".join(texts)
             await store.compact()
-            assert said.encode() in await self.task(store, last)
+            assert text.encode() in await self.task(store, last)
 
     async def test_an_artifact_that_is_replaced_after_it_was_tidied_is_the_new_one(self, store: Store) -> None:
         claimed = await running(store)
@@ -109,7 +109,7 @@ class StoreSize:
         assert await store.events(last.record.ref, 0, 10_000) == before
         assert await store.oldest_sequence(last.record.ref) == 1
 
-    # Cutting ----------------------------------------------------------------------------------------------------
+    # Truncating -------------------------------------------------------------------------------------------------
 
     async def test_a_task_that_has_just_ended_keeps_its_events(self, store: Store) -> None:
         done = await self.long_task(store)
@@ -129,7 +129,7 @@ class StoreSize:
         assert (await store.last_sequences([ref]))[ref.key] == done.record.last_sequence
         assert await store.compact() == CompactionResult()
 
-    async def test_a_cursor_older_than_the_log_is_told_where_the_log_begins(self, store: Store, clock: Clock) -> None:
+    async def test_a_cursor_older_than_the_log_gets_the_first_sequence(self, store: Store, clock: Clock) -> None:
         ref = (await self.long_task(store)).record.ref
         clock.now += WEEK_MS
         await store.compact()
@@ -147,17 +147,19 @@ class StoreSize:
     # Large parts ------------------------------------------------------------------------------------------------
 
     async def test_large_parts_are_read_as_they_were_written(self, store: Store) -> None:
-        asked, given, said = b"a" * LARGE_BYTES, b"b" * LARGE_BYTES, b"c" * LARGE_BYTES
+        input_bytes, artifact_bytes, status_bytes = b"a" * LARGE_BYTES, b"b" * LARGE_BYTES, b"c" * LARGE_BYTES
         first = created(new_ref(), claim=SESSION)
         assert first.message is not None
-        claimed = await store.append(replace(first, message=replace(first.message, message=file_message("ask", asked))))
-        put = await store.append(by_runner(claimed, file("out", given), file("out", b"small", append=True)))
-        end = StatusChange(states.COMPLETED, file_message("end", said, pb.ROLE_AGENT))
+        claimed = await store.append(
+            replace(first, message=replace(first.message, message=file_message("ask", input_bytes)))
+        )
+        put = await store.append(by_runner(claimed, file("out", artifact_bytes), file("out", b"small", append=True)))
+        end = StatusChange(states.COMPLETED, file_message("end", status_bytes, pb.ROLE_AGENT))
         done = await store.append(by_runner(claimed, end, end=True))
         task = pb.Task.FromString(await self.task(store, done))
-        assert [part.raw for part in task.history[0].parts] == [asked]
-        assert [part.raw for part in task.artifacts[0].parts] == [given, b"small"]
-        assert [part.raw for part in task.status.message.parts] == [said]
+        assert [part.raw for part in task.history[0].parts] == [input_bytes]
+        assert [part.raw for part in task.artifacts[0].parts] == [artifact_bytes, b"small"]
+        assert [part.raw for part in task.status.message.parts] == [status_bytes]
         returned = [*claimed.events, *put.events, *done.events]
         kept = await store.events(done.record.ref, 0)
         assert [(one.sequence, one.data) for one in kept] == [(one.sequence, one.data) for one in returned]
@@ -202,7 +204,7 @@ class StoreSize:
         with pytest.raises(PermissionError, match="expired"):
             store.blobs.find(digest, query)
 
-    async def test_changes_of_a_task_keep_their_order_whatever_their_size(self, store: Store) -> None:
+    async def test_changes_of_a_task_stay_in_order_for_any_size(self, store: Store) -> None:
         claimed = await running(store)
         changes = [file("out", (b"%d" % n) * (LARGE_BYTES if n % 3 == 0 else 1), append=n > 0) for n in range(9)]
         futures = [store.append(by_runner(claimed, change)) for change in changes]

@@ -1,7 +1,4 @@
-"""The store's contract: API keys.
-
-A third-party store subclasses `StoreApiKeys` in its own tests, as it does `StoreWrites` and the others.
-"""
+"""Contract of the small tables: API keys, key-value pairs, workers, upstreams, and the audit log."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ API_KEY = ApiKey(
 
 
 class StoreApiKeys:
-    """Give a `store` fixture."""
+    """Provide a `store` fixture."""
 
     async def test_a_key_comes_back_as_it_was_given(self, store: Store) -> None:
         await store.api_keys.add(API_KEY)
@@ -42,7 +39,7 @@ class StoreApiKeys:
         assert await store.api_keys.list() == [API_KEY]
 
     async def test_keys_are_listed_the_newest_first(self, store: Store) -> None:
-        keys = [replace(API_KEY, id=f"{letter * 12}", created=at) for letter, at in (("b", 2), ("c", 3), ("a", 1))]
+        keys = [replace(API_KEY, id=f"{digit * 12}", created=at) for digit, at in (("b", 2), ("c", 3), ("a", 1))]
         await asyncio.gather(*map(store.api_keys.add, keys))
         assert [key.id[0] for key in await store.api_keys.list()] == ["c", "b", "a"]
 
@@ -94,7 +91,7 @@ class StoreApiKeys:
 
 
 class StoreKeyValues:
-    """Give a `store` fixture."""
+    """Provide a `store` fixture."""
 
     async def test_a_text_is_there_once_it_was_written(self, store: Store) -> None:
         assert await store.key_values.get("keys") == ""
@@ -124,7 +121,7 @@ WORKER_AGENT = RegisteredAgent("desk", "workers@example.com", b"\x0a\x04desk", r
 
 
 class StoreWorkers:
-    """Give a `store` fixture."""
+    """Provide a `store` fixture."""
 
     async def test_an_agent_is_kept_as_it_was_given(self, store: Store) -> None:
         assert await store.worker_registry.register(WORKER_AGENT) == WORKER_AGENT
@@ -168,7 +165,7 @@ UPSTREAM_AGENT = AddedUpstream("desk", b'{"url": "https://desk.example"}', added
 
 
 class StoreUpstreams:
-    """Give a `store` fixture."""
+    """Provide a `store` fixture."""
 
     async def test_one_is_kept_as_it_was_given(self, store: Store) -> None:
         assert await store.upstreams.add(UPSTREAM_AGENT)
@@ -201,7 +198,7 @@ def audit_entry(at: int, principal: str = "alice", **about: str) -> AuditEntry:
 
 
 def checked_chain(entries: Iterable[AuditRecord]) -> AuditChainVerifier:
-    """Raises core.audit.Broken."""
+    """Raises what `core.audit` raises for a broken chain."""
     chain = AuditChainVerifier()
     for one in entries:
         chain.verify(one)
@@ -209,7 +206,7 @@ def checked_chain(entries: Iterable[AuditRecord]) -> AuditChainVerifier:
 
 
 class StoreAudit:
-    """Give a `store` fixture."""
+    """Provide a `store` fixture."""
 
     async def test_entries_come_back_as_they_were_given_each_bound_to_the_one_before(self, store: Store) -> None:
         odd = AuditEntry(2, "operator.Purge", "ok", {"selection": 'é "\n\x00'}, {"principal": "ż\ud800", "peer": ""})
@@ -235,7 +232,7 @@ class StoreAudit:
         assert await store.audit.truncate(5) == 0
         assert await store.audit.truncate(26) == 2
         found = await store.audit.read(0)
-        assert [one.number for one in found] == [3, 4, 5]  # 4 is older, and behind one that is not
+        assert [one.number for one in found] == [3, 4, 5]  # 4 is older, but after one that is not
         assert await store.audit.truncate(1000, limit=1) == 1
         assert await store.audit.truncate(1000) == 1
         assert await store.audit.truncate(1000) == 0

@@ -1,7 +1,4 @@
-"""The store's contract: what is too much is refused inside of the transaction that would have accepted it.
-
-A third-party store subclasses `StoreAdmission` in its own tests, as it does `StoreWrites` and `StoreReads`.
-"""
+"""Contract of quotas and usage: limits are checked in the transaction that would accept the change."""
 
 from __future__ import annotations
 
@@ -54,22 +51,22 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 OWNER_IN_OTHER_SCOPE = Owner("projects/p", OWNER.principal)
 OTHER_OWNER = Owner("default", "somebody else")
 LARGE_TEXT = "x" * 5_000
-"""Makes a message of ten thousand bytes and some: its id is the text, too."""
+"""A message with it has a little more than ten thousand bytes: its id is the text, too."""
 
 
 def task_within(quota: Quota, owner: Owner = OWNER, **details: Any) -> Append:
-    """A new task, if there is room for it."""
+    """Creates a task under a quota."""
     return replace(created(new_ref(owner), **details), quota=quota)
 
 
 def message_within(task: Appended, quota: Quota, text: str = "more", *, claim: int = 0, sender: str = "") -> Append:
-    """A message to a task, if there is room for it."""
-    said = IncomingMessage(message(text), sender=sender)
-    return Append(task=task.record.ref, guard=NotTerminal(), message=said, claim_session=claim, quota=quota)
+    """Sends a message to a task under a quota."""
+    incoming = IncomingMessage(message(text), sender=sender)
+    return Append(task=task.record.ref, guard=NotTerminal(), message=incoming, claim_session=claim, quota=quota)
 
 
 async def assert_exceeds(limit: str, change: Awaitable[Appended]) -> QuotaExceeded:
-    """The refusal of a change, which names this limit."""
+    """The rejection of a change, which names this limit."""
     with pytest.raises(QuotaExceeded) as caught:
         await change
     assert caught.value.limit == limit
@@ -77,7 +74,7 @@ async def assert_exceeds(limit: str, change: Awaitable[Appended]) -> QuotaExceed
 
 
 class StoreAdmission:
-    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+    """Provide a `store` fixture, opened with the `clock` fixture of this class."""
 
     @pytest.fixture
     def clock(self) -> Clock:
@@ -129,13 +126,13 @@ class StoreAdmission:
 
     async def test_tasks_that_are_erased_give_room(self, store: Store) -> None:
         quota = Quota(live_tasks=2, queued_bytes=15_000)
-        gone = (await store.append(task_within(quota, text=LARGE_TEXT))).record
+        erased = (await store.append(task_within(quota, text=LARGE_TEXT))).record
         await store.append(task_within(quota))
         await assert_exceeds("live_tasks", store.append(task_within(quota)))
-        await store.erase(TaskSelection(task=gone.id))
+        await store.erase(TaskSelection(task=erased.id))
         await store.append(task_within(quota, text=LARGE_TEXT))
 
-    async def test_a_task_counts_for_who_made_it(self, store: Store) -> None:
+    async def test_a_task_counts_for_its_creator(self, store: Store) -> None:
         everyone = Owner("default", "shared:scope")
         quota = Quota(live_tasks=1)
 
@@ -217,10 +214,10 @@ class StoreAdmission:
             await store.append(message_within(claimed, quota))
         await store.append(by_runner(claimed, status(states.INPUT_REQUIRED), last_delivered=4, end=True))
         await store.append(message_within(claimed, quota))
-        await store.append(message_within(claimed, quota))  # it waits already
+        await store.append(message_within(claimed, quota))  # it is waiting already
         await assert_exceeds("starts_per_minute", store.append(task_within(quota)))
 
-    # Whatever the limit -----------------------------------------------------------------------------------------
+    # All limits -------------------------------------------------------------------------------------------------
 
     async def test_what_was_accepted_before_is_never_refused(self, store: Store) -> None:
         quota = Quota(live_tasks=1, queued_bytes=1, starts_per_minute=1)
@@ -233,7 +230,7 @@ class StoreAdmission:
         await assert_exceeds("live_tasks", store.append(replace(task_within(quota), idempotency_key=other)))
         await store.append(cancel(first))
         await assert_exceeds("starts_per_minute", store.append(replace(task_within(quota), idempotency_key=other)))
-        await store.append(replace(created(new_ref()), idempotency_key=other))  # a refusal used no key
+        await store.append(replace(created(new_ref()), idempotency_key=other))  # the rejected change used no key
 
     async def test_a_follow_up_needs_no_room_for_a_task(self, store: Store) -> None:
         quota = Quota(live_tasks=1, live_tasks_per_agent=1)
@@ -242,23 +239,23 @@ class StoreAdmission:
 
 
 class StoreUsage:
-    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+    """Provide a `store` fixture, opened with the `clock` fixture of this class."""
 
     @pytest.fixture
     def clock(self) -> Clock:
         return Clock()
 
     async def test_an_empty_store_has_nothing(self, store: Store, clock: Clock) -> None:
-        census = await store.stats()
-        assert (census.tasks, census.backlog, census.pending_pushes, census.dead_pushes) == ({}, {}, 0, 0)
-        assert census.age(census.pending_pushes_since) == census.age(census.failing_since) == 0.0
-        assert census.counted_at == clock()
+        stats = await store.stats()
+        assert (stats.tasks, stats.backlog, stats.pending_pushes, stats.dead_pushes) == ({}, {}, 0, 0)
+        assert stats.age(stats.pending_pushes_since) == stats.age(stats.failing_since) == 0.0
+        assert stats.counted_at == clock()
 
     async def test_tasks_are_counted_over_all_owners_by_agent_and_state(self, store: Store) -> None:
         for owner in (OWNER, SAME_PRINCIPAL_OTHER_SCOPE):
             await store.append(created(new_ref(owner), claim=SESSION))
         await finished(store)
-        await store.append(created(new_ref(), agent="other", visible=False, claim=SESSION))  # nobody has seen it
+        await store.append(created(new_ref(), agent="other", visible=False, claim=SESSION))  # it is hidden
         tasks = (await store.stats()).tasks
         assert tasks == {(AGENT, states.SUBMITTED): 2, (AGENT, states.COMPLETED): 1}
 
@@ -269,10 +266,10 @@ class StoreUsage:
         clock.now += 30 * SECOND
         await store.append(created(new_ref(SAME_PRINCIPAL_OTHER_SCOPE)))
         await store.append(created(new_ref(), agent="other"))
-        census = await store.stats()
-        assert {agent: one.tasks for agent, one in census.backlog.items()} == {AGENT: 2, "other": 1}
-        assert census.age(census.backlog[AGENT].since) == pytest.approx(30.0, abs=1)
-        assert census.age(census.backlog["other"].since) == pytest.approx(0.0, abs=1)
+        stats = await store.stats()
+        assert {agent: one.tasks for agent, one in stats.backlog.items()} == {AGENT: 2, "other": 1}
+        assert stats.age(stats.backlog[AGENT].since) == pytest.approx(30.0, abs=1)
+        assert stats.age(stats.backlog["other"].since) == pytest.approx(0.0, abs=1)
 
     async def test_pushes_are_counted_by_what_is_due_fails_and_was_given_up(self, store: Store, clock: Clock) -> None:
         session = await store.open_session(3600.0)
@@ -280,26 +277,26 @@ class StoreUsage:
         for ref in (late, dead):
             await store.append(with_push(created(ref)))
         clock.now += 10 * SECOND
-        census = await store.stats()
-        assert census.pending_pushes == 2
-        assert census.age(census.pending_pushes_since) == pytest.approx(10.0, abs=1)
+        stats = await store.stats()
+        assert stats.pending_pushes == 2
+        assert stats.age(stats.pending_pushes_since) == pytest.approx(10.0, abs=1)
         for push in await claim_due(store, session, dead):
             (after,) = await store.pushes.apply_reports(
                 [report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500), retry_delay=5 * SECOND)]
             )
             assert after is not None
             clock.now += 5 * SECOND
-            census = await store.stats()
-            assert census.age(census.failing_since) == pytest.approx(5.0, abs=1)
+            stats = await store.stats()
+            assert stats.age(stats.failing_since) == pytest.approx(5.0, abs=1)
             clock.now += DAY
             for again in await claim_due(store, session, dead):
-                (gone,) = await store.pushes.apply_reports(
+                (final,) = await store.pushes.apply_reports(
                     [report_of(again, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500))]
                 )
-                assert gone is not None
-                assert gone.state is PushState.DEAD
-        census = await store.stats()
-        assert (census.pending_pushes, census.dead_pushes, census.failing_since) == (1, 1, 0)
+                assert final is not None
+                assert final.state is PushState.DEAD
+        stats = await store.stats()
+        assert (stats.pending_pushes, stats.dead_pushes, stats.failing_since) == (1, 1, 0)
 
     async def test_commits_are_counted_with_their_sizes(self, store: Store) -> None:
         before = store.commit_counters.changes.count
@@ -319,7 +316,7 @@ class StoreUsage:
         assert await store.usage(claimed.record.ref) == Usage(13, 12)
         assert await store.usage(other.record.ref) == Usage()
         assert (await store.append(by_runner(claimed, status(states.WORKING)))).usage is None
-        for _ in range(3):  # what is beyond all counting stays what it is
+        for _ in range(3):  # the sum saturates
             most = (
                 await store.append(replace(by_runner(other), usage_report=UsageReport(MAX_USAGE, MAX_USAGE, "")))
             ).usage
@@ -351,7 +348,7 @@ class StoreUsage:
             Usage(15, 30, 14, 20),
         ]
         assert await store.usage(top.record.ref) == Usage(15, 30, 14, 20)
-        await store.erase(TaskSelection(task=below.record.id))  # it was spent all the same
+        await store.erase(TaskSelection(task=below.record.id))  # its usage stays counted
         assert await store.usage(top.record.ref) == Usage(15, 30, 14, 20)
         await store.erase(TaskSelection(task=top.record.id))
         await store.append(replace(by_runner(middle), usage_report=UsageReport(1)))
@@ -359,7 +356,7 @@ class StoreUsage:
         assert await store.usage(middle.record.ref) == Usage(11, 20, 2, 0)
 
     async def delegated_task(self, store: Store, parent: Appended) -> Appended:
-        """A task that runs, and works for another one."""
+        """A running task that another one delegated."""
         change = created(new_ref(), claim=SESSION)
         assert change.create is not None
         return await store.append(replace(change, create=replace(change.create, parent=parent.record.ref.key)))
@@ -389,7 +386,7 @@ class StoreUsage:
         sums = {"tokens": 4.0, "cost": 0.5, "delegated": {"tokens": 3.0, "cost": 0.5}}
         assert await shown(top) == {"of": "its maker", "usage": sums}
         await store.append(replace(by_runner(below), usage_report=UsageReport(5)))
-        await store.append(replace(by_runner(top), usage_report=UsageReport()))  # asks for the sum
+        await store.append(replace(by_runner(top), usage_report=UsageReport()))  # returns the sum
         sums = {"tokens": 9.0, "cost": 0.5, "delegated": {"tokens": 8.0, "cost": 0.5}}
         assert await shown(top) == {"of": "its maker", "usage": sums}
         await store.append(by_runner(below, status(states.COMPLETED), end=True))

@@ -1,4 +1,4 @@
-"""What every store does when it is written to: guards, sequences, claims, and neighbours that never suffer."""
+"""Contract of appends: guards, sequences, claims, and batches whose changes do not affect each other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class StoreWrites:
-    """Give a `store` fixture, opened with the `clock` fixture of this class."""
+    """Provide a `store` fixture, opened with the `clock` fixture of this class."""
 
     @pytest.fixture
     def clock(self) -> Clock:
@@ -235,9 +235,9 @@ class StoreWrites:
         assert kept is not None
         assert kept.task_state == b'{"a":1}'
 
-    # Tasks that nobody has seen ---------------------------------------------------------------------------------
+    # Hidden tasks -----------------------------------------------------------------------------------------------
 
-    async def test_a_hidden_task_is_found_by_nobody_until_it_says_something(self, store: Store) -> None:
+    async def test_a_hidden_task_is_not_found_until_its_first_event(self, store: Store) -> None:
         claimed = await store.append(created(new_ref(), claim=SESSION, visible=False))
         assert await store.find(OWNER, AGENT, claimed.record.id) is None
         shown = await store.append(by_runner(claimed, status(states.WORKING)))
@@ -255,15 +255,15 @@ class StoreWrites:
 
 
 class StoreCancels:
-    """Give a `store` fixture."""
+    """Provide a `store` fixture."""
 
-    async def test_a_task_that_is_to_stop_is_told_to_the_session_that_runs_it(self, store: Store) -> None:
-        asked, other = [(await running(store)).record.ref for _ in range(2)]
-        await store.cancel_requests.request(asked)
-        await store.cancel_requests.request(asked)
-        assert await store.cancel_requests.of_session(SESSION) == [asked]
+    async def test_a_cancel_request_reaches_the_session_that_runs_the_task(self, store: Store) -> None:
+        requested, other = [(await running(store)).record.ref for _ in range(2)]
+        await store.cancel_requests.request(requested)
+        await store.cancel_requests.request(requested)
+        assert await store.cancel_requests.of_session(SESSION) == [requested]
         assert await store.cancel_requests.of_session(SESSION + 1) == []
-        assert await store.cancel_requests.pending([asked, other]) == {asked}
+        assert await store.cancel_requests.pending([requested, other]) == {requested}
         assert await store.cancel_requests.pending([other]) == set()
 
     async def test_a_cancel_holds_when_the_turn_is_begun_again_elsewhere(self, store: Store) -> None:
@@ -294,13 +294,13 @@ class StoreCancels:
         assert (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).turn_continues
         assert await store.cancel_requests.of_session(SESSION) == []
 
-    async def test_no_cancel_is_kept_of_what_nobody_runs(self, store: Store) -> None:
+    async def test_no_cancel_request_is_stored_for_an_idle_task(self, store: Store) -> None:
         ref = (await finished(store)).record.ref
         await store.cancel_requests.request(ref)
         await store.cancel_requests.request(new_ref())
         assert await store.cancel_requests.pending([ref]) == set()
 
-    async def test_tidying_keeps_the_cancels_that_hold(self, store: Store) -> None:
+    async def test_compaction_keeps_pending_cancel_requests(self, store: Store) -> None:
         over, holds = [await running(store) for _ in range(2)]
         for one in (over, holds):
             await store.cancel_requests.request(one.record.ref)

@@ -1,4 +1,4 @@
-"""What is handed over together, and when."""
+"""Which writes are handed over together, and when."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from dragoman.stores.sqlite.hot.coalescer import WriteCoalescer
 
 
 async def run_loop_turns(number: int) -> None:
-    """Lets the loop turn so often."""
+    """Runs this many loop iterations."""
     for _ in range(number):
         await asyncio.sleep(0)
 
 
 async def test_what_one_turn_of_the_loop_adds_is_handed_over_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        coalescer, "IDLE_TURN_SECONDS", 1000.0
-    )  # whatever the machine does, each turn counts as one of rest
+    monkeypatch.setattr(coalescer, "IDLE_TURN_SECONDS", 1000.0)  # on any machine each iteration counts as idle
     handed: list[list[int]] = []
     gathered = WriteCoalescer(handed.append, 100)
     for number in range(3):
@@ -34,7 +32,7 @@ async def test_what_one_turn_of_the_loop_adds_is_handed_over_together(monkeypatc
 
 
 async def test_a_busy_loop_gathers_on_until_the_first_has_waited_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalescer, "IDLE_TURN_SECONDS", 0.0)  # no turn counts as one of rest
+    monkeypatch.setattr(coalescer, "IDLE_TURN_SECONDS", 0.0)  # no iteration counts as idle
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     handed: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Reads on the loop itself: the same answers as the readers give, and only what is cheap."""
+"""Reads on the loop: the same results as on the reader threads, and only cheap reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dragoman.testing.fixtures import AGENT, OWNER, artifact, by_runner, finishe
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """One whose looks are quick, however long the machine takes over them, unless a test says otherwise."""
+    """A reader whose reads count as quick on any machine, unless a test moves the clock."""
     store = open_store(tmp_path / "tasks.db", synchronous="normal")
     store._loop_reader._clock = lambda: 0.0
     yield store
@@ -56,9 +56,9 @@ async def test_each_length_of_history_is_an_answer_of_its_own(store: SqliteStore
     claimed = await running(store)
     for text in "abc":
         await store.append(follow_up(claimed.record.ref, text))
-    for asked in (history, 1, history):
-        got = await store.read(claimed.record.ref, history=asked)
-        assert got == await by_reader(store, claimed.record.ref, asked)
+    for length in (history, 1, history):
+        got = await store.read(claimed.record.ref, history=length)
+        assert got == await by_reader(store, claimed.record.ref, length)
 
 
 async def test_a_message_that_no_event_tells_of_is_seen(store: SqliteStore) -> None:
@@ -85,7 +85,7 @@ async def test_what_was_erased_is_neither_shown_nor_kept(store: SqliteStore) -> 
     assert await store.get(OWNER, AGENT, other.record.id) is not None
 
 
-async def test_what_is_kept_is_shown_to_nobody_else(store: SqliteStore) -> None:
+async def test_a_cached_task_is_not_shown_to_other_owners(store: SqliteStore) -> None:
     done = await finished(store)
     assert await store.get(OWNER, AGENT, done.record.id) is not None
     for owner in (Owner("default", "eve"), Owner("projects/p", OWNER.principal)):
@@ -114,8 +114,8 @@ async def test_what_is_much_is_read_by_the_readers(store: SqliteStore, grow: str
 
 async def test_memory_has_an_end(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_reader, "MAX_CACHE_BYTES", 20_000)
-    made = [(await finished(store, artifact("a", "x" * 3000))).record for _ in range(10)]
-    for head in made:
+    records = [(await finished(store, artifact("a", "x" * 3000))).record for _ in range(10)]
+    for head in records:
         assert await store.get(OWNER, AGENT, head.id) is not None
         assert (
             store._loop_reader._cache_bytes
@@ -149,7 +149,7 @@ async def test_a_look_is_one_snapshot_whatever_is_committed_meanwhile(
 
 
 def timed(seconds: float) -> Callable[[], float]:
-    """A clock that shows so much more each time."""
+    """A clock that advances by this step with each call."""
     now = 0.0
 
     def clock() -> float:
@@ -181,7 +181,7 @@ async def test_who_holds_the_file_does_not_hold_the_loop(store: SqliteStore, mon
             raise sqlite3.OperationalError("database is locked")
 
         def close(self) -> None:
-            """Nothing is held."""
+            """No cursor is open."""
 
     assert store._loop_reader._connection.execute("PRAGMA busy_timeout").fetchone() == (0,)
     store._loop_reader._connection.close()
@@ -189,19 +189,19 @@ async def test_who_holds_the_file_does_not_hold_the_loop(store: SqliteStore, mon
     assert await store.get(OWNER, AGENT, done.record.id) is not None
 
 
-def test_a_form_is_made_once_and_few_are_kept() -> None:
-    answer, made = cached_response(b"answer", "1.0"), []
+def test_an_encoding_is_computed_once_and_few_are_cached() -> None:
+    answer, encoded = cached_response(b"answer", "1.0"), []
 
-    def make(number: int) -> Callable[[], bytes]:
-        def one() -> bytes:
-            made.append(number)
+    def encoder(number: int) -> Callable[[], bytes]:
+        def encode() -> bytes:
+            encoded.append(number)
             return b"form %d" % number
 
-        return one
+        return encode
 
     for number in (*range(MAX_CACHED_ENCODINGS + 1), *range(MAX_CACHED_ENCODINGS + 1)):
-        assert cached_encoding(answer, number, make(number)) == b"form %d" % number
-    assert made == [*range(MAX_CACHED_ENCODINGS + 1), MAX_CACHED_ENCODINGS]
-    assert cached_encoding(b"plain", 0, make(9)) == b"form 9"
+        assert cached_encoding(answer, number, encoder(number)) == b"form %d" % number
+    assert encoded == [*range(MAX_CACHED_ENCODINGS + 1), MAX_CACHED_ENCODINGS]
+    assert cached_encoding(b"plain", 0, encoder(9)) == b"form 9"
     assert isinstance(answer, CachedResponse)
     assert answer == b"answer"

@@ -1,4 +1,4 @@
-"""What principals have, as the SQLite store counts it: in memory and from the tables it is the same."""
+"""Counters of principals in the SQLite store: memory and tables agree."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dragoman.core.task.log import Append
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.hot import quota_counters
 from dragoman.testing.contracts.store_machine import StoreMachine
-from dragoman.testing.contracts.store_sessions import GUEST, HOST, shared_task
+from dragoman.testing.contracts.store_sessions import HOST, PARTICIPANT, shared_task
 from dragoman.testing.fixtures import OWNER, Clock, by_runner, cancel, created, new_ref, status
 
 PLENTY = Quota(live_tasks=10**9, queued_bytes=10**12)
 
 
 class Counted(StoreMachine):
-    """Every message is counted; after every write memory, tables and model agree."""
+    """Counts every message; after every write memory, tables and model agree."""
 
     def open_store(self, folder: Path, clock: Clock) -> SqliteStore:
         return open_store(folder / "tasks.db", clock=clock)
@@ -84,11 +84,11 @@ async def test_a_store_that_is_opened_again_knows_what_there_was(tmp_path: Path)
 
 async def test_who_makes_tasks_among_those_of_others_is_counted_apart(store: SqliteStore, tmp_path: Path) -> None:
     mine = [await store.append(shared_task()) for _ in range(2)]
-    theirs = [await store.append(shared_task(by=GUEST)) for _ in range(3)]
-    await store.append(shared_task(GUEST, by=GUEST, context="third"))
+    theirs = [await store.append(shared_task(by=PARTICIPANT)) for _ in range(3)]
+    await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))
     await store.append(cancel(theirs[0].record.ref))
     with sqlite3.connect(tmp_path / "tasks.db") as connection:
-        has = {owner.principal: quota_counters.read_load(connection, owner.principal) for owner in (HOST, GUEST)}
+        has = {owner.principal: quota_counters.read_load(connection, owner.principal) for owner in (HOST, PARTICIPANT)}
     connection.close()
     assert (has["alice"].live_tasks, has["bob"].live_tasks) == ({"echo": 2}, {"echo": 3})
     assert has["alice"].queued_bytes == 2 * has["bob"].queued_bytes // 3
@@ -108,7 +108,7 @@ async def test_what_a_batch_did_that_was_undone_is_not_counted(store: SqliteStor
         await store.append(replace(created(new_ref()), quota=quota))
 
 
-async def test_nobody_is_counted_who_has_no_limit(store: SqliteStore) -> None:
+async def test_principals_without_a_quota_are_not_counted(store: SqliteStore) -> None:
     claimed = await store.append(created(new_ref(), claim=7))
     await store.append(by_runner(claimed, status(states.WORKING)))
     counters = store._writer.quota_counters

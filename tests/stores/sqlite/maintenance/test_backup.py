@@ -1,4 +1,4 @@
-"""Copies of a store: of one moment, whatever is written meanwhile, and in nobody's way."""
+"""Backups: one snapshot, whatever is written meanwhile, and no writer waits."""
 
 from __future__ import annotations
 
@@ -76,13 +76,11 @@ async def test_writers_do_not_wait_for_a_copy_even_when_the_log_is_long(
     go_on.set()
     await copy
     await store.close()
-    assert took < 40  # SQLite's own patience would be ten seconds, each of the five times the log is to be emptied
+    assert took < 40  # SQLite's own busy timeout would be ten seconds, for each of the five truncations of the log
     assert count(tmp_path / "copy" / "tasks.db", "chunks") == 0
 
 
-async def test_a_copy_that_nobody_waits_for_any_more_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_abandoned_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 1)
     store = open_store(tmp_path / "t.db")
     for _ in range(50):

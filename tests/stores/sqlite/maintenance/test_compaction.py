@@ -1,4 +1,4 @@
-"""Folding in SQLite: the contract, what a step may touch, and that no append ever waits for it."""
+"""Compaction in SQLite: the contract, the limits of a step, and that no append waits for it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestSize(StoreSize):
 
 
 async def grown(store: SqliteStore, rows: int, text: str = "x") -> Appended:
-    """A running task whose artifact has so many rows."""
+    """A running task whose artifact has this many rows."""
     claimed = await running(store)
     appended = await asyncio.gather(*(store.append(by_runner(claimed, chunk("out", text))) for _ in range(rows)))
     return appended[-1]
@@ -68,7 +68,7 @@ def count(store: SqliteStore, table: str) -> int:
     return found
 
 
-# What is joined ----------------------------------------------------------------------------------------------------
+# Merging -----------------------------------------------------------------------------------------------------------
 
 
 def test_neighbours_of_one_kind_are_grouped_up_to_a_size() -> None:
@@ -122,7 +122,7 @@ async def test_bytes_are_rewritten_a_few_times_at_most(store: SqliteStore) -> No
         store._writer._connection.set_trace_callback(trace)
         await store.compact()
         store._writer._connection.set_trace_callback(None)
-    assert rewritten < 4 * 2 * 100 * 10_000  # a blob shows as two letters for each byte
+    assert rewritten < 4 * 2 * 100 * 10_000  # hex: two characters for each byte
 
 
 async def test_zero_is_never(tmp_path: Path, clock: Clock) -> None:
@@ -202,7 +202,7 @@ async def test_a_store_from_before_folding_is_folded_too(tmp_path: Path, monkeyp
     await store.close()
 
 
-# How -----------------------------------------------------------------------------------------------------------------
+# Steps ---------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_step_touches_so_many_rows_and_bytes(store: SqliteStore) -> None:
@@ -216,14 +216,14 @@ async def test_a_step_touches_so_many_rows_and_bytes(store: SqliteStore) -> None
     before = count(store, "chunks")
     connection = store._writer._connection
     place = await store._read(lambda connection: compaction.find_grown_task(connection, 1))
-    steps = gone = 0
+    steps = saved = 0
     while place is not None:
         changed = connection.total_changes
         place, less = await store._writer.submit(partial(compaction.compact_artifacts, cursor=place))
         assert connection.total_changes - changed <= 2 * compaction.COMPACTION_STEP_ROWS + 10
-        steps, gone = steps + 1, gone + less
+        steps, saved = steps + 1, saved + less
     assert steps > 10
-    assert gone == before - count(store, "chunks")
+    assert saved == before - count(store, "chunks")
 
 
 async def test_no_append_waits_for_what_may_wait(store: SqliteStore) -> None:
@@ -285,7 +285,7 @@ async def compact_often(folder: Path, steps: list[object], ends: bool) -> None:
 
 
 async def same(stores: list[SqliteStore], last: Appended) -> None:
-    """Both stores answer alike, and the folded one has the end of the log, or all of it if the task goes on."""
+    """Both stores respond alike, and the compacted one has the end of the log, or all of it for a running task."""
     ref = last.record.ref
     answers = [await store.read(ref) for store in stores]
     assert answers[0] == answers[1]

@@ -1,4 +1,4 @@
-"""What is SQLite's own about erasing: the rows and bytes of the file, the indexes, and the writer's spare time."""
+"""Erasure in SQLite: rows and bytes of the file, the indexes used, and the priority of appends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def rows_by_table(path: Path) -> dict[str, int]:
 async def test_a_log_whose_task_went_before_it_is_not_there_and_not_a_cut_one(store: SqliteStore, path: Path) -> None:
     head = (await finished(store)).record
     connection = sqlite3.connect(path)
-    with connection:  # what the first commit of an erasure leaves, until the next ones have taken the rest
+    with connection:  # what the first commit of an erasure leaves to the next ones
         connection.execute("DELETE FROM tasks WHERE task = ?", (head.ref.key,))
     connection.close()
     assert query(path, "SELECT count(*) FROM log") != [(0,)]
@@ -109,13 +109,13 @@ async def test_erased_bytes_are_not_in_the_file_any_more(path: Path) -> None:
 async def test_a_task_that_changed_since_it_was_found_stays(store: SqliteStore, path: Path, clock: Clock) -> None:
     asking = (await finished(store, state=states.INPUT_REQUIRED)).record
     clock.now += DAY
-    meant = TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)
-    stale = [head async for heads in store.select(meant) for head in heads]
+    selection = TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)
+    stale = [head async for heads in store.select(selection) for head in heads]
     assert [head.ref for head in stale] == [asking.ref]
     await store.append(created(new_ref()))
     await store.append(by_runner(await _answered(store, asking), artifact("a", "x")))
     number, taken = await store._writer.submit(
-        lambda connection: erasure.delete_task_records(connection, 0, meant, stale, clock.now, "purge")
+        lambda connection: erasure.delete_task_records(connection, 0, selection, stale, clock.now, "purge")
     )
     assert (number, taken) == (0, [])
     assert await store.read(asking.ref) is not None
@@ -127,19 +127,19 @@ async def _answered(store: SqliteStore, asking: TaskRecord) -> Any:
 
 async def test_an_erasure_that_a_crash_cut_short_goes_on_after_it(path: Path, clock: Clock) -> None:
     store = open_store(path, clock=clock)
-    made = [(await finished(store, artifact("a", "x"))).record for _ in range(5)]
+    records = [(await finished(store, artifact("a", "x"))).record for _ in range(5)]
     await store._writer.submit(
         lambda connection: erasure.delete_task_records(
-            connection, 0, TaskSelection(context="context"), made, clock.now, "purge"
+            connection, 0, TaskSelection(context="context"), records, clock.now, "purge"
         )
     )
     await store.close()
     assert rows_by_table(path)["log"] == 10
     store = open_store(path, clock=clock)
-    assert await store.read(made[0].ref) is None  # gone since the first commit
+    assert await store.read(records[0].ref) is None  # erased since the first commit
     (receipt,) = await store.resume_erasures()
     await store.close()
-    assert receipt.digest == task_ids_digest(sorted(head.id for head in made))
+    assert receipt.digest == task_ids_digest(sorted(head.id for head in records))
     assert (receipt.counts.tasks, receipt.counts.events, receipt.counts.artifacts) == (5, 15, 5)
     rows = rows_by_table(path)
     assert {rows[name] for name in ("tasks", "log", "messages", "artifacts", "chunks", "leaving")} == {0}
@@ -170,9 +170,9 @@ async def test_one_step_takes_no_more_than_it_may(store: SqliteStore, path: Path
     claimed = await running(store)
     for _ in range(4):
         await store.append(by_runner(claimed, *[artifact("a", "x", append=True) for _ in range(500)]))
-    meant = TaskSelection(task=claimed.record.id)
+    selection = TaskSelection(task=claimed.record.id)
     number, _ = await store._writer.submit(
-        lambda connection: erasure.delete_task_records(connection, 0, meant, [claimed.record], clock.now, "purge")
+        lambda connection: erasure.delete_task_records(connection, 0, selection, [claimed.record], clock.now, "purge")
     )
     place: QueuedTask | None = QUEUE_START
     left = rows_by_table(path)["chunks"]
@@ -217,7 +217,7 @@ async def test_background_work_is_done_before_the_store_closes(path: Path) -> No
     assert done == [0, 1, 2]
 
 
-# Tables that others add --------------------------------------------------------------------------------------------
+# Tables of other modules -------------------------------------------------------------------------------------------
 
 
 async def test_other_tables_lose_what_they_hold_of_a_task_a_context_and_a_principal(

@@ -382,11 +382,14 @@ class PostgresPendingRows:
         rows: list[Sequence[Any]] = [new, changed, self.log, self.messages, totals, standings]
         if self.chunks:
             rows += self._artifact_rows()
-        kinds = tuple(one for one, some in zip(_MAIN_STATEMENTS, rows, strict=False) if some)
-        if kinds:
-            batches = zip(kinds, filter(None, rows), strict=True)
+        statements = tuple(
+            statement for statement, statement_rows in zip(_MAIN_STATEMENTS, rows, strict=False) if statement_rows
+        )
+        if statements:
+            batches = zip(statements, filter(None, rows), strict=True)
             await connection.execute(
-                combine_statements(kinds), *(column for one, some in batches for column in one.columns(some))
+                combine_statements(statements),
+                *(column for statement, statement_rows in batches for column in statement.columns(statement_rows)),
             )
 
     def _artifact_rows(self) -> list[Sequence[Any]]:

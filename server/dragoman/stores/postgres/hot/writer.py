@@ -91,14 +91,14 @@ class PostgresWriter:
         except Exception:
             if len(batch) > 1:
                 log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
-            results = [await self._commit_alone(one) for one in batch]
-        for one, result in zip(batch, results, strict=True):
-            if one.future.done():  # the caller was canceled; what is written stays written
+            results = [await self._commit_alone(queued) for queued in batch]
+        for queued, result in zip(batch, results, strict=True):
+            if queued.future.done():  # the caller was canceled; what is written stays written
                 continue
             if isinstance(result, Exception):
-                one.future.set_exception(result)
+                queued.future.set_exception(result)
             else:
-                one.future.set_result(result)
+                queued.future.set_result(result)
 
     async def _commit_alone(self, queued: PostgresQueuedWrite) -> AppendResult | Exception:
         try:
@@ -109,7 +109,7 @@ class PostgresWriter:
             return error
 
     async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> Sequence[AppendResult]:
-        changes, started = [one.change for one in batch], time.perf_counter()
+        changes, started = [queued.change for queued in batch], time.perf_counter()
         try:
             results = await self._database.commit(partial(self._apply, changes), lock_numbers(changes))
         except Exception:

@@ -68,7 +68,7 @@ class Checkpointer:
 
     def truncate(self, writer: sqlite3.Connection) -> None:
         """Moves all pages on the writer's connection, and truncates the log."""
-        # A backup holds its snapshot for long; nobody may wait for that, and the next attempt comes soon.
+        # A backup holds its snapshot for long: no write waits for that, and the next attempt comes soon.
         self._checkpoint(writer, "TRUNCATE", wait_ms=READER_WAIT_MS)
 
     def _checkpoint(self, writer: sqlite3.Connection, mode: str, *, wait_ms: int) -> None:

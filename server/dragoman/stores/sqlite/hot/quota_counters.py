@@ -168,9 +168,9 @@ class SqliteQuotaCounters:
                 if record.last_received > after
                 else []
             )
-        self._queue([one for one in unread if one[0] <= upto], -1)
-        if left := [one for one in unread if one[0] > upto]:
-            _remember(self._unread, record.ref.key, left)
+        self._queue([message for message in unread if message[0] <= upto], -1)
+        if remaining := [message for message in unread if message[0] > upto]:
+            _remember(self._unread, record.ref.key, remaining)
 
 
 def sender_of(plan: Plan) -> str:

@@ -95,7 +95,7 @@ def write_backup(
         with closing(_open_reader(store)) as source:
             source.execute("BEGIN")
             (epoch,) = source.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-            taken = clock()
+            copied_at = clock()
             # First: an erasure may remove files at any moment, and the snapshot protects rows only.
             _link_or_copy(blob_folder(store), partial / BACKUP_BLOBS)
             size = source.execute("PRAGMA page_size").fetchone()[0]
@@ -108,7 +108,7 @@ def write_backup(
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
                 _check_integrity(copy)
                 (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
-        manifest = {"format": BACKUP_FORMAT, "taken": taken, "epoch": epoch, "tasks": tasks}
+        manifest = {"format": BACKUP_FORMAT, "taken": copied_at, "epoch": epoch, "tasks": tasks}
         (partial / BACKUP_MANIFEST).write_text(json.dumps(manifest) + "\n", "utf-8")
         _fsync(partial)
         partial.rename(destination)
@@ -220,10 +220,10 @@ def _link_or_copy(source: Path, destination: Path) -> None:
 
 def _fsync(path: Path) -> None:
     """Flushes a file, or a folder and its files, to the disk."""
-    for one in (*path.glob("*"), path):
-        if one.is_dir() and os.name == "nt":
+    for entry in (*path.glob("*"), path):
+        if entry.is_dir() and os.name == "nt":
             continue
-        file = os.open(one, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+        file = os.open(entry, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
         try:
             os.fsync(file)
         finally:
