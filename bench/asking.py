@@ -1,6 +1,6 @@
 """How each server is asked for the same thing, over each of its bindings, and which answers are right.
 
-A `Wire` is one request; a `EventEncoder` writes them for one binding and reads the answers. Everything is A2A 1.0, but for
+A `Wire` is one request; a `Form` writes them for one binding and reads the answers. Everything is A2A 1.0, but for
 fasta2a, which is asked in the names that it was made for (it takes those of 1.0 too, by way of a translation).
 """
 

@@ -1,4 +1,4 @@
-"""The public names: `dragoman`, `dragoman.client`, `dragoman.testing`, `dragoman.transcoding`. Everything else is internal."""
+"""The public names of the package; everything else is internal."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def main(prefixes: list[str]) -> int:
         print(line)
     if found:
         print(
-            f"{len(found)} retired names; docs/reference/glossary.md explains the terms, tools/retired_words.toml lists them"
+            f"{len(found)} retired names; docs/reference/glossary.md has the terms, tools/retired_words.toml the list"
         )
     return 1 if found else 0
 

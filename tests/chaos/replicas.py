@@ -293,8 +293,8 @@ class ClusterTarget:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return None
         return Sampled(
-            at=at, up=round(up, 1), orphans=[task_id_of(row[0]) for row in orphans], stuck=[task_id_of(row[0]) for row in stuck],
-            waiting=waiting, running=running, slots=SLOTS, elsewhere=elsewhere,
+            at=at, up=round(up, 1), orphans=[task_id_of(row[0]) for row in orphans],
+            stuck=[task_id_of(row[0]) for row in stuck], waiting=waiting, running=running, slots=SLOTS, elsewhere=elsewhere,
             such=[task_id_of(row[0]) for row in such],
         )  # fmt: skip
 

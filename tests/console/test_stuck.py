@@ -124,10 +124,9 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
             await stage.page.see("box-7 (ipv4:127.0.0.1:", ".execution .facts")
             # It is frozen, and nobody knows yet.
             worker.signal(signal.SIGSTOP)
-            said = await seen(
-                stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence"
-            )
-            (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if "Its worker has sent nothing" in block.text)
+            said = await seen(stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence")
+            text = "Its worker has sent nothing"
+            (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if text in block.text)
             lines = [f"{name}  {said[name]}" for name in ("held by", "worker", "next")]
             assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
             worker.signal(signal.SIGKILL)

@@ -408,8 +408,8 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
         Rpc("tasks/send", {**BURROW, "message": v01_message("ask")},
             run(status("input-required", v01_message("what would you like to say?", "agent")), v01_message("ask"))),
         Rpc("tasks/send", {**BURROW, "message": v01_message("tea")},
-            run("completed", v01_message("ask"), v01_message("what would you like to say?", "agent"), v01_message("tea"),
-                artifacts=[{"parts": [text("you said: tea")]}])),
+            run("completed", v01_message("ask"), v01_message("what would you like to say?", "agent"),
+                v01_message("tea"), artifacts=[{"parts": [text("you said: tea")]}])),
     ],
     "a failure says why": [
         Rpc("tasks/send", {**BURROW, "message": v01_message("reject")},
@@ -442,7 +442,8 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
             {"id": "run-1", "pushNotificationConfig": {"url": f"{HOOK}2"}}),
     ],
     "a send with a webhook": [
-        Rpc("tasks/send", {**BURROW, "message": v01_message("ask"), "pushNotification": {"url": HOOK}}, Some(id="run-1")),
+        Rpc("tasks/send", {**BURROW, "message": v01_message("ask"), "pushNotification": {"url": HOOK}},
+            Some(id="run-1")),
         Rpc("tasks/pushNotification/get", {"id": "run-1"}, {"id": "run-1", "pushNotificationConfig": {"url": HOOK}}),
     ],
 }  # fmt: skip

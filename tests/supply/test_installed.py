@@ -178,8 +178,8 @@ async def tried(turn: Turn) -> None:
         check=False,
     ).stdout
     assert (
-        'Revealed type is "dragoman.agents.functions.declaration.DeclaredAgent[[turn: dragoman.agents.functions.turn.Turn], '
-        in said
+        'Revealed type is "dragoman.agents.functions.declaration.DeclaredAgent['
+        "[turn: dragoman.agents.functions.turn.Turn], " in said
     )
     assert "Coroutine[Any, Any, " in said
     assert "AsyncIterator[" in said
