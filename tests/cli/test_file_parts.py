@@ -41,5 +41,5 @@ def test_files_keep_their_order_and_their_last_name(tmp_path: Path) -> None:
 
 def test_the_limit_is_for_all_files_together(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"22")
-    with pytest.raises(FileError, match=r"a.csv: 2 bytes; a message may hold 3 in all"):
+    with pytest.raises(FileError, match=r"a.csv: 2 bytes; the files of a message may have 3 bytes in all"):
         file_parts([tmp_path / "a.csv", tmp_path / "a.csv"], limit=3)

@@ -47,7 +47,7 @@ def test_an_artifact_that_begins_anew_begins_a_line() -> None:
         ({"data": 7}, "7"),
         ({"data": None}, "null"),
         ({"url": "https://e.example/x.png", "filename": "x.png"}, "[x.png https://e.example/x.png]"),
-        ({"raw": "AAE=", "mediaType": "image/png"}, "[file, image/png, 2 bytes; --save DIR writes it]"),
+        ({"raw": "AAE=", "mediaType": "image/png"}, "[file, image/png, 2 bytes; pass --save DIR to write it]"),
     ],
 )
 def test_what_is_no_text_has_a_line_of_its_own(part: dict[str, object], line: str) -> None:

@@ -34,7 +34,7 @@ def test_a_limit_that_is_too_low_is_told(limits: list[tuple[int, int]], caplog: 
     caplog.set_level(logging.WARNING)
     raise_open_file_limit(4096)
     assert limits[-1] == (5000, 5000)
-    assert f"may open 5000 files, and 4096 connections at each port need {8192 + EXTRA_OPEN_FILES}" in caplog.text
+    assert f"may open 5000 files, but 4096 connections per port need {8192 + EXTRA_OPEN_FILES}" in caplog.text
 
 
 def test_a_system_that_gives_nothing_is_left_as_it_is(

@@ -28,7 +28,7 @@ async def test_silence_is_broken_by_a_line(capsys: pytest.CaptureFixture[str]) -
     with Progress() as progress:
         progress.update("WORKING")
         progress._remind()
-    assert capsys.readouterr().err.splitlines()[1].startswith("WORKING  still, after ")
+    assert capsys.readouterr().err.splitlines()[1].startswith("WORKING  unchanged after ")
 
 
 async def test_agents_cannot_write_control_characters_to_the_screen(capsys: pytest.CaptureFixture[str]) -> None:

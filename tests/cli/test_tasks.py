@@ -12,6 +12,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, clean_environment
 
+from dragoman.cli import COMMANDS, load_command
+
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 
@@ -176,7 +178,7 @@ def test_a_task_that_is_not_there_is_exit_code_3(dragoman: Run, command: str) ->
     said = dragoman(command, NOT_THERE)
     assert (said.code, said.out) == (3, "")
     assert "(TASK_NOT_FOUND)" in said.err
-    assert ("a task is found with its agent: --agent NAME" in said.err) == (command != "explain")
+    assert ("if it is not a task of the root agent, pass --agent NAME" in said.err) == (command != "explain")
 
 
 def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:
@@ -193,14 +195,14 @@ def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:
 def test_no_server_is_exit_code_3_with_what_to_do(dragoman: Run, unused_tcp_port: int) -> None:
     said = dragoman("send", "hi", "--grpc", f"127.0.0.1:{unused_tcp_port}")
     assert (said.code, said.out) == (3, "")
-    assert f"no server answers at 127.0.0.1:{unused_tcp_port}" in said.err
+    assert f"cannot connect to 127.0.0.1:{unused_tcp_port}" in said.err
     assert "dragoman serve" in said.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["send"], "say something"),
+        (["send"], "the message is empty"),
         (["send", "hi", "--stream", "--no-wait"], "--no-wait"),
         (["send", "hi", "--file", "absent.csv"], "--file absent.csv: No such file"),
         (["send", "hi", "--file", "."], "--file .: "),
@@ -220,7 +222,7 @@ def test_files_over_the_limit_are_not_even_read(dragoman: Run) -> None:
         file.truncate(16 * 1024 * 1024 + 1)
     said = dragoman("send", "--file", "big.bin")
     assert said.code == 2
-    assert "--file big.bin: 16,777,217 bytes; a message may hold 16,777,216 in all" in said.err
+    assert "--file big.bin: 16,777,217 bytes; the files of a message may have 16,777,216 bytes in all" in said.err
 
 
 def test_help_teaches_by_examples(dragoman: Run) -> None:
@@ -242,7 +244,7 @@ def test_ctrl_c_leaves_the_task_running(dragoman: Run, playground: Server) -> No
     with process.stdout:
         lines.until("WORKING")
         process.send_signal(signal.SIGINT)
-        line = lines.until("the task goes on")
+        line = lines.until("the task continues")
         assert process.wait(PROCESS_TIMEOUT) == 130
     assert "Traceback" not in lines.rest()
     task = line.split("dragoman watch ")[1].split()[0]
@@ -269,3 +271,18 @@ def test_nothing_heavy_is_imported_for_help() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_help_imports_no_command() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from dragoman.cli import cli;"
+        "assert 'explain' in CliRunner().invoke(cli, ['--help']).output;"
+        "print([name for name in sys.modules if name.startswith('dragoman.cli.') or name in ('grpc', 'aiohttp')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_of_commands_has_the_first_line_of_each_help(name: str) -> None:
+    assert load_command(name).help.strip().splitlines()[0] == COMMANDS[name].help

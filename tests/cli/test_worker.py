@@ -88,7 +88,7 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
         assert "AGENT_TAKEN" in other.err.until("error: ")
         assert other.ends() == 3
     forgotten = said("workers", "forget", "echo", *operator)
-    assert forgotten.out == "forgotten: echo; tasks that waited for it and ended as FAILED: 0\n"
+    assert forgotten.out == "forgotten: echo; waiting tasks that ended as FAILED: 0\n"
     with worker_process("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app):
         assert said("workers", "list", *operator).out.startswith("echo  (other)\n")
 
@@ -117,8 +117,8 @@ def test_a_worker_that_is_refused_says_why_and_ends(
     ("content", "text"),
     [
         (None, "absent.key cannot be read: No such file or directory"),
-        ("", "must hold one line with an API key or a token"),
-        ("one\ntwo", "must hold one line with an API key or a token"),
+        ("", "must contain one line with an API key or a token"),
+        ("one\ntwo", "must contain one line with an API key or a token"),
     ],
 )
 def test_a_key_file_that_cannot_be_used_is_named(app: Path, content: str | None, text: str) -> None:
@@ -152,7 +152,7 @@ def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> 
 
 
 def test_where_nobody_dialled_in_there_is_nobody(dragoman: Run) -> None:
-    assert dragoman("workers", "list").out == "no worker ever came\n"
+    assert dragoman("workers", "list").out == "no worker has ever connected\n"
 
 
 def test_a_worker_at_one_server_does_what_was_asked_of_another(

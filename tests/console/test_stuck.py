@@ -140,7 +140,7 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
                 "the task ends as FAILED. Start one",
             )
             said = await seen(stage, "far", late, *waits)
-            assert said["held by"].startswith("nobody; it waits")
+            assert said["held by"].startswith("no process; waiting")
         finally:
             await asyncio.to_thread(at.__exit__, None, None, None)
 

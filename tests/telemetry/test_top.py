@@ -77,4 +77,4 @@ async def test_a_server_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_an_unreachable_server_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_top(TopOptions("http://127.0.0.1:1", 0.2, True, None, "")) == 3
-    assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
+    assert "cannot connect to http://127.0.0.1:1" in capsys.readouterr().err

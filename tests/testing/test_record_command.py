@@ -38,7 +38,7 @@ def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..
     assert Recording.read(case) == same
 
     replayed = command("replay", str(case), AGENTS)
-    assert (replayed.exit_code, replayed.stdout) == (0, f"{case}: 2 turns of desk, as recorded\n")
+    assert (replayed.exit_code, replayed.stdout) == (0, f"{case}: 2 turns of desk, same answers as recorded\n")
     told = json.loads(case.read_text())
     told["turns"][1]["artifacts"]["#1"]["parts"][0]["text"] = "Booked: a chair, Friday."
     case.write_text(json.dumps(told))

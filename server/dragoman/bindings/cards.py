@@ -1,4 +1,4 @@
-"""Agent cards over both bindings: which addresses a card shows, and how HTTP hands it out (A2A 1.0 §8).
+"""Agent cards: their addresses, encodings, signatures and HTTP responses (A2A 1.0 §8).
 
 A card is made once for each address that callers use. Addresses come from the settings, else from the request,
 else from where the servers listen.
@@ -37,10 +37,10 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 _log: Final = logging.getLogger("dragoman.bindings.cards")
 
 CARD_MAX_AGE: Final = 300
-"""Seconds a card may be reused unasked."""
+"""Seconds for which clients may cache a card."""
 
 _MAX_CACHED_CARDS: Final = 256
-"""Cards kept: a caller chooses its `Host`, so their number must not be a caller's to choose."""
+"""Maximum cached cards: callers choose their `Host`, so the cache needs a limit."""
 
 _EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
 
@@ -54,14 +54,14 @@ _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServedCard:
-    """One card as HTTP serves it."""
+    """One encoded card with its ETag."""
 
     body: bytes
     etag: str
 
 
 class Cards:
-    """The cards of every agent, for the address each caller sees."""
+    """The cards of all agents, with the address that each caller uses."""
 
     def __init__(
         self,
@@ -87,20 +87,20 @@ class Cards:
         """As cards show them."""
         self._access_policy = access_policy
         self.security = security
-        """What callers may show to say who they are."""
+        """The security schemes of the server."""
         self.root = root
         self.trusted_proxies = trusted_proxies
         self._push = push
         self._signer = signer
         self.http: BoundAddress | None = None
         self.grpc: BoundAddress | None = None
-        """Where the servers listen, once they do; they set it themselves."""
+        """The bound addresses, set by the servers once they listen."""
         self._public_url = public_url
         self._public_grpc = public_grpc
         self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, bool], ServedCard] = OrderedDict()
 
     def put_agent(self, spec: AgentSpec) -> None:
-        """Shows the card of one more agent, or one that has changed. Where there is no root agent, it is that."""
+        """Adds or updates the card of an agent, which becomes the root agent if there is none."""
         self.root = self.root or spec.id
         self._declared_specs[spec.id] = spec
         shown = agent_spec.apply_card_override(spec, self._overrides.get(spec.id))
@@ -109,18 +109,18 @@ class Cards:
             del self._cache[key]
 
     def remove_agent(self, agent: str) -> None:
-        """Shows the card of an agent no more."""
+        """Removes the card of an agent."""
         self.agents.pop(agent, None)
         self._declared_specs.pop(agent, None)
 
     def apply_overrides(self, overrides: Mapping[str, CardOverride]) -> None:
-        """Shows on cards what is said here of agents, by their ids, in the place of what they say themselves."""
+        """Applies overrides of card fields, by agent id."""
         self._overrides = overrides
         for spec in list(self._declared_specs.values()):
             self.put_agent(spec)
 
     def clear_cache(self) -> None:
-        """Makes every card anew when it is asked for next."""
+        """Clears the cached cards."""
         self._cache.clear()
 
     def document(self, agent: str, origin: Origin | None, version: str = "", *, legacy: bool = False) -> ServedCard:
@@ -153,7 +153,7 @@ class Cards:
         return self._cached_card(make, agent, origin, trusted=True).body
 
     def extended_message(self, agent: str, identity: Identity) -> pb.AgentCard:
-        """The extended card as message, as `extended`."""
+        """As `extended_document`, as a message."""
         self._check_extended(agent, identity, Dialect.V1)
         return agent_card.sign_v1_card(
             agent_card.v1_card(self._find_spec(agent), self._addresses(agent, None, trusted=True)), self._sign
@@ -169,11 +169,11 @@ class Cards:
         return bool(self.security.schemes and spec.extended_skills)
 
     def sorted_agents(self) -> list[AgentSpec]:
-        """Every agent, the root agent first, then by id."""
+        """All agents: the root agent first, then by id."""
         return sorted(self.agents.values(), key=lambda spec: (spec.id != self.root, spec.id))
 
     def card_url(self, agent: str, origin: Origin | None) -> str:
-        """Where an agent's card is."""
+        """The URL of an agent's card."""
         return self.base_url(origin) + ("" if agent == self.root else f"/{agent}") + "/.well-known/agent-card.json"
 
     def base_url(self, origin: Origin | None) -> str:
@@ -281,20 +281,20 @@ TrustedNetworks = Sequence[IPv4Network | IPv6Network]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A base address: `url` as cards show it, `name` without scheme and port."""
+    """A base address: `url` as in cards, `name` without scheme and port."""
 
     url: str
     name: str
     forwarded: bool = False
-    """A proxy said so: this server's own ports are not what callers reach."""
+    """Reported by a trusted proxy: callers do not reach this server's own ports."""
 
 
 def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin | None:
-    """The address the caller used, or None when the request does not say anything usable."""
+    """The address that the caller used; None if the request names no valid one."""
     headers = request.headers
     scheme, host, prefix, forwarded = request.scheme, headers.get("Host", ""), "", False
     if trusted and _is_trusted(request.remote, trusted):
-        # Of several values the last is what the proxy next to us wrote itself.
+        # Of several values the last was written by the proxy next to this server.
         said = {
             name.lower(): quoted or plain
             for name, quoted, plain in _FORWARDED.findall(_last(headers.getall("Forwarded", ())))

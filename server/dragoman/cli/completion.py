@@ -1,45 +1,47 @@
-"""What a shell may complete a word to: ids of agents and of tasks, which are asked of the server that the line names.
+"""Shell completion of agent ids and task ids, read from the server that the command line names.
 
-Whoever presses TAB does not wait for long, and is told nothing of what went wrong.
+Completion is silent on errors and gives up after two seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import typer
 
+from dragoman.client import Client
+from dragoman.client.operations import Operator
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
 COMPLETION_TIMEOUT: Final = 2.0
 """Seconds for the server to answer."""
 
 MAX_COMPLETED_TASKS: Final = 30
-"""Tasks that are shown, those that changed last."""
+"""Task ids offered, most recently changed first."""
 
 Completions = list[tuple[str, str]]
-"""What is possible, and a line about each."""
+"""Candidates, each with a one-line description."""
 
 
 def agents(ctx: typer.Context, incomplete: str) -> Completions:
-    """The ids of agents."""
-    from dragoman.client.operations import Operator
-    from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+    """Agent ids that begin with `incomplete`."""
 
-    async def ask() -> Completions:
+    async def fetch() -> Completions:
         address, token = _server_of(ctx)
         async with Operator(address, token=token) as operator:
-            answer = await operator.list_agents(ops.ListAgentsRequest())
-        return [(one.id, one.description) for one in answer.agents if one.id.startswith(incomplete)]
+            response = await operator.list_agents(ops.ListAgentsRequest())
+        return [(agent.id, agent.description) for agent in response.agents if agent.id.startswith(incomplete)]
 
-    return _run_with_timeout(ask)
+    return _run_with_timeout(fetch)
 
 
 def tasks(ctx: typer.Context, incomplete: str) -> Completions:
-    """The ids of an agent's tasks that changed last."""
-    from dragoman.client import Client
-    from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+    """Ids of the agent's recently changed tasks that begin with `incomplete`."""
 
-    async def ask() -> Completions:
+    async def fetch() -> Completions:
         found: Completions = []
         address, token = _server_of(ctx)
         async with Client(address, agent=ctx.params.get("agent") or "", token=token) as client:
@@ -51,18 +53,16 @@ def tasks(ctx: typer.Context, incomplete: str) -> Completions:
                         break
         return found
 
-    return _run_with_timeout(ask)
+    return _run_with_timeout(fetch)
 
 
 def _server_of(ctx: typer.Context) -> tuple[str, str]:
-    """The server's address and the token, as the line so far has them."""
+    """Address and token from the command line typed so far."""
     return ctx.params.get("grpc") or "127.0.0.1:50051", ctx.params.get("token") or ""
 
 
 def _run_with_timeout(fetch: Callable[[], Coroutine[Any, Any, Completions]]) -> Completions:
-    import asyncio
-
     try:
         return asyncio.run(asyncio.wait_for(fetch(), COMPLETION_TIMEOUT))
-    except Exception:  # a shell can do nothing with it, and its user not either, in the midst of a line
+    except Exception:  # an error message would garble the line that the user is typing
         return []

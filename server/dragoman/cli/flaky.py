@@ -1,21 +1,16 @@
-"""`flaky`: a network that fails, between a client and a server.
-
-Only the options are here. The proxy is `dragoman.fault_proxy`, imported when the command runs.
-"""
+"""`flaky`: a proxy that drops connections. The proxy is `dragoman.fault_proxy`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from dragoman.fault_proxy import Drop, FaultProxy
-
-EXIT_FAILED = 1
+from dragoman.cli.output import ExitCode, print_error
+from dragoman.cli.process_setup import Signals, configure_logging
+from dragoman.fault_proxy import Drop, DropLimit, FaultProxy
 
 log = logging.getLogger("dragoman.fault_proxy")
 
@@ -26,39 +21,42 @@ def register(cli: typer.Typer) -> None:
 
 
 def flaky(
-    to: Annotated[str, typer.Option("--to", metavar="HOST:PORT", help="The server.")] = "127.0.0.1:8080",
+    to: Annotated[str, typer.Option("--to", metavar="HOST:PORT", help="The server's address.")] = "127.0.0.1:8080",
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where clients connect; port 0: any.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="The address for clients; port 0: any free port.")
     ] = "127.0.0.1:9000",
     every: Annotated[
-        int, typer.Option("--every", metavar="N", min=0, help="Which connections are dropped at once; 0: none.")
+        int, typer.Option("--every", metavar="N", min=0, help="Drop every Nth connection immediately; 0: none.")
     ] = 3,
     after: Annotated[
         str,
         typer.Option(
             "--after",
             metavar="TIME|SIZE",
-            help="When the others are, in the middle of an answer: 5s, 500ms, 64KiB. [never]",
+            help="Drop the other connections after this time or size, mid-response: 5s, 500ms, 64KiB. [never]",
             show_default=False,
         ),
     ] = "",
     delay: Annotated[
-        float, typer.Option("--delay", metavar="MS", min=0, help="Milliseconds each piece is held up, both ways.")
+        float,
+        typer.Option("--delay", metavar="MS", min=0, help="Milliseconds to delay each chunk, both ways."),
     ] = 0.0,
-    reset: Annotated[bool, typer.Option("--reset", help="Drop with a reset (RST), not with a close.")] = False,
-    hang: Annotated[bool, typer.Option("--hang", help="Close nothing; pass on no more.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another one, other moments.")] = 0,
+    reset: Annotated[bool, typer.Option("--reset", help="Drop with a TCP reset (RST) instead of a close.")] = False,
+    hang: Annotated[bool, typer.Option("--hang", help="Keep connections open but forward nothing more.")] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Random seed; the same seed gives the same drops.")
+    ] = 0,
     log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="How lines look, on stderr.")
+        str, typer.Option("--log-format", metavar="text|json", help="The format of log lines, on stderr.")
     ] = "text",
 ) -> None:
-    """Stand between a client and a server as a bad network, to see what the client makes of it.
+    """Run a proxy that drops connections, to test clients.
 
-    It carries TCP: HTTP, gRPC, WebSocket, and what is encrypted. Every third connection (`--every`) is dropped: some
-    before the request went up, some after it but before the answer, some in the middle of the answer. Which is which
-    `--seed` chooses, and the same seed chooses the same. Long streams on the other connections break with `--after`.
+    Forwards TCP: HTTP, gRPC and WebSocket, with or without TLS. Every third connection (`--every`) is dropped: before
+    the request is forwarded, after the request but before the response, or in the middle of the response. `--seed`
+    decides which; the same seed gives the same drops. `--after` also breaks long streams on the other connections.
 
-    Prints a line for each drop, and a summary at Ctrl-C.
+    Prints one line per drop, and a summary at Ctrl-C.
 
     **Examples**
 
@@ -66,15 +64,12 @@ def flaky(
 
     `dragoman flaky --to 127.0.0.1:50051 --after 5s --reset`  streams over gRPC break about every five seconds
 
-    **Exit codes**: 0 stopped; 1 it cannot listen there; 2 wrong usage.
+    **Exit codes**: 0 stopped; 1 cannot listen on the address; 2 invalid usage.
     """
-    from dragoman.cli import process_setup
-    from dragoman.fault_proxy import DropLimit, FaultProxy
-
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
     if reset and hang:
-        raise typer.BadParameter("--reset, --hang: name one of them")
+        raise typer.BadParameter("--reset and --hang exclude each other; pass one of them")
     try:
         proxy = FaultProxy(
             to, listen=listen, every=every, after=DropLimit.parse(after) if after else None, delay=delay / 1000,
@@ -82,23 +77,22 @@ def flaky(
         )  # fmt: skip
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    process_setup.configure_logging(log_format)  # type: ignore[arg-type]  # checked above
+    configure_logging(log_format)  # type: ignore[arg-type]  # checked above
     raise typer.Exit(asyncio.run(_run_proxy(proxy, listen)))
 
 
-async def _run_proxy(proxy: FaultProxy, listen: str) -> int:
-    from dragoman.cli.process_setup import Signals
-
+async def _run_proxy(proxy: FaultProxy, listen: str) -> ExitCode:
     signals = Signals()
     try:
         async with proxy:
-            log.info("carrying connections from %s to %s; Ctrl-C stops", proxy.address, proxy.target)
+            log.info("forwarding connections from %s to %s; press Ctrl-C to stop", proxy.address, proxy.target)
             await signals.next()
     except OSError as error:
-        print(f"error: --listen: cannot listen on {listen}: {error.strerror}", file=sys.stderr)
-        return EXIT_FAILED
+        return print_error(
+            f"--listen: cannot listen on {listen}: {error.strerror}; choose another address, or port 0", ExitCode.FAILED
+        )
     _log_summary(proxy)
-    return 0
+    return ExitCode.OK
 
 
 def _log_drop(drop: Drop) -> None:

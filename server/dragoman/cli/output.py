@@ -1,4 +1,7 @@
-"""Results on stdout: artifacts and messages as text, or everything as ProtoJSON lines."""
+"""What commands print: results on stdout, progress and errors on stderr; and their exit codes.
+
+Results are text for people, or ProtoJSON lines for programs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC
+from datetime import datetime
+from enum import IntEnum
 from pathlib import Path
 from typing import Final, Self, TextIO
 
 import orjson
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
@@ -29,37 +34,67 @@ _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
 _CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+class ExitCode(IntEnum):
+    """The exit codes of all commands."""
+
+    OK = 0
+    FAILED = 1
+    """The task failed, was rejected or was canceled; the server could not start; a check failed."""
+    USAGE = 2
+    """Invalid options, settings, agents or files."""
+    UNAVAILABLE = 3
+    """The server is unreachable, or rejected the request."""
+    INTERRUPTED = 130
+
+
+def print_note(text: str) -> None:
+    """Prints a line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_error(error: object, code: ExitCode) -> ExitCode:
+    """Prints `error: TEXT` on stderr. Returns the exit code."""
+    print_note(f"error: {error}")
+    return code
+
+
 def state_name(state: int) -> str:
-    """The state as people read it: `COMPLETED`."""
+    """A task state without its prefix: `COMPLETED`."""
     return states.name(state).removeprefix("TASK_STATE_")
 
 
-def format_status_time(task: pb.Task) -> str:
-    """The time of a task's status, where the reader is."""
-    time = task.status.timestamp.ToDatetime(UTC).astimezone()
-    return f"{time:%Y-%m-%d %H:%M:%S}"
+def format_time(time: int | Timestamp, *, seconds: bool = True) -> str:
+    """A time in the local time zone. An int is milliseconds since the epoch."""
+    milliseconds = time if isinstance(time, int) else time.ToMilliseconds()
+    local = datetime.fromtimestamp(milliseconds / 1000).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}" if seconds else f"{local:%Y-%m-%d %H:%M}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """A number with its noun: `1 turn`, `1,200 turns`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def text_of(message: pb.Message) -> str:
-    """What a message says, for one line among others."""
+    """The text parts of a message, joined into one line."""
     return " ".join(part.text.strip() for part in message.parts if part.HasField("text"))
 
 
 def format_usage(task: pb.Task) -> str:
-    """What a task has used, as its metadata say; empty where they say nothing."""
+    """Tokens and cost from a task's metadata; empty if it has none."""
     usage = usage_from_metadata(task.metadata)
     return f"{usage.tokens:,} tokens, cost {usage.cost / BILLION:g}" if usage else ""
 
 
 def json_line(message: Message) -> str:
-    """A message as one line of ProtoJSON."""
+    """Encodes a protobuf message as one line of ProtoJSON."""
     return Codec(type(message), _JSON_DIALECT).encode(message).decode()
 
 
 class ConsoleOutput:
-    """Stdout. Text is written as it is, but a terminal is not handed control characters that came from afar.
+    """Writes results to stdout. On a terminal, control characters are removed: texts come from remote agents.
 
-    save: the folder that files are written to; None only names them.
+    save: the folder that received files are written to; None prints their names only.
     """
 
     def __init__(self, save: Path | None = None, out: TextIO | None = None) -> None:
@@ -68,10 +103,10 @@ class ConsoleOutput:
         self._save = save
         self._artifact_id = ""
         self.at_line_start = True
-        """Whether nothing stands yet on the line being written."""
+        """Whether the current line is empty."""
 
     def write(self, text: str) -> None:
-        """Writes text at once."""
+        """Writes text and flushes."""
         if not text:
             return
         self._out.write(_CONTROL_CHARACTERS.sub("", text) if self.is_terminal else text)
@@ -79,29 +114,29 @@ class ConsoleOutput:
         self.at_line_start = text.endswith("\n")
 
     def line(self, text: str = "") -> None:
-        """Writes a line of its own."""
+        """Writes text on a new line."""
         self.end_line()
         self.write(f"{text}\n")
 
     def end_line(self) -> None:
-        """Ends the line being written, if there is one."""
+        """Ends the current line unless it is empty."""
         if not self.at_line_start:
             self.write("\n")
 
     def json(self, message: Message) -> None:
-        """Writes a message as one line of ProtoJSON, for programs: as it is."""
+        """Writes a protobuf message as one line of ProtoJSON, unfiltered."""
         self._out.write(f"{json_line(message)}\n")
         self._out.flush()
 
     def chunk(self, update: pb.TaskArtifactUpdateEvent) -> None:
-        """Writes what an artifact has grown by; another artifact, or one begun anew, begins a line."""
+        """Writes an artifact update. A different or replaced artifact starts on a new line."""
         if update.artifact.artifact_id != self._artifact_id or not update.append:
             self.end_line()
             self._artifact_id = update.artifact.artifact_id
         self._parts(update.artifact.parts)
 
     def artifacts(self, artifacts: Iterable[pb.Artifact]) -> None:
-        """Writes whole artifacts."""
+        """Writes complete artifacts."""
         for artifact in artifacts:
             self.end_line()
             self._parts(artifact.parts)
@@ -109,7 +144,7 @@ class ConsoleOutput:
         self.end_line()
 
     def message(self, message: pb.Message) -> None:
-        """Writes what a message says, from a line of its own on."""
+        """Writes the parts of a message, starting on a new line."""
         self.end_line()
         self._parts(message.parts)
         self.end_line()
@@ -120,7 +155,7 @@ class ConsoleOutput:
                 case "text":
                     self.write(part.text)
                 case "data":
-                    # Objects have no order on the wire; sorted, two runs look alike.
+                    # A Struct has no field order on the wire; sorted keys make the output of two runs equal.
                     self.line(
                         orjson.dumps(_PART_JSON_CODEC.to_dict(part)["data"], option=orjson.OPT_SORT_KEYS).decode()
                     )
@@ -130,30 +165,32 @@ class ConsoleOutput:
                     self.line(f"[{' '.join(filter(None, (part.filename, part.media_type, part.url)))}]")
 
     def _describe_file(self, part: pb.Part) -> str:
-        about = f"{part.filename or 'file'}, {part.media_type or 'application/octet-stream'}, {len(part.raw):,} bytes"
+        description = (
+            f"{part.filename or 'file'}, {part.media_type or 'application/octet-stream'}, {len(part.raw):,} bytes"
+        )
         if self._save is None:
-            return f"[{about}; --save DIR writes it]"
+            return f"[{description}; pass --save DIR to write it]"
         path = write_file(self._save, part.filename, part.raw)
-        return f"[{about}; written to {path}]"
+        return f"[{description}; written to {path}]"
 
 
 REMINDER_INTERVAL: Final = 15.0
-"""Seconds of silence after which a plain line says that the task is still there."""
+"""Seconds without a change after which a line repeats the current state, when stderr is not a terminal."""
 
 SPINNER_DELAY: Final = 0.1
-"""Seconds of quiet before the moving line comes up: it must not slow a quick stream down, nor flash."""
+"""Seconds without output before the spinner appears, so that it neither slows a fast stream down nor flickers."""
 
 MAX_STATUS_WIDTH: Final = 100
 
 _BRIEF_STATES: Final = ("SENT", "SUBMITTED")
-"""States that are no news unless they last."""
+"""States that are printed only when they last."""
 
 
 class Progress:
-    """A task's state, for as long as the block runs.
+    """Shows a task's state on stderr while the block runs: a spinner on a terminal, else lines.
 
-    On a terminal the line is away while somebody writes to the same screen: `hide` before, `show` after, which
-    waits until it `may_show` (there is no place for it behind half a line of text).
+    Other output to the terminal must call `hide` before and `show` after. The spinner appears only where `may_show`
+    allows it: not after half a line of text.
     """
 
     def __init__(self, *, may_show: Callable[[], bool] = lambda: True) -> None:
@@ -179,15 +216,15 @@ class Progress:
 
     @property
     def elapsed(self) -> str:
-        """The time since the block began, as people read it."""
+        """The time since the block began, such as `250 ms`, `3.1 s` or `2 min 5 s`."""
         seconds = time.monotonic() - self._started_at
         if seconds < 1:
             return f"{seconds * 1000:.0f} ms"
-        whole = int(seconds + 1e-6)  # the clock's own rounding is no second
-        return f"{seconds:.1f} s" if seconds < 60 else f"{whole // 60} min {whole % 60} s"
+        total = int(seconds + 1e-6)  # a float just below 60 is 60
+        return f"{seconds:.1f} s" if seconds < 60 else f"{total // 60} min {total % 60} s"
 
     def update(self, state: str, text: str = "") -> None:
-        """The task is in `state`, and its agent said `text`."""
+        """Shows the state of the task and the text of its status message."""
         text = _printable(" ".join(text.split()))[:MAX_STATUS_WIDTH]
         if (state, text) == (self._state, self._text):
             return
@@ -199,7 +236,7 @@ class Progress:
         self._remind_later()
 
     def hide(self) -> None:
-        """Takes the moving line off the screen."""
+        """Removes the spinner from the terminal."""
         if self._show_timer is not None:
             self._show_timer.cancel()
             self._show_timer = None
@@ -208,7 +245,7 @@ class Progress:
             self._live = None
 
     def show(self) -> None:
-        """Puts the moving line on the screen, if that is a terminal and nothing else is written there for a moment."""
+        """Shows the spinner on a terminal, after a short time without other output."""
         if self._terminal and self._live is None and self._show_timer is None:
             self._show_timer = asyncio.get_running_loop().call_later(SPINNER_DELAY, self._appear)
 
@@ -226,7 +263,7 @@ class Progress:
             self._live.start()
 
     def note(self, text: str) -> None:
-        """Prints a line that stays."""
+        """Prints a permanent line."""
         self.hide()
         self._print(text)
 
@@ -236,7 +273,7 @@ class Progress:
         return self._spinner
 
     def _print(self, text: str) -> None:
-        # Not through rich: texts come from agents and hold no markup, and lines are for programs not to wrap.
+        # Not through rich: texts come from agents and are not markup, and programs expect unwrapped lines.
         print(_printable(text.rstrip()), file=sys.stderr, flush=True)
 
     def _remind_later(self) -> None:
@@ -247,10 +284,10 @@ class Progress:
         self._reminder_timer = asyncio.get_running_loop().call_later(REMINDER_INTERVAL, self._remind)
 
     def _remind(self) -> None:
-        self._print(f"{self._state}  still, after {self.elapsed}")
+        self._print(f"{self._state}  unchanged after {self.elapsed}")
         self._remind_later()
 
 
 def _printable(text: str) -> str:
-    """Without what would move the cursor: texts come from agents."""
+    """Removes characters that could move the cursor: texts come from agents."""
     return "".join(character for character in text if character.isprintable())

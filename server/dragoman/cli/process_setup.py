@@ -1,4 +1,4 @@
-"""The event loop of commands that serve, and the signals that end them."""
+"""Process set-up of the commands that serve: event loop, signals, drain, open-file limit, logging."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from dragoman.cli.output import format_count
 from dragoman.core.trace import CURRENT_TRACE, trace_id_of
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes uvloop's loop where there is one; None for the standard one."""
+    """Returns the factory of uvloop's event loop; None, for asyncio's own, if uvloop is not installed."""
     try:
         import uvloop
     except ImportError:
@@ -27,7 +28,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class Signals:
-    """SIGINT and SIGTERM: the first asks to stop, the second to stop now, the third does not ask."""
+    """SIGINT and SIGTERM as a queue: the first drains, the second stops now, the third exits immediately."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[int] = asyncio.Queue()
@@ -42,22 +43,52 @@ class Signals:
     def _on_signal(self, number: int) -> None:
         self._count += 1
         if self._count > 2:
-            os._exit(128 + number)  # what is committed is on disk, and what runs ends at the next start
+            os._exit(128 + number)  # committed data is on disk; running turns are ended at the next start
         self._queue.put_nowait(number)
 
     async def next(self) -> int:
-        """Waits for one."""
+        """Waits for the next signal and returns its number."""
         return await self._queue.get()
 
 
+async def drain_until_signal(
+    drain: Callable[[float], Coroutine[Any, Any, None]],
+    limit: float,
+    signals: Signals,
+    *,
+    running: Callable[[], int],
+    forced: str,
+    log: logging.Logger,
+) -> None:
+    """Drains for up to `limit` seconds; the next signal stops at once.
+
+    drain: takes its limit in seconds. running: the number of running turns. forced: what a forced stop does to them.
+    """
+    if running():
+        log.info(
+            "stopping: waiting up to %g s for %s to end; press Ctrl-C again to stop now",
+            limit,
+            format_count(running(), "turn"),
+        )
+    draining = asyncio.create_task(drain(limit))
+    next_signal = asyncio.create_task(signals.next())
+    await asyncio.wait((draining, next_signal), return_when=asyncio.FIRST_COMPLETED)
+    if not draining.done():
+        log.warning("stopping now: %s %s", format_count(running(), "turn"), forced)
+        draining.cancel()
+        await drain(0)
+    next_signal.cancel()
+    await asyncio.gather(draining, next_signal, return_exceptions=True)
+
+
 EXTRA_OPEN_FILES: Final = 1024
-"""For the store, its blobs, calls to others and what agents open."""
+"""Open files besides connections: store, blobs, outbound calls, and what agents open."""
 
 log = logging.getLogger("dragoman.serve")
 
 
 def raise_open_file_limit(connections: int) -> None:
-    """Asks the system for as many open files as two ports full of connections need; says so when it gives fewer."""
+    """Raises the open-file limit to fit two ports full of connections; logs a warning if the system allows fewer."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -73,8 +104,8 @@ def raise_open_file_limit(connections: int) -> None:
         allowed = soft
     if allowed < needed:
         log.warning(
-            "this process may open %d files, and %d connections at each port need %d; raise the limit (ulimit -n, "
-            "LimitNOFILE), or lower --connections",
+            "this process may open %d files, but %d connections per port need %d; raise the limit (ulimit -n, "
+            "LimitNOFILE) or lower --connections",
             allowed,
             connections,
             needed,
@@ -82,11 +113,11 @@ def raise_open_file_limit(connections: int) -> None:
 
 
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has; the rest came with `extra=`."""
+"""Attributes of every log record; all others were passed as `extra=`."""
 
 
 class TextLogFormatter(logging.Formatter):
-    """`22:17:05 WARNING dragoman.runtime: text  task=… agent=…`, then the traceback if there is one."""
+    """`22:17:05 WARNING dragoman.runtime: text  task=… agent=…`, followed by the traceback, if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
@@ -96,7 +127,7 @@ class TextLogFormatter(logging.Formatter):
 
 
 class JsonLogFormatter(logging.Formatter):
-    """One object: `time`, `level`, `logger`, `message`, the fields, and `exception` if there is one."""
+    """One JSON object per record: `time`, `level`, `logger`, `message`, the extra fields, and `exception`, if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -115,21 +146,21 @@ LOG_FORMATTERS: Final = {"text": TextLogFormatter, "json": JsonLogFormatter}
 
 
 def configure_logging(log_format: Literal["text", "json"]) -> None:
-    """Sends everything from INFO up to stderr in this form, in place of what was configured before."""
+    """Logs everything from INFO up to stderr in this format, replacing any earlier configuration."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMATTERS[log_format]())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-    # A line for each request is for machines that count; a person at a terminal wants to see what went wrong.
+    # A line per request is useful to log collectors; people at a terminal look for errors.
     logging.getLogger("dragoman.access").setLevel(logging.INFO if log_format == "json" else logging.WARNING)
 
 
 def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    found = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
-    if context := CURRENT_TRACE.get():  # of whoever writes the line, which is formatted at once
-        found.setdefault("trace", trace_id_of(context))
-    return found
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+    if context := CURRENT_TRACE.get():  # records are formatted in the context that logs them
+        fields.setdefault("trace", trace_id_of(context))
+    return fields
 
 
 def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:

@@ -1,17 +1,32 @@
-"""`record`, `replay`: a task as a test of its agent."""
+"""`record`, `replay`: a recorded task as a test of its agent."""
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dragoman.cli.admin.maintenance import AgentFilter, PrincipalFilter, ScopeFilter, StoreUrl
-from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, TaskId, Token
-
-if TYPE_CHECKING:
-    from dragoman.cli.admin.maintenance import AdminTarget
+from dragoman.cli.admin.target import AdminTarget, open_admin_client, run_admin_command
+from dragoman.cli.options import (
+    DEFAULT_GRPC_ADDRESS,
+    AgentFilter,
+    Ca,
+    Cert,
+    Grpc,
+    PrincipalFilter,
+    ScopeFilter,
+    StoreUrl,
+    TaskId,
+    Token,
+)
+from dragoman.cli.output import ExitCode, format_count, print_error
+from dragoman.testing.kit.recording import Recording, recording_of_export
+from dragoman.testing.kit.replay import Different
+from dragoman.testing.kit.replay import replay as replay_recording
+from dragoman.wiring.agent_loader import LoadError, load_agents
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
 def register(cli: typer.Typer) -> None:
@@ -32,74 +47,55 @@ def record(
     cert: Cert = None,
     token: Token = "",
 ) -> None:
-    """Write down what was sent to a task and what its agent answered, to hold new code against it (`replay`).
+    """Record the messages and answers of a task as a test case.
 
-    Ids, times and the borders of chunks are left out, so that what is recorded again differs only where the agent does.
+    Run new code against it with `dragoman replay`. Ids, times and chunk boundaries are left out, so two recordings
+    differ only where the agent's answers differ.
 
     **Example**: `dragoman record 01a1fb2a-bd29-7b48-8221-ff7b0dc19d30 -o case.json`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(
-        grpc, _record(maintenance.AdminTarget(grpc, store, token), task, out, agent, principal, scope)
-    )
+    run_admin_command(grpc, _record(AdminTarget(grpc, token, store), task, out, agent, principal, scope))
 
 
 def replay(
-    case: Annotated[Path, typer.Argument(metavar="FILE", help="What `record` wrote.", show_default=False)],
+    case: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `record`.", show_default=False)],
     app: Annotated[str, typer.Argument(metavar="APP", help="The agents: a .py file or a module.", show_default=False)],
 ) -> None:
-    """Send a recorded task's messages to the agents of APP, in memory, and tell what they answer otherwise.
+    """Run a recorded test case against the agents of APP.
 
-    Exit code 1 when they do.
+    Sends the recorded messages in memory, without a server, and prints where the answers differ.
 
     **Example**: `dragoman replay case.json agents.py`
+
+    **Exit codes**: 0 same answers; 1 different answers; 2 the case or the agents cannot be loaded.
     """
     raise typer.Exit(_replay(case, app))
 
 
-async def _record(target: AdminTarget, task: str, out: Path, agent: str, principal: str, scope: str) -> int:
-    from contextlib import aclosing
-
-    from dragoman.cli.admin.maintenance import EXIT_OK, EXIT_USAGE, open_admin_client
-    from dragoman.testing.kit.recording import recording_of_export
-    from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-
-    asked = ops.ExportTaskRequest(task_id=task, agent=agent, principal=principal, scope=scope)
-    async with open_admin_client(target) as asked_of, aclosing(asked_of.export_task(asked)) as entries:
-        told = [entry async for entry in entries]
+async def _record(target: AdminTarget, task: str, out: Path, agent: str, principal: str, scope: str) -> ExitCode:
+    request = ops.ExportTaskRequest(task_id=task, agent=agent, principal=principal, scope=scope)
+    async with open_admin_client(target) as client, aclosing(client.export_task(request)) as export:
+        entries = [entry async for entry in export]
     try:
-        made = recording_of_export(told)
-        made.write(out)
+        recording = recording_of_export(entries)
+        recording.write(out)
     except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        return EXIT_USAGE
-    typer.echo(f"{out}: {_format_turns(len(made.turns))} of {made.agent}")
-    return EXIT_OK
+        return print_error(error, ExitCode.USAGE)
+    typer.echo(f"{out}: {format_count(len(recording.turns), 'turn')} of {recording.agent}")
+    return ExitCode.OK
 
 
-def _replay(case: Path, app: str) -> int:
-    from dragoman.cli.admin.maintenance import EXIT_FAILED, EXIT_OK, EXIT_USAGE
-    from dragoman.testing.kit.recording import Recording
-    from dragoman.testing.kit.replay import Different
-    from dragoman.testing.kit.replay import replay as replayed
-    from dragoman.wiring.agent_loader import LoadError, load_agents
-
+def _replay(case: Path, app: str) -> ExitCode:
     try:
-        known = Recording.read(case)
-        replayed(case, *load_agents(app))
+        recording = Recording.read(case)
+        replay_recording(case, *load_agents(app))
     except Different as different:
         typer.echo(str(different))
-        return EXIT_FAILED
+        return ExitCode.FAILED
     except AssertionError as error:  # a turn that does not end
         typer.echo(f"{case}: {error}")
-        return EXIT_FAILED
+        return ExitCode.FAILED
     except (ValueError, OSError, LoadError) as error:
-        typer.echo(f"error: {error}", err=True)
-        return EXIT_USAGE
-    typer.echo(f"{case}: {_format_turns(len(known.turns))} of {known.agent}, as recorded")
-    return EXIT_OK
-
-
-def _format_turns(number: int) -> str:
-    return "1 turn" if number == 1 else f"{number} turns"
+        return print_error(error, ExitCode.USAGE)
+    typer.echo(f"{case}: {format_count(len(recording.turns), 'turn')} of {recording.agent}, same answers as recorded")
+    return ExitCode.OK

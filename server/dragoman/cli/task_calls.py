@@ -1,6 +1,6 @@
-"""What the commands on tasks do: calls through `dragoman.client`, results on stdout, progress on stderr.
+"""The commands on tasks: calls through `dragoman.client`, results on stdout, progress on stderr.
 
-Every coroutine gives the exit code of its command; `run` turns what goes wrong into the others.
+Every coroutine returns the exit code of its command; `run_command` maps exceptions to exit codes.
 """
 
 from __future__ import annotations
@@ -17,149 +17,156 @@ import typer
 
 from dragoman.calling import tls
 from dragoman.calling.transport import StreamResponses, no_wire_trace
-from dragoman.cli.output import ConsoleOutput, Progress, format_status_time, format_usage, state_name, text_of
-from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS
+from dragoman.cli.options import DEFAULT_GRPC_ADDRESS
+from dragoman.cli.output import (
+    ConsoleOutput,
+    ExitCode,
+    Progress,
+    format_time,
+    format_usage,
+    print_error,
+    print_note,
+    state_name,
+    text_of,
+)
 from dragoman.client import Client, ClientError, calls, message
 from dragoman.client.content import media_type
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_UNAVAILABLE: Final = 3
-EXIT_INTERRUPTED: Final = 130
-
 _UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
 
 
-def run_command(grpc: str, command: Coroutine[Any, Any, int], *, by_agent: bool = True) -> NoReturn:
-    """Runs a command that talks to the server at `grpc` to its exit code. `by_agent`: it asks one agent for a task."""
+def run_command(grpc: str, command: Coroutine[Any, Any, ExitCode], *, by_agent: bool = True) -> NoReturn:
+    """Runs a command against the server at `grpc` and ends the process with its exit code.
+
+    by_agent: the command looks a task up under one agent, so a missing task may belong to another.
+    """
     try:
         code = asyncio.run(command)
     except ClientError as error:
-        _print_error(grpc, error, by_agent=by_agent)
-        code = EXIT_UNAVAILABLE
+        _print_client_error(grpc, error, by_agent=by_agent)
+        code = ExitCode.UNAVAILABLE
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except BrokenPipeError:  # `| head` has seen enough; what is still buffered must not fail at exit
+        code = ExitCode.INTERRUPTED
+    except BrokenPipeError:  # `| head` has closed the pipe; flushing the rest at exit must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_OK
+        code = ExitCode.OK
     raise typer.Exit(code)
 
 
 def build_message(text: str, files: Sequence[Path], *, task: str, context: str, limit: int) -> pb.Message:
-    """The message that the command line describes. Ends the process with a usage error for files it cannot read."""
+    """Builds the message of the command line. Ends the process with a usage error for unreadable files."""
     if text == "-":
         text = sys.stdin.read()
     try:
         parts = file_parts(files, limit)
     except FileError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from error
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
     return message(text, parts=parts, task=task, context=context)
 
 
 def grpc_client(grpc: str, agent: str, token: str) -> Client:
-    """The client of the commands that speak 1.0 over gRPC alone."""
+    """Returns the client of the commands that only use A2A 1.0 over gRPC."""
     return Client(grpc, agent=agent, token=token, parent=calls.current_traceparent())
 
 
 def build_client(grpc: str, url: str, agent: str, *, token: str, dialect: str, binding: str, show_wire: bool) -> Client:
-    """The client that the command line describes. Ends the process with a usage error for what is not spoken."""
+    """Returns the client of the command line. Ends the process with a usage error for unsupported combinations."""
     try:
         address = grpc if binding == "grpc" else url
         trace = print_wire if show_wire else no_wire_trace
         parent = calls.current_traceparent()
         return Client(address, agent=agent, token=token, dialect=dialect, binding=binding, trace=trace, parent=parent)
     except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(EXIT_USAGE) from error
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
 
 
 def print_wire(direction: str, text: str) -> None:
-    """Prints what goes over the wire."""
-    _print_note(f"{direction} {text}")
+    """Prints a request or response on stderr."""
+    print_note(f"{direction} {text}")
 
 
-async def send_without_waiting(client: Client, request: pb.Message, *, json: bool) -> int:
-    """Sends and does not wait: the task's id, and nothing else, on stdout."""
+async def send_without_waiting(client: Client, request: pb.Message, *, json: bool) -> ExitCode:
+    """Sends without waiting. Prints only the task's id on stdout."""
     async with client:
-        now = pb.SendMessageConfiguration(return_immediately=True)
-        answer = await client.send(request, configuration=now)
+        configuration = pb.SendMessageConfiguration(return_immediately=True)
+        response = await client.send(request, configuration=configuration)
     out = ConsoleOutput()
     if json:
-        out.json(answer)
-    elif answer.HasField("message"):
-        out.message(answer.message)
+        out.json(response)
+    elif response.HasField("message"):
+        out.message(response.message)
     else:
-        out.line(answer.task.id)
-        state = state_name(answer.task.status.state)
-        _print_note(f"{state}; follow it with: {_command_line('watch', answer.task.id, client)}")
-    return EXIT_OK
+        out.line(response.task.id)
+        state = state_name(response.task.status.state)
+        print_note(f"{state}; follow it with: {_command_line('watch', response.task.id, client)}")
+    return ExitCode.OK
 
 
-async def send(client: Client, request: pb.Message, *, json: bool, stream: bool, save: Path | None) -> int:
-    """Sends and waits for the turn to end. Waiting is a stream underneath, so that no proxy or limit cuts it; but for
-    an agent that does not stream."""
+async def send(client: Client, request: pb.Message, *, json: bool, stream: bool, save: Path | None) -> ExitCode:
+    """Sends and waits for the turn to end.
+
+    Uses a stream, so that no proxy or wait limit ends the call early, unless the agent does not support streaming.
+    """
     async with client:
-        shown = _TaskView(client, ConsoleOutput(save), json=json, live=stream)
+        view = _TaskView(client, ConsoleOutput(save), json=json, live=stream)
         try:
-            return await shown.follow(client.stream(request))
+            return await view.follow(client.stream(request))
         except ClientError as error:
             if error.reason != "UNSUPPORTED_OPERATION":
                 raise
-        answer = await client.send(request)  # refused once more where it was something else
-        told = (
-            pb.StreamResponse(task=answer.task)
-            if answer.HasField("task")
-            else pb.StreamResponse(message=answer.message)
+        response = await client.send(request)  # fails again if streaming was not the reason
+        event = (
+            pb.StreamResponse(task=response.task)
+            if response.HasField("task")
+            else pb.StreamResponse(message=response.message)
         )
-        return await shown.follow(_single_event(told))
+        return await view.follow(_single_event(event))
 
 
-async def watch(client: Client, task_id: str, *, after: str, json: bool, save: Path | None) -> int:
-    """Follows a task to its end; one that has ended is shown as it is."""
+async def watch(client: Client, task_id: str, *, after: str, json: bool, save: Path | None) -> ExitCode:
+    """Follows a task to its end. Prints the final task if it has ended already."""
     async with client:
-        shown = _TaskView(client, ConsoleOutput(save), json=json, live=True, until_terminal=True)
+        view = _TaskView(client, ConsoleOutput(save), json=json, live=True, until_terminal=True)
         try:
-            return await shown.follow(client.subscribe(task_id, after=after))
+            return await view.follow(client.subscribe(task_id, after=after))
         except ClientError as error:
             if error.reason != "UNSUPPORTED_OPERATION":
                 raise
             task = await client.get(task_id, history=0)
             if task.status.state not in states.TERMINAL:
                 raise
-            return await shown.follow(_single_event(pb.StreamResponse(task=task)))
+            return await view.follow(_single_event(pb.StreamResponse(task=task)))
 
 
-async def get(client: Client, task_id: str, *, history: int | None, json: bool, save: Path | None) -> int:
-    """Shows one task."""
+async def get(client: Client, task_id: str, *, history: int | None, json: bool, save: Path | None) -> ExitCode:
+    """Prints one task."""
     async with client:
         task = await client.get(task_id, history=history if json else history or 0)
     out = ConsoleOutput(save)
     if json:
         out.json(task)
-        return EXIT_OK
+        return ExitCode.OK
     out.line(f"task     {task.id}")
     out.line(f"state    {state_name(task.status.state)}")
-    out.line(f"since    {format_status_time(task)}")
+    out.line(f"since    {format_time(task.status.timestamp)}")
     out.line(f"context  {task.context_id}")
-    if used := format_usage(task):
-        out.line(f"used     {used}")
-    for said in task.history:
-        out.line(f"{'user' if said.role == pb.ROLE_USER else 'agent':<8} {text_of(said)}")
+    if usage := format_usage(task):
+        out.line(f"usage    {usage}")
+    for past in task.history:
+        out.line(f"{'user' if past.role == pb.ROLE_USER else 'agent':<8} {text_of(past)}")
     if task.status.HasField("message"):
         out.line(f"agent    {text_of(task.status.message)}")
     for artifact in task.artifacts:
         out.line()
         out.line(f"artifact {artifact.name or artifact.artifact_id}")
         out.artifacts([artifact])
-    return EXIT_OK
+    return ExitCode.OK
 
 
-async def list_tasks(client: Client, *, context: str, state: str, limit: int, json: bool) -> int:
-    """Lists tasks, one line each."""
+async def list_tasks(client: Client, *, context: str, state: str, limit: int, json: bool) -> ExitCode:
+    """Prints tasks, one line each."""
     out = ConsoleOutput()
     wanted = f"TASK_STATE_{state}" if state else pb.TASK_STATE_UNSPECIFIED
     found = 0
@@ -172,35 +179,33 @@ async def list_tasks(client: Client, *, context: str, state: str, limit: int, js
             if json:
                 out.json(task)
             else:
-                used = f"  {told}" if (told := format_usage(task)) else ""
-                out.line(
-                    f"{task.id}  {state_name(task.status.state):<14}  {format_status_time(task)}  {task.context_id}{used}"
-                )
+                columns = [task.id, f"{state_name(task.status.state):<14}", format_time(task.status.timestamp)]
+                out.line("  ".join(filter(None, (*columns, task.context_id, format_usage(task)))))
             if found == limit:
                 break
     if not found and not json:
-        _print_note("no tasks")
-    return EXIT_OK
+        print_note("no tasks")
+    return ExitCode.OK
 
 
-async def cancel(client: Client, task_id: str, *, json: bool) -> int:
-    """Asks for a task to stop."""
+async def cancel(client: Client, task_id: str, *, json: bool) -> ExitCode:
+    """Requests that a task stops."""
     async with client:
         task = await client.cancel(task_id)
     out = ConsoleOutput()
     if json:
         out.json(task)
-        return EXIT_OK
+        return ExitCode.OK
     out.line(f"{state_name(task.status.state)}  {task.id}")
     if task.status.state not in states.TERMINAL:
-        _print_note(f"its agent has not stopped yet; follow it with: {_command_line('watch', task_id, client)}")
-    return EXIT_OK
+        print_note(f"the agent has not stopped yet; follow it with: {_command_line('watch', task_id, client)}")
+    return ExitCode.OK
 
 
 class _TaskView:
-    """One task as it is shown while its events arrive: each of them (`live`), or the whole at the end.
+    """Prints a task from its events: each event as it arrives (`live`), or the complete task at the end.
 
-    They end with the task if they are read `to_the_end`, otherwise when it waits for its caller, too.
+    until_terminal: the stream ends only with the task. Otherwise it also ends when the task waits for its caller.
     """
 
     def __init__(
@@ -215,8 +220,8 @@ class _TaskView:
         self._status = pb.TaskStatus()
         self._progress = Progress(may_show=lambda: out.at_line_start or not out.is_terminal)
 
-    async def follow(self, events: StreamResponses) -> int:
-        """Shows what `events` tell of a task. Gives the exit code of the state it has then."""
+    async def follow(self, events: StreamResponses) -> ExitCode:
+        """Prints the events to their end. Returns the exit code for the task's last state."""
         with self._progress:
             try:
                 async with aclosing(events):
@@ -228,26 +233,26 @@ class _TaskView:
                     await self._print_task()
             except (asyncio.CancelledError, ClientError):
                 if self._id and self._status.state not in states.TERMINAL:
-                    self._progress.note(f"the task goes on; follow it with: {self._follow_up('watch')}")
+                    self._progress.note(f"the task continues; follow it with: {self._follow_up('watch')}")
                 raise
             if self._id:
                 self._finish()
-        return EXIT_FAILED if self._status.state in _UNSUCCESSFUL else EXIT_OK
+        return ExitCode.FAILED if self._status.state in _UNSUCCESSFUL else ExitCode.OK
 
     def _on_event(self, event: pb.StreamResponse) -> None:
         if self._json and (self._live or event.HasField("message")):
             self._out.json(event)
-        for_people = self._live and not self._json
+        as_text = self._live and not self._json
         match event.WhichOneof("payload"):
             case "task":
                 self._id = event.task.id
                 self._on_status(event.task.status)
-                if for_people:
+                if as_text:
                     self._out.artifacts(event.task.artifacts)
             case "status_update":
-                self._id = self._id or event.status_update.task_id  # 0.1 streams hold no Task
+                self._id = self._id or event.status_update.task_id  # streams of 0.1 contain no Task
                 self._on_status(event.status_update.status)
-            case "artifact_update" if for_people:
+            case "artifact_update" if as_text:
                 self._out.chunk(event.artifact_update)
             case "message" if not self._json:
                 self._out.message(event.message)
@@ -268,14 +273,14 @@ class _TaskView:
             self._out.artifacts(task.artifacts)
 
     def _finish(self) -> None:
-        """What the agent said last, on stdout unless it explains a failure, and how it went, on stderr."""
+        """Prints the status message on stdout, unless it explains a failure, and the outcome on stderr."""
         self._progress.hide()
-        state, said = self._status.state, text_of(self._status.message)
+        state, text = self._status.state, text_of(self._status.message)
         self._out.end_line()
         if self._status.HasField("message") and state not in _UNSUCCESSFUL and not self._json:
             self._out.message(self._status.message)
-        why = f": {said}" if said and state in _UNSUCCESSFUL else ""
-        self._progress.note(f"{state_name(state)}  task {self._id}  {self._progress.elapsed}{why}")
+        reason = f": {text}" if text and state in _UNSUCCESSFUL else ""
+        self._progress.note(f"{state_name(state)}  task {self._id}  {self._progress.elapsed}{reason}")
         if state in states.INTERRUPTED:
             self._progress.note(f"answer it with: {self._follow_up('send --task')} TEXT")
         elif state not in states.TERMINAL:
@@ -290,7 +295,7 @@ async def _single_event(event: pb.StreamResponse) -> StreamResponses:
 
 
 def _command_line(verb: str, task_id: str, client: Client) -> str:
-    """The command line that goes on with a task, with what is needed to reach it from the same place."""
+    """The command line that continues with a task, including agent and address where they are not the defaults."""
     words = ["dragoman", verb, task_id]
     if client.agent:
         words += ["--agent", client.agent]
@@ -299,42 +304,34 @@ def _command_line(verb: str, task_id: str, client: Client) -> str:
     return " ".join(words)
 
 
-def _print_error(grpc: str, error: ClientError, *, by_agent: bool) -> None:
+def _print_client_error(grpc: str, error: ClientError, *, by_agent: bool) -> None:
     if error.unreachable:
         if advice := tls.tls_advice(error.message):
-            _print_note(f"error: {grpc}: {advice}")
+            print_note(f"error: {grpc}: {advice}")
             return
-        _print_note(f"error: no server answers at {grpc}: {error.message.rpartition(': ')[2]}")
-        _print_note(
-            "start one with: dragoman serve; or name another with --grpc HOST:PORT (DRAGOMAN_GRPC) or --url URL"
+        print_note(f"error: cannot connect to {grpc}: {error.message.rpartition(': ')[2]}")
+        print_note(
+            "start a server with: dragoman serve; or pass its address: --grpc HOST:PORT (DRAGOMAN_GRPC) or --url URL"
         )
         return
-    _print_note(f"error: {error.message} ({error.reason or error.code})")
+    print_note(f"error: {error.message} ({error.reason or error.code})")
     if "UNAUTHENTICATED" in (error.reason, error.code):
-        _print_note(
-            "say who you are with --token TOKEN (DRAGOMAN_TOKEN): an API key, or another token that the server takes"
-        )
+        print_note("pass an API key or another token that the server accepts: --token TOKEN (DRAGOMAN_TOKEN)")
     if by_agent and error.reason == "TASK_NOT_FOUND":
-        _print_note(
-            "a task is found with its agent: --agent NAME, where that is not the root agent (dragoman agents list)"
-        )
+        print_note("if it is not a task of the root agent, pass --agent NAME (see: dragoman agents list)")
     for violation in error.violations:
         if violation.description not in error.message:
-            _print_note(f"  {violation.field}: {violation.description}")
-
-
-def _print_note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+            print_note(f"  {violation.field}: {violation.description}")
 
 
 class FileError(Exception):
-    """A file cannot be sent; the text says which and why."""
+    """A file cannot be sent. The text names the file and the reason."""
 
 
 def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
-    """One part for each file, with its name and media type.
+    """Returns one part per file, with file name and media type.
 
-    Raises FileError for a file that cannot be read, and before reading for files that are over `limit` together.
+    Raises FileError for unreadable files, and, before reading, for files that together exceed `limit` bytes.
     """
     left = limit
     parts = []
@@ -344,8 +341,8 @@ def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
             left -= size
             if left < 0:
                 raise FileError(
-                    f"--file {path}: {size:,} bytes; a message may hold {limit:,} in all "
-                    "(serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES here and there)"
+                    f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
+                    "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
                 )
             parts.append(pb.Part(raw=path.read_bytes(), filename=path.name, media_type=media_type(path.name)))
         except OSError as error:

@@ -1,13 +1,9 @@
-"""`top`: a server's numbers, as they change.
-
-Only the options are here. What is drawn is in `watching.py`, imported when the command runs.
-"""
+"""`top`: shows the metrics of a server as a live table, from its /metrics page."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -23,7 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dragoman.cli.tasks import DEFAULT_HTTP_URL, Token
+from dragoman.cli.options import DEFAULT_HTTP_URL, Token
+from dragoman.cli.output import ExitCode, print_error
 
 
 def register(cli: typer.Typer) -> None:
@@ -38,54 +35,49 @@ def top(
             "--url",
             envvar="DRAGOMAN_URL",
             metavar="URL",
-            help="The server's HTTP address, or that of its --metrics.",
+            help="The server's HTTP address, or its --metrics address.",
         ),
     ] = DEFAULT_HTTP_URL,
-    every: Annotated[float, typer.Option("--every", metavar="S", min=0.2, help="Seconds between two looks.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", metavar=" ", help="Print it once, and leave.")] = False,
+    every: Annotated[float, typer.Option("--every", metavar="S", min=0.2, help="Seconds between two readings.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", metavar=" ", help="Print the metrics once and exit.")] = False,
     ca: Annotated[
         Path | None,
         typer.Option(
             "--ca",
             envvar="DRAGOMAN_CA",
             metavar="FILE",
-            help="Who may have signed the server's certificate, in PEM. [the system's authorities]",
+            help="CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
             show_default=False,
         ),
     ] = None,
     token: Token = "",
 ) -> None:
-    """Watch a server: turns, queues, rates, commits, readers and pushes, from its /metrics.
+    """Show live metrics of a server.
 
-    Rates are of the time between two looks. Ctrl-C leaves.
+    Shows turns, queues, request rates, commits, subscribers and push notifications, from the server's /metrics. Rates
+    cover the time between two readings. Press Ctrl-C to exit.
 
     **Examples**
 
     `dragoman top`  the server on this machine
 
-    `dragoman top --url https://agents.example.com --token dgm_...`  with a key that has the grant `operator`
+    `dragoman top --url https://agents.example.com --token dgm_...`  with an API key with the grant `operator`
 
-    `dragoman top --once`  for a script, or a look in passing
+    `dragoman top --once`  for a script
     """
-    pass
-
     raise typer.Exit(run_top(TopOptions(url.rstrip("/"), every, once, ca, token)))
 
 
-EXIT_OK: Final = 0
-EXIT_UNAVAILABLE: Final = 3
-EXIT_INTERRUPTED: Final = 130
-
 METRICS_TIMEOUT: Final = 10.0
 MAX_SHOWN_METHODS: Final = 8
-"""Methods that are shown, the busiest first."""
+"""Methods in the table, busiest first."""
 
 Labels = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class TopOptions:
-    """What the command line said."""
+    """The options of the command line."""
 
     url: str
     every: float
@@ -95,19 +87,19 @@ class TopOptions:
 
 
 class MetricsUnavailable(Exception):
-    """The numbers cannot be had; the text says why."""
+    """The metrics cannot be read. The text gives the reason."""
 
 
 @dataclass(slots=True)
 class MetricsSnapshot:
-    """What /metrics said at one moment, in seconds by a clock that only grows."""
+    """One reading of /metrics. `at` is in seconds of the monotonic clock."""
 
     at: float
     samples: dict[str, dict[Labels, float]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str, at: float) -> MetricsSnapshot:
-        """Reads Prometheus' text form."""
+        """Parses Prometheus' text format."""
         found: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -115,23 +107,23 @@ class MetricsSnapshot:
         return cls(at, dict(found))
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum over all labels that are not named; 0 for what is not there."""
+        """The sum over all series with these labels; 0 if there are none."""
         wanted = labels.items()
         return sum(value for has, value in self.samples.get(name, {}).items() if wanted <= has)
 
     def maximum(self, name: str, **labels: str) -> float:
-        """The largest of them."""
+        """The maximum over all series with these labels; 0 if there are none."""
         wanted = labels.items()
         return max((value for has, value in self.samples.get(name, {}).items() if wanted <= has), default=0.0)
 
     def label_values(self, name: str, label: str) -> Iterator[str]:
-        """The values of a label, in order."""
+        """The values of a label, sorted."""
         yield from sorted({dict(has)[label] for has in self.samples.get(name, {}) if label in dict(has)})
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsDelta:
-    """Two looks, and what happened between them."""
+    """The difference between two readings."""
 
     before: MetricsSnapshot
     after: MetricsSnapshot
@@ -141,11 +133,11 @@ class MetricsDelta:
         return max(self.after.at - self.before.at, 1e-9)
 
     def rate(self, name: str, **labels: str) -> float:
-        """How often in a second. A server that was started anew counts from 0."""
+        """Increase per second. Never negative: counters restart at 0 with the server."""
         return max(self.after.value(name, **labels) - self.before.value(name, **labels), 0.0) / self.seconds
 
     def quantile(self, share: float, name: str, **labels: str) -> float:
-        """The bound below which that share of the values between the looks was; 0 when there were none."""
+        """Upper bound of the histogram bucket with this quantile of the new values; 0 if there are none."""
         counts: defaultdict[float, float] = defaultdict(float)
         for numbers, sign in ((self.after, 1), (self.before, -1)):
             for has, value in numbers.samples.get(f"{name}_bucket", {}).items():
@@ -159,36 +151,35 @@ class MetricsDelta:
         return min(reached, finite)
 
 
-def run_top(options: TopOptions) -> int:
-    """Draws until Ctrl-C. Gives the exit code."""
+def run_top(options: TopOptions) -> ExitCode:
+    """Shows the metrics until Ctrl-C. Returns the exit code."""
     try:
         return asyncio.run(_watch(options))
     except MetricsUnavailable as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_UNAVAILABLE
+        return print_error(error, ExitCode.UNAVAILABLE)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED if options.once else EXIT_OK
+        return ExitCode.INTERRUPTED if options.once else ExitCode.OK
 
 
-async def _watch(options: TopOptions) -> int:
+async def _watch(options: TopOptions) -> ExitCode:
     context = ssl.create_default_context(cafile=str(options.ca)) if options.ca else True
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
-    patience = aiohttp.ClientTimeout(total=METRICS_TIMEOUT)
-    async with aiohttp.ClientSession(headers=headers, timeout=patience) as session:
+    timeout = aiohttp.ClientTimeout(total=METRICS_TIMEOUT)
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
         before = await _fetch_metrics(session, options, context)
         if options.once:
             await asyncio.sleep(options.every)
             Console().print(
                 render_dashboard(MetricsDelta(before, await _fetch_metrics(session, options, context)), options.url)
             )
-            return EXIT_OK
+            return ExitCode.OK
         with Live(screen=True, auto_refresh=False) as live:
             live.update(render_dashboard(MetricsDelta(before, before), options.url), refresh=True)
             while True:
                 await asyncio.sleep(options.every)
                 try:
                     after = await _fetch_metrics(session, options, context)
-                except MetricsUnavailable as error:  # it may come back
+                except MetricsUnavailable as error:  # the server may come back
                     live.update(Text(f"{options.url}: {error}", style="red"), refresh=True)
                     continue
                 live.update(render_dashboard(MetricsDelta(before, after), options.url), refresh=True)
@@ -199,18 +190,20 @@ async def _fetch_metrics(
     session: aiohttp.ClientSession, options: TopOptions, context: ssl.SSLContext | bool
 ) -> MetricsSnapshot:
     try:
-        async with session.get(f"{options.url}/metrics", ssl=context) as answer:
-            text = await answer.text()
+        async with session.get(f"{options.url}/metrics", ssl=context) as response:
+            text = await response.text()
     except (OSError, aiohttp.ClientError, TimeoutError) as error:
         raise MetricsUnavailable(
-            f"no server answers at {options.url}: {str(error) or 'it takes too long'}; name one with --url"
+            f"cannot connect to {options.url}: {str(error) or 'timed out'}; start a server, or pass another --url"
         ) from error
-    if answer.status in (401, 403):
+    if response.status in (401, 403):
         raise MetricsUnavailable(
-            f"{options.url} shows its numbers to operators; show a key with --token (DRAGOMAN_TOKEN)"
+            f"{options.url} shows metrics to operators only; pass an operator's key with --token (DRAGOMAN_TOKEN)"
         )
-    if answer.status != 200:
-        raise MetricsUnavailable(f"{options.url}/metrics answers {answer.status}; is it a Dragoman?")
+    if response.status != 200:
+        raise MetricsUnavailable(
+            f"{options.url}/metrics answered HTTP {response.status}; check that it is a Dragoman server"
+        )
     return MetricsSnapshot.parse(text, time.monotonic())
 
 
@@ -218,7 +211,7 @@ async def _fetch_metrics(
 
 
 def render_dashboard(change: MetricsDelta, url: str) -> Group:
-    """Everything, as tables."""
+    """Renders all tables."""
     return Group(_title(change, url), _server_table(change), _agent_table(change), _method_table(change))
 
 
@@ -226,14 +219,14 @@ def _title(change: MetricsDelta, url: str) -> Text:
     now = change.after
     about = dict(next(iter(now.samples.get("dragoman_build_info", {frozenset[tuple[str, str]](): 1.0}))))
     text = Text(f"dragoman {about.get('version', '?')} at {url}, {about.get('store', '?')}", style="bold")
-    for name, bad, told in (
+    for name, bad, warning in (
         ("dragoman_draining", 1.0, "draining"),
-        ("dragoman_store_up", 0.0, "the store does not answer"),
-        ("dragoman_bus_up", 0.0, "the bus is away"),
-        ("dragoman_traces_up", 0.0, "traces are not taken"),
+        ("dragoman_store_up", 0.0, "store unavailable"),
+        ("dragoman_bus_up", 0.0, "bus unavailable"),
+        ("dragoman_traces_up", 0.0, "trace collector unavailable"),
     ):
         if name in now.samples and now.value(name) == bad:
-            text.append(f"  {told}", style="bold red")
+            text.append(f"  {warning}", style="bold red")
     return text
 
 
@@ -246,7 +239,7 @@ def _server_table(change: MetricsDelta) -> Table:
     rows: Mapping[str, tuple[str, str, str]] = {
         "turns": (
             f"{now.value('dragoman_runs_active'):.0f} of {now.value('dragoman_slots'):.0f} running",
-            f"{rate('dragoman_runs_begun_total'):.1f}/s begun",
+            f"{rate('dragoman_runs_begun_total'):.1f}/s started",
             f"{rate('dragoman_runs_ended_total', state='failed'):.1f}/s failed",
         ),
         "queue": (
@@ -271,7 +264,8 @@ def _server_table(change: MetricsDelta) -> Table:
         ),
         "pushes": (
             f"{rate('dragoman_push_deliveries_total', outcome='taken'):.1f}/s taken",
-            f"{now.value('dragoman_pushes_due'):.0f} due, oldest {format_seconds(now.value('dragoman_push_age_seconds'))}",
+            f"{now.value('dragoman_pushes_due'):.0f} due,"
+            f" oldest {format_seconds(now.value('dragoman_push_age_seconds'))}",
             f"{rate('dragoman_push_deliveries_total', outcome='failed'):.1f}/s failed,"
             f" {now.value('dragoman_pushes_dead'):.0f} given up",
         ),
@@ -337,7 +331,7 @@ def _method_table(change: MetricsDelta) -> Table:
 
 
 def format_seconds(value: float) -> str:
-    """A time for people: what is short in milliseconds."""
+    """Formats seconds as `12 ms`, `3.1 s` or `5 min`; `-` for 0."""
     if not value:
         return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s" if value < 120 else f"{value / 60:.0f} min"

@@ -1,27 +1,25 @@
-"""`worker`: the agents of an app, in a process of their own, at a server elsewhere.
-
-Only the options are here. What the command does is in `working.py`, imported when it runs.
-"""
+"""`worker`: runs the agents of an app in this process for a server elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Literal, cast
 
 import typer
 
 from dragoman.calling.errors import ClientError
 from dragoman.cli import process_setup
-from dragoman.cli.process_setup import Signals, loop_factory
+from dragoman.cli.output import ExitCode, print_error
+from dragoman.cli.process_setup import Signals, drain_until_signal, loop_factory
+from dragoman.core import agent_sources
 from dragoman.ports import Agent
 from dragoman.ports.tracing import Tracer
-from dragoman.settings.types import parse_headers
+from dragoman.settings.types import check_collector_url, parse_headers
 from dragoman.wiring.agent_loader import ExecutorOptions, LoadError, load_agents, open_executors
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import Watchdog, Worker
@@ -42,7 +40,7 @@ def worker(
             "--executor",
             envvar="DRAGOMAN_EXECUTOR",
             metavar="MODULE:CLASS",
-            help="An AgentExecutor of a2a-sdk or Worker of fasta2a, in a process of its own; may be repeated.",
+            help="An a2a-sdk AgentExecutor or fasta2a Worker, run in its own process; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +50,7 @@ def worker(
             "--executor-python",
             envvar="DRAGOMAN_EXECUTOR_PYTHON",
             metavar="PATH",
-            help="The Python of the environment that has it. [this one]",
+            help="The Python interpreter of the executor's environment. [this one]",
             show_default=False,
         ),
     ] = "",
@@ -64,7 +62,7 @@ def worker(
             metavar="N",
             min=0,
             max=100,
-            help="Times a turn of it begins again whose process was lost.",
+            help="Attempts to repeat an executor's turn after its process died.",
         ),
     ] = 0,
     server: Annotated[
@@ -73,7 +71,7 @@ def worker(
             "--server",
             envvar="DRAGOMAN_SERVER",
             metavar="HOST:PORT",
-            help="The server's gRPC address; grpcs://HOST:PORT where it is encrypted.",
+            help="The server's gRPC address; grpcs://HOST:PORT for TLS.",
         ),
     ] = "127.0.0.1:50051",
     key_file: Annotated[
@@ -82,7 +80,7 @@ def worker(
             "--key-file",
             envvar="DRAGOMAN_KEY_FILE",
             metavar="FILE",
-            help="A file with the worker's API key or token. It is read again each time the worker dials. [none]",
+            help="A file with the worker's API key or token, read at each connection attempt. [none]",
             show_default=False,
         ),
     ] = None,
@@ -93,7 +91,7 @@ def worker(
             "--ca",
             envvar="DRAGOMAN_CA",
             metavar="FILE",
-            help="Who may have signed the server's certificate, in PEM. [the system's authorities]",
+            help="CA certificates to verify the server's certificate with, in PEM. [the system's CAs]",
             show_default=False,
         ),
     ] = None,
@@ -104,22 +102,22 @@ def worker(
             "--cert",
             envvar="DRAGOMAN_CERT",
             metavar="FILE",
-            help="The worker's certificate and its key, in one file, where the server asks for one. [none]",
+            help="Client certificate and its key, both in one PEM file, if the server requires one. [none]",
             show_default=False,
         ),
     ] = None,
     turns: Annotated[
-        int, typer.Option("--turns", metavar="N", min=1, max=10_000, help="Turns of each agent at the same time.")
+        int, typer.Option("--turns", metavar="N", min=1, max=10_000, help="Concurrent turns per agent.")
     ] = 100,
     drain: Annotated[
         float,
-        typer.Option("--drain", metavar="S", min=0, help="Seconds that turns get to end when the worker stops."),
+        typer.Option("--drain", metavar="S", min=0, help="Seconds for running turns to finish when the worker stops."),
     ] = 300.0,
     name: Annotated[
-        str, typer.Option("--name", metavar="TEXT", help="For people and logs. [host and process id]")
+        str, typer.Option("--name", metavar="TEXT", help="A name for logs and lists. [host and process id]")
     ] = "",
     log_format: Annotated[
-        str, typer.Option("--log-format", metavar="text|json", help="How log lines look, on stderr.")
+        str, typer.Option("--log-format", metavar="text|json", help="The format of log lines, on stderr.")
     ] = "text",
     otlp: Annotated[
         str,
@@ -127,7 +125,7 @@ def worker(
             "--otlp",
             envvar="DRAGOMAN_OTLP",
             metavar="URL",
-            help="Who collects traces: http://HOST:4318, grpc://HOST:4317. [nobody]",
+            help="The OpenTelemetry collector for traces: http://HOST:4318, grpc://HOST:4317. [none]",
             show_default=False,
         ),
     ] = "",
@@ -137,76 +135,65 @@ def worker(
             "--otlp-headers",
             envvar="DRAGOMAN_OTLP_HEADERS",
             metavar="NAME=VALUE,...",
-            help="What the collector is shown. [nothing]",
+            help="Headers to send to the collector. [none]",
             show_default=False,
         ),
     ] = "",
 ) -> None:
-    """Run the agents of APP in this process, for a server that they dial in to.
+    """Run the agents of APP in this process for a server elsewhere.
 
-    The functions are those that `dragoman serve APP` would run, unchanged. The server keeps the tasks, speaks with
-    callers and shows the agents' cards; this process only works. Start as many as you need: a server gives each turn
-    to a worker with room, in turn. When the line breaks, what ran is FAILED, or begins again where the agent says
-    `on_crash=retry(n)`, and the worker dials again.
+    The worker connects to the server and runs the same functions as `dragoman serve APP`. The server stores the tasks,
+    handles clients and publishes the agents' cards. Any number of workers can run the same agents; the server gives
+    each turn to a worker with free capacity. If the connection breaks, running turns end as FAILED, or are repeated
+    if the agent is declared with `on_crash=retry(n)`; the worker reconnects.
 
-    Ctrl-C (SIGTERM) lets running turns end; a second one gives them back at once.
+    Ctrl-C (SIGTERM) waits for running turns to finish; a second Ctrl-C returns them to the server at once.
 
-    On a server that asks callers who they are, a worker needs a key: `dragoman keys create box1 --grant worker` for
-    any agent, `--grant worker:echo` for that one. Agents belong to the key's principal, and nobody else may have them.
-    Other servers take workers from their own machine only.
+    A server with authentication requires an API key: `dragoman keys create box1 --grant worker` for any agent,
+    `--grant worker:echo` for one agent. The agents belong to the key's principal; other principals cannot use their
+    ids. A server without authentication accepts workers from its own machine only.
 
     **Examples**
 
-    `dragoman worker agents.py`  at a server on this machine
+    `dragoman worker agents.py`  for a server on this machine
 
     `dragoman worker agents.py --server grpcs://agents.example.com:50051 --key-file /run/secrets/worker-key`
 
     `dragoman worker --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 
-    `dragoman worker mycompany.agents --turns 4 --log-format json`  four turns of each agent at a time
+    `dragoman worker mycompany.agents --turns 4 --log-format json`  up to four concurrent turns per agent
 
-    **Exit codes**: 0 stopped; 2 wrong usage or agents; 3 the server refused the worker.
+    **Exit codes**: 0 stopped; 2 invalid usage or agents; 3 the server rejected the worker.
     """
-    pass
-    from dragoman.core import agent_sources
-    from dragoman.settings.types import check_collector_url, parse_headers
-    from dragoman.wiring.agent_loader import ExecutorOptions
-
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
     try:
-        hosting = ExecutorOptions(
-            agent_sources.parse_executors(executor or ()), executor_python, turns, executor_retries
-        )
+        executors = agent_sources.parse_executors(executor or ())
+        executor_options = ExecutorOptions(executors, executor_python, turns, executor_retries)
     except ValueError as error:
         raise typer.BadParameter(f"--executor: {error}") from error
-    if not app and not hosting.executors:
-        raise typer.BadParameter("name an APP, or an --executor")
+    if not app and not executor_options.executors:
+        raise typer.BadParameter("no agents; pass APP or --executor")
     try:
         check_collector_url(otlp)
         parse_headers(otlp_headers)
     except ValueError as error:
         raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
-    given = WorkerOptions(
-        app, hosting, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format, otlp, otlp_headers
+    options = WorkerOptions(
+        app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format, otlp, otlp_headers
     )
-    raise typer.Exit(run_worker(given))
+    raise typer.Exit(run_worker(options))
 
-
-EXIT_OK: Final = 0
-EXIT_USAGE: Final = 2
-EXIT_UNAVAILABLE: Final = 3
-EXIT_INTERRUPTED: Final = 130
 
 log = logging.getLogger("dragoman.worker")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What the command line said."""
+    """The options of the command line."""
 
     app: str
-    hosting: ExecutorOptions
+    executors: ExecutorOptions
     server: str
     key_file: Path | None
     tls_ca: Path | None
@@ -220,23 +207,23 @@ class WorkerOptions:
 
 
 class InvalidKeyFile(Exception):
-    """The file of the key cannot be used; the text says why."""
+    """The key file cannot be read, or does not contain a key. The text names file and reason."""
 
 
-def run_worker(options: WorkerOptions) -> int:
-    """Serves until a signal, or until the server refuses. Gives the exit code."""
+def run_worker(options: WorkerOptions) -> ExitCode:
+    """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
     process_setup.configure_logging(cast("Literal['text', 'json']", options.log_format))
     try:
-        agents = load_agents(options.app)  # while Ctrl-C still means what it does in any Python program
+        agents = load_agents(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve_until_stopped(options, agents))
     except (LoadError, InvalidKeyFile) as error:
-        return _report_error(str(error), EXIT_USAGE)
+        return print_error(error, ExitCode.USAGE)
     except ClientError as error:
-        return _report_error(f"{options.server}: {error}", EXIT_UNAVAILABLE)
+        return print_error(f"{options.server}: {error}", ExitCode.UNAVAILABLE)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    return EXIT_OK
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
 
 
 async def _serve_until_stopped(options: WorkerOptions, agents: Sequence[Agent]) -> None:
@@ -257,53 +244,40 @@ async def _serve(options: WorkerOptions, agents: Sequence[Agent], signals: Signa
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
-        async with open_executors(options.hosting) as hosted:
-            every = [*agents, *hosted.agents]
-            if len({agent.spec.id for agent in every}) < len(every):
-                raise LoadError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
+        async with open_executors(options.executors) as opened:
+            all_agents = [*agents, *opened.agents]
+            if len({agent.spec.id for agent in all_agents}) < len(all_agents):
+                raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
             worker = Worker(
-                every, options.server, key=lambda: _read_key(options.key_file), ca=options.tls_ca, cert=options.tls_cert,
-                name=options.name, turns=options.turns, tracer=tracer,
+                all_agents, options.server, key=lambda: _read_key(options.key_file), ca=options.tls_ca,
+                cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
             )  # fmt: skip
             working = asyncio.create_task(worker.run(), name="worker")
             await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                await _drain(worker, options.drain, signals)
+                await drain_until_signal(
+                    worker.drain,
+                    options.drain,
+                    signals,
+                    running=lambda: worker.running,
+                    forced="will be returned to the server",
+                    log=log,
+                )
             await working
     finally:
         stopping.cancel()
         watchdog.stop()
 
 
-async def _drain(worker: Worker, limit: float, signals: Signals) -> None:
-    """Lets running turns end, up to the limit or the next signal."""
-    if worker.running:
-        log.info("stopping: waiting up to %g s for turns to end: %d; Ctrl-C again stops at once", limit, worker.running)
-    draining = asyncio.create_task(worker.drain(limit))
-    again = asyncio.create_task(signals.next())
-    await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
-    if not draining.done():
-        log.warning("stopping at once: turns that are given back: %d", worker.running)
-        draining.cancel()
-        await worker.drain(0)
-    again.cancel()
-    await asyncio.gather(draining, again, return_exceptions=True)
-
-
 def _read_key(file: Path | None) -> str:
-    """What is in the file. Raises KeyUnusable."""
+    """Reads the key from its file; empty without a file. Raises InvalidKeyFile."""
     if file is None:
         return ""
     try:
         key = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InvalidKeyFile(f"--key-file: {file} cannot be read: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise InvalidKeyFile(f"--key-file: {file} cannot be read: {reason}") from error
     if not key or not key.isascii() or not key.isprintable():
-        raise InvalidKeyFile(f"--key-file: {file} must hold one line with an API key or a token")
+        raise InvalidKeyFile(f"--key-file: {file} must contain one line with an API key or a token")
     return key
-
-
-def _report_error(text: str, code: int) -> int:
-    print(f"error: {text}", file=sys.stderr)
-    return code

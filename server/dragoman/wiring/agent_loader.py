@@ -36,11 +36,11 @@ DECLARE_HINT: Final = """\
 
 
 class LoadError(Exception):
-    """APP gives no agents; the text says why, and where in the author's files."""
+    """APP cannot be loaded; the text says why, and where in its files."""
 
 
 def load_agents(app: str) -> Sequence[Agent]:
-    """The agents that APP declares, in the order of its text; none for an empty one. Raises LoadError."""
+    """Loads the agents that APP declares, in source order; none for an empty APP. Raises LoadError."""
     if not app:
         return []
     module = load_module(app)
@@ -63,7 +63,7 @@ def load_module(app: str) -> ModuleType:
 
 
 def source_directory(app: str) -> Path | None:
-    """The directory of the author's files; None for a module that cannot be found."""
+    """The directory of APP; None for a module that cannot be found."""
     if app.endswith(".py") or "/" in app or "\\" in app:
         return Path(app).absolute().parent
     _search_first(Path.cwd())
@@ -98,7 +98,7 @@ def _load_file(app: str) -> ModuleType:
 
 
 def _similar_file_hint(path: Path) -> str:
-    """A file beside it whose name is almost the same."""
+    """A "did you mean" hint for a misspelled file name; empty for none."""
     there = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
     close = difflib.get_close_matches(path.name, sorted(there), 1)
     return f"; did you mean {close[0]}?" if close else ""
@@ -123,7 +123,7 @@ def _search_first(directory: Path) -> None:
 
 
 def _describe_error(app: str, error: BaseException) -> str:
-    """`FILE, line N: Error: text`, and the line itself."""
+    """Formats an error as `FILE, line N: Error: text`, with the source line."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         file, line, what = error.filename, error.lineno, f"{type(error).__name__}: {error.msg}"
@@ -145,7 +145,7 @@ _INSTALLED_PREFIXES: Final = tuple(
 
 
 def _author_line(app: str, error: BaseException) -> tuple[str, int] | None:
-    """The innermost line that is neither ours nor of anything installed (unless APP itself is)."""
+    """The innermost line outside of Dragoman and of installed packages, unless APP itself is installed."""
     package = Path(app).name.partition(".")[0]
     own, inside = None, None
     for frame, line in walk_tb(error.__traceback__):
@@ -166,26 +166,26 @@ def _relative_path(file: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """Which executors, and how they are run."""
+    """The executors to run, and how."""
 
     executors: Sequence[ExecutorSpec] = ()
     python: str = ""
-    """The interpreter of their environment; empty: our own."""
+    """The Python interpreter of their environment; empty: the server's own."""
     turns: int = DEFAULT_EXECUTOR_TURNS
-    """Turns of each at the same time."""
+    """Concurrent turns of each executor."""
     retries: int = 0
-    """How often a turn is begun again whose process was lost."""
+    """Retries of a turn whose process died."""
 
 
 class RunningExecutors:
-    """The agents of executors whose processes run."""
+    """Running executors and their agents."""
 
     def __init__(self, supervisors: Sequence[ExecutorSupervisor], agents: Sequence[Agent]) -> None:
         self.agents = agents
         self._supervisors = supervisors
 
     def on_capacity_change(self, callback: Callable[[], None]) -> None:
-        """Has `changed` called when one of them takes more turns than before."""
+        """Sets the callback for an increased capacity of an executor."""
         for host in self._supervisors:
             host.on_capacity_change = callback
 

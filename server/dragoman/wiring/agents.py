@@ -1,4 +1,4 @@
-"""Everybody who takes turns: the app's agents, executors beside it, agents upstream, and those of workers."""
+"""Assembles all agents: the app's, executors, upstreams, and those of workers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class ServerAgents:
 
     agents: Sequence[Agent]
     root: str
-    """The id of the agent meant when a request names none; empty: the agents' own choice."""
+    """The id of the agent for requests that name none; empty: the agents decide."""
     is_empty: bool
-    """There are none yet but those that workers may bring."""
+    """Whether only workers can bring agents."""
     executors: RunningExecutors
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
@@ -83,13 +83,13 @@ async def open_agents(
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:
-    """The executors that the settings name. One that is to run nothing here is started for what it says of itself."""
+    """The executors in the settings. A server that runs no turns starts them only for their cards."""
     turns = 0 if settings.role == "server" else settings.executor_turns
     return ExecutorOptions(settings.executor, settings.executor_python, turns, settings.executor_retries)
 
 
 async def _open_worker_hub(store: Store, settings: Settings, agents: Sequence[Agent]) -> LocalWorkerHub:
-    """Where workers connect, with the agents that they had earlier, but for those that are the app's own now."""
+    """Opens the worker hub with the agents known from earlier, except those that the app now declares."""
     own = {agent.spec.id for agent in agents}
     known = [entry for entry in await store.worker_registry.list() if entry.agent not in own]
     return LocalWorkerHub(store.worker_registry, known, clock=now_ms, frame_bytes=settings.message_bytes)
@@ -98,7 +98,7 @@ async def _open_worker_hub(store: Store, settings: Settings, agents: Sequence[Ag
 async def _open_upstreams(
     stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
 ) -> LocalUpstreamRegistry:
-    """The agents upstream. Raises SettingsError, StartError."""
+    """Opens the upstream registry. Raises SettingsError, StartError."""
     bounds = replace(
         DEFAULT_TRANSPORT_LIMITS,
         max_response_bytes=settings.upstream_bytes,
@@ -122,27 +122,27 @@ async def _open_upstreams(
 
 
 def _check_names(settings: Settings, agents: ServerAgents) -> None:
-    """Raises SettingsError for a word on an agent that is not served: it would hold for nobody, without a sound."""
+    """Raises SettingsError for settings of unknown agents, which would otherwise be ignored silently."""
     for name, said in (("isolation", settings.isolation.by_agent), ("agent_limits", settings.agent_limits)):
         if unknown := sorted(set(said) - agents.ids):
             raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(agents.ids))}')
 
 
 CARD_FILE_POLL_INTERVAL: Final = 5.0
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the file."""
 
 log = logging.getLogger("dragoman.cards")
 
 
 class InvalidCardFile(Exception):
-    """A file that cannot be used. The text names the file, the agent and the field."""
+    """The card file is invalid; the text names the file, the agent and the field."""
 
 
 class CardFile:
-    """What one file says of agents."""
+    """The card overrides of one file."""
 
     def __init__(self, path: Path, on_change: Callable[[Mapping[str, CardOverride]], None]) -> None:
-        """`show` is told what the file says, at once and whenever that changes. Raises Unreadable."""
+        """`on_change` receives the overrides, now and after each change. Raises InvalidCardFile."""
         self._path = path
         self._on_change = on_change
         self._last_signature = self._signature()
@@ -169,7 +169,7 @@ class CardFile:
         return True
 
     async def watch(self, pause: float = CARD_FILE_POLL_INTERVAL) -> Never:
-        """Looks at the file every `pause` seconds, until it is cancelled."""
+        """Checks the file every `pause` seconds, until canceled."""
         while True:
             await asyncio.sleep(pause)
             self.refresh()
@@ -193,7 +193,7 @@ class CardFile:
 def open_card_file(
     stack: AsyncExitStack, path: Path | None, on_change: Callable[[Mapping[str, CardOverride]], None]
 ) -> CardFile | None:
-    """The card file, if there is one, watched until the stack is left. Raises SettingsError."""
+    """Opens the card file, if any, and watches it until the stack closes. Raises SettingsError."""
     if path is None:
         return None
     try:

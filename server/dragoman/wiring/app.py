@@ -1,4 +1,4 @@
-"""The composition root, which puts everything together.
+"""The composition root: opens a server's components in dependency order.
 
 From the ground up: the lock, the store, the bus, the runtime, gRPC, HTTP. Leaving goes the other way, so that
 whoever is still being served has something under his feet.
@@ -52,61 +52,61 @@ from dragoman.wiring.infra import (
 from dragoman.wiring.telemetry import MetricsEndpoint, start_tracing
 
 STREAM_FLUSH_SECONDS: Final = 0.2
-"""Seconds for the end of a turn to reach those who follow it, before their streams are closed."""
+"""Seconds for the last events of a turn to reach subscribers before their streams are closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """A server that listens."""
+    """A running server."""
 
     http: BoundAddress
     grpc_address: BoundAddress | None
-    """None for a process that only runs agents; there is nothing but `/healthz` and `/readyz` over HTTP then."""
+    """None for a worker process, which serves only `/healthz` and `/readyz` over HTTP."""
     public_url: str
-    """Where clients find it: the setting, else the HTTP address, seen from this machine."""
+    """The URL for clients: the setting, else the HTTP address as seen from this machine."""
     store: str
-    """Where tasks are kept, without what is secret."""
+    """The store for display, without secrets."""
     runtime: Runtime
     draining: asyncio.Event
     worker_hub: LocalWorkerHub
-    """Where workers dial in."""
+    """The hub of workers."""
     upstreams: LocalUpstreamRegistry
-    """The agents upstream."""
+    """The registry of upstream agents."""
     certificates: CertificateFiles | None = None
     """Set when both ports are encrypted."""
     card_file: CardFile | None = None
-    """Set when an operator says what is on cards."""
+    """The card overrides; None without a card file."""
     metrics: BoundAddress | None = None
-    """Where numbers have a port of their own."""
+    """The separate address of `/metrics`, if any."""
 
     @property
     def grpc(self) -> BoundAddress:
-        """The door for gRPC, of a process that has one."""
+        """The gRPC address; only for processes that serve gRPC."""
         assert self.grpc_address is not None
         return self.grpc_address
 
     @property
     def agents(self) -> Mapping[str, AgentSpec]:
-        """Its agents by id."""
+        """The agents by id."""
         return self.runtime.service.agents
 
     @property
     def root(self) -> str:
-        """The id of the agent meant when a request names none."""
+        """The id of the root agent, for requests that name none."""
         return self.runtime.service.root
 
     @property
     def card_url(self) -> str:
-        """Where the root agent's card is."""
+        """The URL of the root agent's card."""
         return f"{self.public_url}/.well-known/agent-card.json"
 
     @property
     def running(self) -> int:
-        """Turns that are running now."""
+        """The number of running turns."""
         return self.runtime.scheduler.running
 
     async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
-        """Begins no more turns, and gives those that run `limit` seconds to end; the others end as FAILED.
+        """Stops starting turns, and gives running ones `limit` seconds to finish; the rest end as FAILED.
 
         Meanwhile everything else is served; new messages are refused with Unavailable, and `/readyz` and gRPC health
         say that we are leaving. `report` is told once a second how many turns are left. At last, calls
@@ -130,7 +130,7 @@ async def open_app(
     outbound: OutboundHttp | None = None,
     shared: bool = False,
 ) -> AsyncIterator[App]:
-    """Serves `agents`, by default those of `settings.app`, for as long as the block runs.
+    """Serves `agents`, by default those of `settings.app`, while the block runs.
 
     `authenticator` knows the callers, and `outbound` is the way to other servers, instead of what the settings say.
     `shared`: other processes of ours listen on the same ports.
@@ -349,7 +349,7 @@ async def open_app(
 
 
 async def _watch_signing_keys(stack: AsyncExitStack, signing: StoredSigningKeys, cards: Cards) -> None:
-    """Has cards signed anew when another key signs, until the stack is left."""
+    """Re-signs cards when the signing key changes, until the stack closes."""
     await signing.current()
     signing.change_listeners.append(cards.clear_cache)
     watching = asyncio.create_task(signing.watch(), name="signing keys")

@@ -1,4 +1,4 @@
-"""What `dragoman doctor` looks at: everything that a start needs, and a store's tasks, each with what to do about it.
+"""The checks of `dragoman doctor`: everything a start needs, and the tasks of the store.
 
 Nothing is changed, but that a store which no server holds is opened as a start would open it. One check that fails
 keeps no other from being made.
@@ -34,23 +34,23 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 FindingLevel = Literal["ok", "warn", "fail"]
 
 CHECK_TIMEOUT: Final = 5.0
-"""Seconds for one look at something that may not answer."""
+"""Seconds for a check of something that may not respond."""
 
 EXPIRY_WARNING_SECONDS: Final = 14 * 86_400.0
-"""Seconds before its end at which a certificate or a key is worth a word."""
+"""Seconds before expiry at which a certificate or key causes a warning."""
 
 MIN_FREE_DISK_BYTES: Final = 1024**3
-"""Bytes free on a disk below which that is worth a word."""
+"""Free bytes on a disk below which there is a warning."""
 
 MAX_CLOCK_DIFFERENCE: Final = 2.0
-"""Seconds by which clocks may differ."""
+"""Tolerated clock difference, in seconds."""
 
 MAX_LISTED_TASKS: Final = 5
-"""Unreadable tasks that are named."""
+"""Maximum unreadable tasks that are listed."""
 
 
 class Finding(NamedTuple):
-    """One line: how it is, what was looked at, what was found, and what to do."""
+    """One finding: level, subject, result, and what to do."""
 
     level: FindingLevel
     what: str
@@ -62,7 +62,7 @@ Check = Callable[[Settings], Awaitable[list[Finding]]]
 
 
 async def run_checks(settings: Settings) -> AsyncIterator[Finding]:
-    """Every finding, as it is made."""
+    """Yields the findings of all checks."""
     for name, check in CHECKS:
         try:
             for finding in await check(settings):
@@ -75,7 +75,7 @@ async def run_checks(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def check_agents(settings: Settings) -> list[Finding]:
-    """Whether APP can be loaded, and what it holds."""
+    """Checks that APP can be loaded, and lists its agents."""
     if settings.workers_only:
         return [Finding("ok", "agents", "those of workers, as they dial in")]
     try:
@@ -86,7 +86,7 @@ async def check_agents(settings: Settings) -> list[Finding]:
 
 
 async def check_card(settings: Settings) -> list[Finding]:
-    """The card of a server that runs: whether clients can follow what it says."""
+    """Checks the card of a running server: whether its addresses can be reached."""
     url = f"{'https' if settings.tls_cert else 'http'}://{settings.http}/.well-known/agent-card.json"
     try:
         status, answer = await _fetch_json(url)
@@ -107,7 +107,7 @@ async def check_card(settings: Settings) -> list[Finding]:
 
 
 async def check_ports(settings: Settings) -> list[Finding]:
-    """Whether the addresses can be had, or are a server's of ours."""
+    """Checks that the addresses are free, or used by a Dragoman server."""
     held = _store_holder(settings)
     wanted = [("--http", settings.http), ("--grpc", settings.grpc)]
     wanted += [("--metrics", settings.metrics)] if settings.metrics else []
@@ -128,7 +128,7 @@ def _check_port(option: str, address: Address, holder: str) -> Finding:
 
 
 async def check_certificate(settings: Settings) -> list[Finding]:
-    """How long the certificate of both ports is good."""
+    """Checks the expiry of the certificate of both ports."""
     if settings.tls_cert is None or settings.tls_key is None:
         if settings.is_loopback:
             return []
@@ -150,7 +150,7 @@ async def check_certificate(settings: Settings) -> list[Finding]:
 
 
 async def check_open_files(settings: Settings) -> list[Finding]:
-    """Whether there may be as many open files as connections."""
+    """Checks that the limit of open files suffices for the connections."""
     try:
         import resource
     except ImportError:  # not on this system
@@ -167,7 +167,7 @@ async def check_open_files(settings: Settings) -> list[Finding]:
 
 
 async def check_store(settings: Settings) -> list[Finding]:
-    """Whether the store can be opened, has room, tells the time as we do, has keys, and its tasks can be read."""
+    """Checks the store: it opens, has free space, its clock and keys are fine, and its tasks can be read."""
     found = [] if settings.is_shared else _check_disk(settings.store_path)
     if held := _store_holder(settings):
         do = "stop the server to have each task looked at; `dragoman explain` and /metrics tell of a running one"
@@ -197,7 +197,7 @@ async def check_store(settings: Settings) -> list[Finding]:
 
 
 def _store_holder(settings: Settings) -> str:
-    """Who holds an SQLite store; empty for nobody."""
+    """The process that holds an SQLite store; empty for none."""
     if settings.is_shared or not settings.store_path.parent.is_dir():
         return ""
     try:
@@ -220,7 +220,7 @@ def _check_disk(path: Path) -> list[Finding]:
 
 
 def _check_clock(store_time_ms: int) -> Finding:
-    """`at` is the time by the store's clock, in milliseconds."""
+    """Checks the clock; `at` is the store's time in milliseconds."""
     now = time.time()
     off = now - store_time_ms / 1000
     if now < MIN_PLAUSIBLE_TIME:
@@ -234,7 +234,7 @@ def _check_clock(store_time_ms: int) -> Finding:
 
 
 MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
-"""No clock is right that shows less."""
+"""A clock that shows an earlier time is wrong."""
 
 
 async def _check_api_keys(settings: Settings, opened: Store) -> list[Finding]:
@@ -256,7 +256,7 @@ async def _check_api_keys(settings: Settings, opened: Store) -> list[Finding]:
 
 
 async def _check_tasks(opened: Store) -> list[Finding]:
-    """Reads every task with its events."""
+    """Checks that every task can be read with its events."""
     bad: list[str] = []
     looked = 0
     for state in sorted(states.STORED_STATES):
@@ -297,7 +297,7 @@ async def _read_problem(opened: Store, record: TaskRecord) -> str:
     return ""
 
 
-# What is elsewhere -------------------------------------------------------------------------------------------------
+# Other servers -------------------------------------------------------------------------------------------------
 
 
 async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> list[Finding]:
@@ -320,7 +320,7 @@ async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> l
 
 
 async def check_collector(settings: Settings) -> list[Finding]:
-    """Whether somebody listens where traces go."""
+    """Checks that the trace collector accepts connections."""
     if not settings.otlp:
         return []
     parts = urlsplit(settings.otlp)
@@ -339,7 +339,7 @@ async def check_collector(settings: Settings) -> list[Finding]:
 
 async def _fetch_json(url: str) -> tuple[int, object]:
     patience = aiohttp.ClientTimeout(total=CHECK_TIMEOUT)
-    # Only to see what is there: whose certificate it is, is looked at elsewhere.
+    # Only checks reachability; the certificate is verified elsewhere.
     async with aiohttp.ClientSession(timeout=patience) as session, session.get(url, ssl=False) as answer:
         return answer.status, await answer.json() if answer.status == 200 else None
 

@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 
 class StartError(Exception):
-    """The server could not start: the store is held or unreadable, or an address is taken. The text says which."""
+    """The server cannot start: the store is in use or unreadable, or an address is in use."""
 
 
 STORE_ERRORS: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
 
 
 def store_start_error(store: str, error: BaseException) -> StartError:
-    """What is said of a store that cannot be opened."""
+    """The error for a store that cannot be opened."""
     return StartError(f"the store {store} cannot be opened: {explain(error)}")
 
 
 async def open_store(
     stack: AsyncExitStack, settings: Settings, *, create: bool = True
 ) -> tuple[StoreLock | None, Store]:
-    """Opens the store, and holds it if only one may. `make`: also one that is not there yet. Raises StartError."""
+    """Opens the store, and locks an SQLite one. `create`: create it if missing. Raises StartError."""
     if settings.is_shared:
         return None, await _open_postgres(settings, create)
     path = settings.store_path
@@ -84,7 +84,7 @@ async def _open_postgres(settings: Settings, create: bool) -> Store:
 
 
 def check_role(settings: Settings) -> None:
-    """Raises SettingsError for a process that could do nothing in its role."""
+    """Raises SettingsError if the role of the process leaves it nothing to do."""
     if settings.role == "all":
         return
     if not settings.is_shared:
@@ -150,7 +150,7 @@ def open_tls(
 
 
 _LOCK_OFFSET: Final = 1 << 30
-"""Windows locks bytes, and nobody else can read them: one far past the text leaves that readable."""
+"""Windows makes locked bytes unreadable, so the locked byte lies far behind the text."""
 
 if sys.platform == "win32":
     import msvcrt
@@ -167,18 +167,18 @@ else:
 
 
 class StoreInUseError(Exception):
-    """Another process holds the store; the text says which, since when, and where it serves."""
+    """Another process holds the store; the text says which, since when, and its addresses."""
 
 
 class StoreLock:
-    """A held lock. `tell` adds where the holder serves, once that is known."""
+    """A held lock. `publish` adds the addresses of the holder, once known."""
 
     def __init__(self, file: int, details: dict[str, str]) -> None:
         self._file = file
         self._details = details
 
     def publish(self, **about: str) -> None:
-        """Writes more of what others are told about the holder."""
+        """Adds details of the holder for other processes."""
         self._details |= about
         text = json.dumps(self._details).encode()
         os.lseek(self._file, 0, os.SEEK_SET)
@@ -203,7 +203,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def hold_store(store: Path) -> Iterator[StoreLock]:
-    """Holds the store while the block runs. Raises StoreInUseError, at once, when somebody else does."""
+    """Locks the store while the block runs. Raises StoreInUseError at once if another process holds it."""
     path = store.with_name(f"{store.name}-lock")
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -232,7 +232,7 @@ def _describe_holder(store: Path, path: Path) -> str:
 
 
 def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOST) -> OutboundClient:
-    """The one way out of this process. Raises SettingsError."""
+    """Opens the outbound client that all outgoing requests use. Raises SettingsError."""
     rules = targets.OutboundPolicy(
         AddressPolicy(settings.outbound_allow, loopback=settings.is_loopback),
         https_only=settings.outbound_https_only,

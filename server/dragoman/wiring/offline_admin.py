@@ -1,4 +1,4 @@
-"""Operators' verbs on a store while no server is asked: its tasks, its keys, a copy of it."""
+"""Operator commands directly on a store, without a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
 def _local_operator(auditor: Auditor) -> OperatorCall:
-    """Whoever may read and write the store's file, as this machine calls them."""
+    """The local user, who may read and write the file of the store, as operator."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name
@@ -35,7 +35,7 @@ def _local_operator(auditor: Auditor) -> OperatorCall:
 
 
 class _AuditedMaintenance(MaintenanceOperations):
-    """The verbs, told to the audit log as a server tells it."""
+    """Maintenance operations with audit entries as on a server."""
 
     def __init__(self, maintenance: Maintenance, operator: OperatorCall) -> None:
         super().__init__(maintenance)
@@ -60,7 +60,7 @@ class _AuditedMaintenance(MaintenanceOperations):
 
 
 class _AuditedApiKeys(ApiKeyOperations):
-    """The verb that works without a server, told to the audit log."""
+    """API key operations with audit entries as on a server."""
 
     def __init__(self, api_keys: ApiKeyService, operator: OperatorCall) -> None:
         super().__init__(api_keys)
@@ -74,7 +74,7 @@ class _AuditedApiKeys(ApiKeyOperations):
 
 @asynccontextmanager
 async def open_operations(settings: Settings) -> AsyncIterator[MaintenanceOperations]:
-    """The operators' verbs on a store that no server holds. Raises StartError."""
+    """Opens maintenance operations on a store that no server holds. Raises StartError."""
     async with AsyncExitStack() as stack:
         if not settings.is_shared:
             _require_store(settings)
@@ -99,7 +99,7 @@ async def open_keys(settings: Settings) -> AsyncIterator[ApiKeyOperations]:
 
 
 async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[BackupProgress, None]:
-    """Copies a store to a folder, whether or not a server holds it. Raises StartError, InvalidParams."""
+    """Backs up a store to a folder, also while a server holds it. Raises StartError, InvalidParams."""
     _require_sqlite(settings)
     _require_store(settings)
     try:
@@ -111,7 +111,7 @@ async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Ba
 
 
 def restore_store(settings: Settings, source: Path) -> RestoreResult:
-    """Makes a store of a copy. Raises StartError, InvalidParams."""
+    """Restores a store from a backup. Raises StartError, InvalidParams."""
     _require_sqlite(settings)
     path = settings.store_path
     try:
@@ -124,7 +124,7 @@ def restore_store(settings: Settings, source: Path) -> RestoreResult:
 
 
 def _require_sqlite(settings: Settings) -> None:
-    """Raises StartError for a store that is copied by the tools of its database."""
+    """Raises StartError for PostgreSQL, which is backed up by its own tools."""
     if settings.is_shared:
         raise StartError("--store: backup and restore are for SQLite; use pg_dump and pg_restore, or pg_basebackup")
 

@@ -1,4 +1,4 @@
-"""What others see of a server while it works: its numbers, put together from whoever counts, in the form they read.
+"""Metrics and tracing of a server, collected from its components.
 
 Only here adapters of `dragoman.telemetry` have names.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def start_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | None:
-    """Has traces sent until the stack is left; None where nobody collects them."""
+    """Starts sending traces until the stack closes; None without a collector."""
     if not settings.otlp:
         return None
     pass  # most servers need none of it
@@ -36,7 +36,7 @@ async def start_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | 
 
 
 class MetricsEndpoint:
-    """All numbers of one server. `read` writes them out."""
+    """The metrics of one server; `read` formats them."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class MetricsEndpoint:
         self._exposition: Exposition | None = None
 
     async def families(self) -> list[MetricFamily]:
-        """Everything that is counted, as it is now."""
+        """The current values of all metrics."""
         draining = gauge("draining", "Whether the server is about to stop.", self._draining.is_set())
         traces = self._tracing.families() if self._tracing else ()
         return [
@@ -68,20 +68,20 @@ class MetricsEndpoint:
         ]
 
     async def read(self, accept: str = "") -> tuple[bytes, str]:
-        """The text for an `Accept` header, and its media type."""
+        """The metrics for an `Accept` header, and their media type."""
         self._exposition = self._exposition or Exposition()
         return self._exposition.render(await self.families(), accept)
 
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """Spans are recorded, and on their way."""
+    """The running tracing: recorder and exporter."""
 
     tracer: SpanRecorder
     exporter: SpanExporter
 
     def families(self) -> Iterator[MetricFamily]:
-        """How that goes, in numbers."""
+        """The metrics of the exporter."""
         yield counter("spans", "Spans recorded.", self.tracer.recorded)
         yield counter("spans_sent", "Spans that the collector took.", self.exporter.sent)
         yield counter("spans_dropped", "Spans for which there was no room.", self.tracer.dropped)
@@ -92,7 +92,7 @@ class Tracing:
 async def open_tracing(
     url: str, headers: Mapping[str, str], share: float, *, role: str = "dragoman"
 ) -> AsyncIterator[Tracing]:
-    """Records and sends spans for as long as the block runs. `role` is this process's `service.name`."""
+    """Records and exports spans while the block runs. `role` is the `service.name`."""
     recorder = SpanRecorder(share)
     exporter = SpanExporter(recorder, otlp_transport(url, headers), resource_attributes(role))
     try:

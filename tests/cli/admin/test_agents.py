@@ -28,7 +28,7 @@ def test_a_server_stands_in_front_of_itself_for_as_long_as_it_is_told(
     lines = [json.loads(line) for line in dragoman("agents", "list", "--json").out.splitlines()]
     assert [line.get("id", line.get("agent")) for line in lines] == ["playground", "mirror", "mirror"]
     removed = dragoman("agents", "remove", "mirror")
-    assert removed.out == "removed: mirror; tasks that waited for it and ended as FAILED: 0\n"
+    assert removed.out == "removed: mirror; waiting tasks that ended as FAILED: 0\n"
     assert "mirror" not in dragoman("agents", "list").out
 
 

@@ -28,13 +28,13 @@ def verify(tmp_path: Path, text: str) -> tuple[int, str]:
 def test_a_whole_log_is_found_whole(tmp_path: Path) -> None:
     code, said = verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG))
     assert code == 0
-    assert "entries 1 to 3 are whole" in said
+    assert "entries 1 to 3 are intact" in said
     assert LOG[-1].hash.hex() in said
 
 
 def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) -> None:
     assert (
-        "entries 2 to 3 are whole" in verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG[1:]))[1]
+        "entries 2 to 3 are intact" in verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG[1:]))[1]
     )
 
 
@@ -48,7 +48,7 @@ def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) 
             "line 1: entry 1: its personal data does not match its seal",
         ),
         ("hello\n", 2, "line 1: "),
-        ("", 2, "there are no entries"),
+        ("", 2, "the log has no entries"),
     ],
 )
 def test_what_is_not_whole_is_told_with_its_line(tmp_path: Path, text: str, code: int, rule: str) -> None:

@@ -68,7 +68,7 @@ def test_the_first_key_is_made_in_a_store_that_no_server_holds(first: tuple[Path
 def test_a_key_is_alone_on_stdout_and_what_it_is_beside_it(run: Run) -> None:
     made = run("keys", "create", "nightly", "--principal", "alice", "--grant", "agent:playground", "--expires", "90d")
     assert KEY.fullmatch(made.out.strip())
-    for text in ("nightly", "alice", "agent:playground", "only time it is shown"):
+    for text in ("nightly", "alice", "agent:playground", "shown only once"):
         assert text in made.err
     listed = run("keys", "list")
     (line,) = [line for line in listed.out.splitlines() if "nightly" in line]
@@ -158,7 +158,7 @@ def test_every_command_says_who_it_is_from(run: Run) -> None:
 
 
 def test_the_server_says_who_may_call(asking: Server) -> None:
-    assert asking.told["callers"] == "show API keys"
+    assert asking.told["callers"] == "API keys"
 
 
 def test_a_store_is_opened_whoever_a_client_is(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_receiver_that_took_everything_is_shown_with_its_tries(dragoman: Run, 
     assert [(one["sequence"], one["status"]) for one in told["attempts"]] == [(3, 200), (2, 200), (1, 200)]
     said = dragoman("push", "list", task)
     assert "state      DONE\ndelivered  3 of 3 events\n" in said.out
-    assert "event 1  answered 200" in said.out
+    assert "event 1  HTTP 200" in said.out
     assert "s3cret" not in said.out + line
     assert f"push         c to {hook.url}: DONE" in dragoman("explain", task).out
 
@@ -134,8 +134,8 @@ def test_who_fails_is_listed_and_gets_it_at_once_when_asked_to(dragoman: Run, pl
     assert told["why"] == "answered 500"
     assert task in dragoman("push", "list").out
     said = dragoman("push", "list", task).out
-    assert ", 3 to go" in said
-    assert "tries of the next event" in said
+    assert ", 3 remaining" in said
+    assert "attempts for the next event" in said
     hook.status = 200
     before = len(hook.until(1))
     assert dragoman("push", "redeliver", task).out == f"c  events 1 to 3  {hook.url}\n"

@@ -27,19 +27,19 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_read_again(tmp_path
         listed = dragoman("signing", "list", *at)
         assert listed.code == 0, listed
         first = listed.out.split()[0]
-        assert listed.out == f"{first}  ES256  signing  from the store's beginning\n"
+        assert listed.out == f"{first}  ES256  signing  created with the store\n"
         rotated = dragoman("signing", "rotate", "--algorithm", "EdDSA", *at)
         assert rotated.code == 0, rotated
         fresh = rotated.out.split()[0]
-        assert f"{fresh}  EdDSA  next     made " in rotated.out
+        assert f"{fresh}  EdDSA  next     created " in rotated.out
         lines = dragoman("signing", "list", *at).out.splitlines()
         assert [line.split()[0] for line in lines] == [fresh, first]
         assert "  signs from " in lines[0]
-        assert "  shown until " in lines[1]
+        assert "  published until " in lines[1]
         again = dragoman("signing", "rotate", *at)
         assert (again.code, again.out) == (3, "")
         assert "does not sign yet" in again.err
-        assert dragoman("signing", "withdraw", fresh, *at).out == f"{fresh}  is shown no more\n"
+        assert dragoman("signing", "withdraw", fresh, *at).out == f"{fresh}  is no longer published\n"
         now = dragoman("signing", "rotate", "--lead", "0", "--keep", "0", "--json", *at)
         signing = json.loads(now.out)
         assert (signing["algorithm"], signing["state"]) == ("ES256", "SIGNING_KEY_STATE_SIGNING")

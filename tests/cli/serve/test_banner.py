@@ -44,15 +44,15 @@ def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ({}, "nobody is asked who they are; only this machine can call"),
+        ({}, "none (loopback only)"),
         (
             {"insecure": True, "http": "0.0.0.0:0"},
-            "nobody is asked who they are; other machines can call (--insecure)",
+            "none (--insecure: open to other machines)",
         ),
-        ({"api_keys": True, "http": "0.0.0.0:0"}, "show API keys"),
+        ({"api_keys": True, "http": "0.0.0.0:0"}, "API keys"),
         (
             {"api_keys": True, "token": "t", "issuers": ["https://a.example audience=x"], "public_agents": "a,b"},
-            "show API keys, tokens of https://a.example, the bearer token; nothing for a, b",
+            "API keys, tokens of https://a.example, the bearer token of --token; public agents: a, b",
         ),
     ],
 )
@@ -76,4 +76,4 @@ def test_credentials_in_clear_text_are_told(
     app: Any = SimpleNamespace(certificates=None)
     settings: Settings = load_settings(said)
     command._announce(app, settings)
-    assert ("credentials reach this server in clear text" in caplog.text) is told
+    assert ("credentials reach this server unencrypted" in caplog.text) is told

@@ -50,6 +50,6 @@ def test_the_banner_shows_where_encryption_is_asked_for(tmp_path: Path) -> None:
     certificate, key = write(tmp_path, Authority(tmp_path).issue())
     with serving("--tls-cert", str(certificate), "--tls-key", str(key), cwd=tmp_path, text=True) as server:
         printed = "\n".join(server.out.seen)
-    assert "\n  HTTP    https://127.0.0.1:" in printed
-    assert "\n  gRPC    grpcs://127.0.0.1:" in printed
+    assert "\n  HTTP     https://127.0.0.1:" in printed
+    assert "\n  gRPC     grpcs://127.0.0.1:" in printed
     assert "curl -sS https://127.0.0.1:" in printed

@@ -79,7 +79,7 @@ async def test_who_dies_is_started_again(tmp_path: Path, caplog: pytest.LogCaptu
     first = int(story.said("begun")[0])
     os.kill(first, signal.SIGKILL)
     await story.until("begun", 3)
-    assert f"server 1 (pid {first}) was killed by SIGKILL; it is started again in " in caplog.text
+    assert f"server 1 (pid {first}) was killed by SIGKILL; restarting it in " in caplog.text
     await until(story.herd._children[0].ready.is_set)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
@@ -161,5 +161,7 @@ def test_with_sqlite_several_are_refused_with_what_to_do(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(cli, ["serve", "--processes", "4"])
     assert said.exit_code == 2
-    assert "--processes 4: an SQLite store has one process, which holds its file; use 1, or a store for" in said.output
+    assert (
+        "--processes 4: an SQLite store supports only one process; pass --processes 1, or a shared store" in said.output
+    )
     assert list(tmp_path.iterdir()) == []

@@ -67,8 +67,8 @@ async def begin_and_wait_until_it_works(grpc: str, text: str) -> str:
 def test_it_prints_where_everything_is_and_a_line_that_works(tmp_path: Path) -> None:
     with serving(cwd=tmp_path, text=True) as server:
         printed = "\n".join(server.out.seen)
-        assert "\n  Agents  playground (root)\n" in printed
-        assert f"\n  Data    {tmp_path}/dragoman.db\n" in printed
+        assert "\n  Agents   playground (root)\n" in printed
+        assert f"\n  Data     {tmp_path}/dragoman.db\n" in printed
         card = next(line.split()[1] for line in server.out.seen if "Card" in line)
         with urllib.request.urlopen(card) as answer:
             assert json.loads(answer.read())["name"] == "Playground"
@@ -81,7 +81,7 @@ def test_it_prints_where_everything_is_and_a_line_that_works(tmp_path: Path) -> 
 
 def test_the_printed_line_suits_a_root_agent_that_takes_no_text(tmp_path: Path) -> None:
     with serving(write_agents(tmp_path / "agents.py"), cwd=tmp_path, text=True) as server:
-        assert "\n  Agents  csv (root), echo\n" in "\n".join(server.out.seen)
+        assert "\n  Agents   csv (root), echo\n" in "\n".join(server.out.seen)
         answered = post(next(line.strip() for line in server.out.seen if "curl" in line))
         assert answered["task"]["artifacts"][0]["parts"] == [{"text": "people.csv"}]
 
@@ -175,7 +175,7 @@ def test_stopping_lets_a_turn_end_and_says_what_it_waits_for(tmp_path: Path) -> 
         task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "wait"))
         server.signal(signal.SIGTERM)
         line = json.loads(server.err.until("stopping"))
-        assert line["message"] == "stopping: waiting up to 300 s for 1 turn to end; Ctrl-C again stops at once"
+        assert line["message"] == "stopping: waiting up to 300 s for 1 turn to end; press Ctrl-C again to stop now"
         (tmp_path / "go").touch()
         assert server.ends() == 0
     with serving("agents.py", cwd=tmp_path) as server:

@@ -1,4 +1,4 @@
-"""`dragoman.ops.v1` over gRPC: the workers that dialled in, seen by those who run the server."""
+"""Operator calls for workers and upstream agents (`dragoman.ops.v1`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers_pb
 
 
 class WorkerOperations:
-    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+    """Operator calls from request message to response message. They raise A2AError."""
 
     def __init__(self, hub: WorkerHub) -> None:
         self._hub = hub
 
     async def list_workers(self, _: workers_pb.ListWorkersRequest) -> workers_pb.ListWorkersResponse:
-        """The agents of workers, by id."""
+        """Lists the agents of workers by id."""
         return workers_pb.ListWorkersResponse(
             agents=[
                 workers_pb.WorkerAgent(
@@ -46,14 +46,14 @@ class WorkerOperations:
         )
 
     async def forget_agent(self, request: workers_pb.ForgetAgentRequest) -> workers_pb.ForgetAgentResponse:
-        """Frees the id of an agent."""
+        """Removes an agent of workers, which frees its id."""
         if not request.agent:
             raise InvalidParams.field("agent", "is required")
         return workers_pb.ForgetAgentResponse(ended_tasks=await self._hub.forget(request.agent))
 
 
 def worker_operations(hub: WorkerHub) -> rpc_handler.UnaryOperations:
-    """These operations, by the names of their methods."""
+    """The operations by method name."""
     operations = WorkerOperations(hub)
     return {
         "ListWorkers": (workers_pb.ListWorkersRequest, operations.list_workers),
@@ -62,22 +62,22 @@ def worker_operations(hub: WorkerHub) -> rpc_handler.UnaryOperations:
 
 
 def worker_handler(hub: WorkerHub, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+    """The handler for grpc."""
     return rpc_handler.service_handler(worker_operations(hub), authorize, abort)
 
 
 class UpstreamOperations:
-    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+    """Operator calls from request message to response message. They raise A2AError."""
 
     def __init__(self, registry: UpstreamRegistry) -> None:
         self._registry = registry
 
     async def list_upstreams(self, _: upstreams_pb.ListUpstreamsRequest) -> upstreams_pb.ListUpstreamsResponse:
-        """How it stands with each, by id."""
+        """Lists the upstream agents with their status, by id."""
         return upstreams_pb.ListUpstreamsResponse(upstreams=map(_upstream_message, self._registry.status()))
 
     async def add_upstream(self, request: upstreams_pb.AddUpstreamRequest) -> upstreams_pb.AddUpstreamResponse:
-        """Stands in front of one more."""
+        """Adds an upstream agent."""
         table: dict[str, Any] = {
             "url": request.url,
             "id": request.id,
@@ -97,7 +97,7 @@ class UpstreamOperations:
         return upstreams_pb.AddUpstreamResponse(upstream=_upstream_message(await self._registry.add(upstream)))
 
     async def remove_upstream(self, request: upstreams_pb.RemoveUpstreamRequest) -> upstreams_pb.RemoveUpstreamResponse:
-        """Stands in front of one no longer."""
+        """Removes an upstream agent."""
         if not request.agent:
             raise InvalidParams.field("agent", "is required")
         return upstreams_pb.RemoveUpstreamResponse(ended_tasks=await self._registry.remove(request.agent))
@@ -121,7 +121,7 @@ def _upstream_message(status: UpstreamStatus) -> upstreams_pb.Upstream:
 def upstream_handler(
     registry: UpstreamRegistry, authorize: AuthorizeOperator, abort: AbortCall
 ) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+    """The handler for grpc."""
     operations = UpstreamOperations(registry)
     unary: rpc_handler.UnaryOperations = {
         "ListUpstreams": (upstreams_pb.ListUpstreamsRequest, operations.list_upstreams),

@@ -1,4 +1,4 @@
-"""`dragoman.ops.v1` over HTTP: the operations that have a `google.api.http` rule, under `/operations`.
+"""Operator calls over HTTP: operations with a `google.api.http` rule, under `/operations`.
 
 They are the same operations as over gRPC, for those whom `operators.py` lets in.
 """
@@ -38,7 +38,7 @@ OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
 
 @dataclass(frozen=True, slots=True)
 class AdminServices:
-    """What the operations are about."""
+    """The services that operator calls use; None: not available."""
 
     explainer: Explainer
     maintenance: Maintenance
@@ -49,7 +49,7 @@ class AdminServices:
 def admin_routes(
     services: AdminServices | None, cards: Cards, options: HttpOptions
 ) -> Iterator[tuple[Rule, HttpEndpoint]]:
-    """Every rule with what serves it; none without anything to operate."""
+    """Yields each rule with its endpoint; nothing without services."""
     if services is None:
         return
     operations: rpc_handler.UnaryOperations = {
@@ -82,7 +82,7 @@ _FORWARDING_HEADERS: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
 
 async def authorize_operator(request: web.BaseRequest, options: HttpOptions) -> OperatorCall:
-    """Who calls. Raises Unauthenticated for who has not shown who it is, PermissionDenied for who is no operator."""
+    """Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
     if options.authenticator is None and not _is_local_request(request):
         raise Unauthenticated("this is for operators, on this machine only where nobody is asked who they are")
     identity = await authentication.authenticate_operator(request.headers.items(), options, request)

@@ -23,13 +23,13 @@ from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing_pb
 
 
 class ApiKeyOperations:
-    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+    """Operator calls from request message to response message. They raise A2AError."""
 
     def __init__(self, api_keys: ApiKeyService) -> None:
         self._api_keys = api_keys
 
     async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
-        """Makes a key. Its text is in the answer alone."""
+        """Creates an API key. Only this response contains its text."""
         key, text = await self._api_keys.create(
             request.name,
             principal=request.principal,
@@ -39,22 +39,22 @@ class ApiKeyOperations:
         return ops.CreateKeyResponse(key=_api_key_message(key), text=text)
 
     async def list_keys(self, request: ops.ListKeysRequest) -> ops.ListKeysResponse:
-        """The keys, the newest first."""
+        """Lists the API keys, newest first."""
         return ops.ListKeysResponse(keys=map(_api_key_message, await self._api_keys.list(all=request.all)))
 
     async def rotate_key(self, request: ops.RotateKeyRequest) -> ops.RotateKeyResponse:
-        """Gives a key another text."""
+        """Rotates the secret of an API key."""
         lifetime = request.lifetime.ToMilliseconds() if request.HasField("lifetime") else None
         key, text = await self._api_keys.rotate(request.id, grace=request.grace.ToMilliseconds(), lifetime=lifetime)
         return ops.RotateKeyResponse(key=_api_key_message(key), text=text)
 
     async def revoke_key(self, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
-        """Ends a key."""
+        """Revokes an API key."""
         return ops.RevokeKeyResponse(key=_api_key_message(await self._api_keys.revoke(request.id)))
 
 
 def api_key_handler(api_keys: ApiKeyService, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+    """The handler for grpc."""
     keeping = ApiKeyOperations(api_keys)
     unary: rpc_handler.UnaryOperations = {
         "CreateKey": (ops.CreateKeyRequest, keeping.create_key),
@@ -88,13 +88,13 @@ _SIGNING_KEY_STATES: Final[dict[SigningKeyState, signing_pb.SigningKeyState]] = 
 
 
 class SigningKeyOperations:
-    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+    """Operator calls from request message to response message. They raise A2AError."""
 
     def __init__(self, keys: SigningKeys) -> None:
         self._keys = keys
 
     async def list_signing_keys(self, _: signing_pb.ListSigningKeysRequest) -> signing_pb.ListSigningKeysResponse:
-        """Those that are shown."""
+        """Lists the published signing keys."""
         return signing_pb.ListSigningKeysResponse(
             keys=[_signing_key_message(key, state) for key, state in await self._keys.list()]
         )
@@ -102,7 +102,7 @@ class SigningKeyOperations:
     async def rotate_signing_key(
         self, request: signing_pb.RotateSigningKeyRequest
     ) -> signing_pb.RotateSigningKeyResponse:
-        """Makes another one."""
+        """Rotates the signing key."""
         lead = request.lead.ToMilliseconds() if request.HasField("lead") else signing_keys.DEFAULT_KEY_LEAD_MS
         keep = request.keep.ToMilliseconds() if request.HasField("keep") else signing_keys.DEFAULT_KEY_RETENTION_MS
         key = await self._keys.rotate(request.algorithm, lead=lead, retention=keep)
@@ -111,7 +111,7 @@ class SigningKeyOperations:
     async def withdraw_signing_key(
         self, request: signing_pb.WithdrawSigningKeyRequest
     ) -> signing_pb.WithdrawSigningKeyResponse:
-        """Takes one away."""
+        """Removes a signing key."""
         if not request.id:
             raise InvalidParams.field("id", "is required")
         await self._keys.withdraw(request.id)
@@ -119,7 +119,7 @@ class SigningKeyOperations:
 
 
 def signing_key_handler(keys: SigningKeys, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+    """The handler for grpc."""
     operations = SigningKeyOperations(keys)
     unary: rpc_handler.UnaryOperations = {
         "ListSigningKeys": (signing_pb.ListSigningKeysRequest, operations.list_signing_keys),

@@ -33,18 +33,18 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 EXPORT_FORMAT_VERSION: Final = 1
-"""Version of the form of an export."""
+"""Version of the export format."""
 
 
 class MaintenanceOperations:
-    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+    """Operator calls from request message to response message. They raise A2AError."""
 
     def __init__(self, maintenance: Maintenance, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._maintenance = maintenance
         self._now = now
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        """Erases a selection, or tells what that would remove."""
+        """Erases a selection of tasks, or reports what it would remove."""
         selection = parse_selection(request.selection)
         if request.dry_run:
             counts = await self._maintenance.measure(selection)
@@ -54,7 +54,7 @@ class MaintenanceOperations:
         return ops.PurgeResponse(receipt=_receipt_message(receipt), dry_run=request.dry_run)
 
     async def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
-        """Everything that is kept of one task."""
+        """Exports everything stored about one task."""
         if not request.task_id:
             raise InvalidParams.field("taskId", "is required")
         selection = TaskSelection(
@@ -75,13 +75,13 @@ class MaintenanceOperations:
         yield ops.ExportTaskResponse(end=end)
 
     async def backup(self, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
-        """Copies the store, and tells how far it is."""
+        """Backs up the store and streams the progress."""
         async with aclosing(self._maintenance.backup(Path(request.destination))) as steps:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
 
     async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
-        """The audit log, some entries at a time."""
+        """Returns a page of the audit log."""
         if request.after < 0:
             raise InvalidParams.field("after", "must be 0 or more")
         async with aclosing(self._maintenance.audit(request.after)) as lots:
@@ -106,7 +106,7 @@ class MaintenanceOperations:
 def maintenance_handler(
     maintenance: Maintenance, authorize: AuthorizeOperator, abort: AbortCall, streams: StreamRegistry
 ) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations; the service's other ones have a handler of their own."""
+    """The handler for grpc; other operations of the service have their own handlers."""
     operations = MaintenanceOperations(maintenance)
 
     def streaming(
@@ -142,7 +142,7 @@ def maintenance_handler(
 
 
 def parse_selection(message: ops.Selection) -> TaskSelection:
-    """The selection in a request. Raises InvalidParams."""
+    """Parses the selection of a request. Raises InvalidParams."""
     if message.state and message.state not in states.STORED_STATES:
         raise InvalidParams.field("selection.state", "is no state of a task")
     older = message.older_than.ToMilliseconds()

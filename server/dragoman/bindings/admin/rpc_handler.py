@@ -1,4 +1,4 @@
-"""What gRPC calls for the operations of `dragoman.ops.v1`: who may, the message in, the message out, and the refusal.
+"""gRPC handlers of operator calls: authorization, codec, audit and errors.
 
 The operations themselves stand in `ops.py` and the files beside it, a subject each.
 """
@@ -27,33 +27,33 @@ AdminOperation = Callable[[Any], Coroutine[Any, Any, Message]]
 
 
 class AbortCall(Protocol):
-    """Ends a call that failed."""
+    """Aborts a failed call."""
 
     @property
     def metrics(self) -> RequestMetrics:
-        """Who counts calls."""
+        """Counts the calls."""
         ...
 
     async def __call__(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
-        """It does not return."""
+        """Aborts the call; never returns."""
         ...
 
 
 UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListWorkers"))
-"""Verbs that tell nothing of anybody's, and that dashboards ask every second."""
+"""Operations without personal data that dashboards poll; they are not audited."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """An operator, while it calls."""
+    """The operator of one call."""
 
     identity: Identity
     peer: str = ""
     auditor: Auditor | None = None
 
     async def record(self, operation: str, request: Message, response: Message | None = None) -> None:
-        """Notes what was done, or is about to be told; durable when this returns. Of the request there is what the
-        proto does not mark as secret, of the answer only an erasure's receipt."""
+        """Writes the call to the audit log, durably: the request without fields that the proto marks as secret,
+        and of responses only the receipt of an erasure."""
         if self.auditor is None or operation in UNAUDITED_OPERATIONS:
             return
         who = {"principal": self.identity.principal}
@@ -69,23 +69,23 @@ class OperatorCall:
 
 
 AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
-"""Who calls. Raises Unauthenticated, PermissionDenied for who is no operator."""
+"""Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
 
 UnaryOperations = Mapping[str, tuple[type[Message], AdminOperation]]
-"""Operations of one answer, by the names of their methods: what they are asked with, and what answers."""
+"""Unary operations by method name: request type and handler."""
 
 
 def unary_handlers(
     operations: UnaryOperations, authorize: AuthorizeOperator, abort: AbortCall
 ) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
-    """The methods of these operations."""
+    """The method handlers of these operations."""
     return {name: _unary_handler(name, *operation, authorize, abort) for name, operation in operations.items()}
 
 
 def service_handler(
     operations: UnaryOperations, authorize: AuthorizeOperator, abort: AbortCall
 ) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations; the service's other ones have handlers of their own."""
+    """The handler for grpc; other operations of the service have their own handlers."""
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, unary_handlers(operations, authorize, abort))
 
 

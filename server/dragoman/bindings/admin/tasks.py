@@ -1,4 +1,4 @@
-"""`dragoman.ops.v1` over gRPC: what operators ask the server about itself.
+"""Operator calls for tasks, agents, events and push notifications (`dragoman.ops.v1`).
 
 Without an authenticator, which only loopback is served without, everyone is an operator; with one, whoever shows
 credentials with the grant `authenticate_operator`, from wherever it calls.
@@ -35,7 +35,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class ServerOperations:
-    """The operations of OpsService."""
+    """Operator calls about the server itself."""
 
     def __init__(self, cards: Cards, explainer: Explainer | None, options: ServerOptions) -> None:
         self._cards = cards
@@ -44,18 +44,18 @@ class ServerOperations:
 
     @property
     def unary(self) -> rpc_handler.UnaryOperations:
-        """Those of one answer."""
+        """The unary operations by method name."""
         return {
             "ListAgents": (ops.ListAgentsRequest, self.list_agents),
             "Explain": (ops.ExplainRequest, self.explain),
         }
 
     def handler(self, abort: AbortCall) -> grpc.GenericRpcHandler:
-        """What grpc calls."""
+        """The handler for grpc."""
         return rpc_handler.service_handler(self.unary, self.authorize, abort)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
-        """Where every task of an id stands. Raises TaskNotFound."""
+        """Explains the state of each task with an id. Raises TaskNotFound."""
         if not request.task_id:
             raise InvalidParams.field("task_id", "is required")
         found = await self._explainer.explain(request.task_id) if self._explainer else []
@@ -64,7 +64,7 @@ class ServerOperations:
         return ops.ExplainResponse(tasks=map(_explanation_message, found))
 
     async def list_agents(self, _: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
-        """The agents of this server, the root agent first."""
+        """Lists the agents, the root agent first."""
         return ops.ListAgentsResponse(
             agents=[
                 ops.Agent(
@@ -83,15 +83,15 @@ class ServerOperations:
         )
 
     async def authorize_local(self, context: GrpcContext) -> OperatorCall:
-        """Also raises Unauthenticated for callers on other machines where nobody is asked who they are: `--insecure`
-        opens the agents to others, and not what is everybody's."""
+        """As `authorize`, but without authentication only local callers are operators: `--insecure` opens the agents to
+        other machines, not the tasks of all callers."""
         acting = await self.authorize(context)
         if self._options.authenticator is None and not is_local_caller(context):
             raise Unauthenticated("operations on the store are for operators, on this machine only")
         return acting
 
     async def authorize(self, context: GrpcContext) -> OperatorCall:
-        """Who calls. Raises Unauthenticated for who did not show who it is, PermissionDenied for who is no operator."""
+        """Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
         identity = await authentication.authenticate_operator(metadata, self._options, context)
         return OperatorCall(identity, context.peer(), self._options.auditor)
@@ -141,13 +141,13 @@ MAX_EVENT_LIMIT: Final = 100
 
 
 class EventOperations:
-    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+    """Operator calls from request message to response message. They raise A2AError."""
 
     def __init__(self, maintenance: Maintenance) -> None:
         self._maintenance = maintenance
 
     async def list_events(self, request: events_pb.ListEventsRequest) -> events_pb.ListEventsResponse:
-        """Some events of a task, by sequence."""
+        """Lists events of a task by sequence."""
         if not request.task_id:
             raise InvalidParams.field("taskId", "is required")
         if not 0 <= request.limit <= MAX_EVENT_LIMIT:
@@ -166,12 +166,12 @@ class EventOperations:
 
 
 def event_operations(maintenance: Maintenance) -> rpc_handler.UnaryOperations:
-    """These operations, by the names of their methods."""
+    """The operations by method name."""
     return {"ListEvents": (events_pb.ListEventsRequest, EventOperations(maintenance).list_events)}
 
 
 def event_handler(maintenance: Maintenance, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+    """The handler for grpc."""
     return rpc_handler.service_handler(event_operations(maintenance), authorize, abort)
 
 
@@ -196,13 +196,13 @@ MAX_PUSH_LIMIT: Final = 1000
 
 
 class PushAdminOperations:
-    """The operations, as messages in and messages out. All raise children of core.errors.A2AError."""
+    """Operator calls from request message to response message. They raise A2AError."""
 
     def __init__(self, redelivery: Redelivery) -> None:
         self._redelivery = redelivery
 
     async def list_push_configs(self, request: push_pb.ListPushConfigsRequest) -> push_pb.ListPushConfigsResponse:
-        """The configurations of a task, or all that have something to deliver."""
+        """Lists the push configurations of a task, or all with pending deliveries."""
         if request.task_id:
             found = await self._redelivery.of_selection(_selection(request))
             return push_pb.ListPushConfigsResponse(
@@ -216,7 +216,7 @@ class PushAdminOperations:
         )
 
     async def redeliver(self, request: push_pb.RedeliverRequest) -> push_pb.RedeliverResponse:
-        """Begins again to deliver."""
+        """Restarts the deliveries of a configuration."""
         if not request.task_id:
             raise InvalidParams.field("taskId", "is required")
         first: int | None = getattr(request, "from") if request.HasField("from") else None
@@ -226,7 +226,7 @@ class PushAdminOperations:
 
 
 def push_operations(redelivery: Redelivery) -> rpc_handler.UnaryOperations:
-    """These operations, by the names of their methods."""
+    """The operations by method name."""
     operations = PushAdminOperations(redelivery)
     return {
         "ListPushConfigs": (push_pb.ListPushConfigsRequest, operations.list_push_configs),
@@ -235,7 +235,7 @@ def push_operations(redelivery: Redelivery) -> rpc_handler.UnaryOperations:
 
 
 def push_handler(redelivery: Redelivery, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """What grpc calls for these operations."""
+    """The handler for grpc."""
     return rpc_handler.service_handler(push_operations(redelivery), authorize, abort)
 
 
@@ -261,7 +261,7 @@ _PUSH_STATES: Final = {
 
 
 def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> push_pb.PushConfig:
-    """A configuration as operators see it: everything but its secrets."""
+    """A push configuration without its secrets."""
     made = push_pb.PushConfig(
         task_id=push.task_id,
         agent=push.agent,

@@ -1,4 +1,4 @@
-"""The port of gRPC: encrypted or not, and what a connection to it may cost."""
+"""The gRPC port: TLS, connection limits, health and channelz."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.ports.security import CertificatePair, ServerCertificates
 
 MAX_CONCURRENT_STREAMS: Final = 1024
-"""Calls at the same time on one connection; further ones wait at the client (RFC 9113 §5.1.2)."""
+"""Concurrent calls of one connection; further ones wait at the client (RFC 9113 §5.1.2)."""
 
 MAX_PENDING_REQUESTS: Final = 10_000
-"""Calls that have come and nobody has looked at yet: as many as come back at once when another server has stopped.
-gRPC refuses those beyond a thousand with a growing chance, unless it is told."""
+"""Calls waiting to be handled: as many as reconnect at once when another server has stopped. By default gRPC rejects
+calls beyond a thousand with a growing probability."""
 
 MAX_METADATA_BYTES: Final = 32 * 1024
-"""Bytes of a call's metadata: the largest credentials that are looked at get here, to be refused in our own words."""
+"""Maximum bytes of a call's metadata: larger than the credentials limit, so that Dragoman itself rejects those."""
 
 GRPC_HANDSHAKE_TIMEOUT: Final = 10
-"""Seconds until a connection has to be ready: TLS, and HTTP/2's first frames."""
+"""Seconds for the TLS handshake and the first HTTP/2 frames."""
 
 GRPC_IDLE_TIMEOUT: Final = 3600
 """Seconds after which a connection without calls is closed."""
 
 
 def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
-    """What gRPC is told of them."""
+    """The channel options for these limits."""
     return (
         ("grpc.max_allowed_incoming_connections", options.connections),
         ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
@@ -51,7 +51,7 @@ def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
 
 
 def add_port(server: grpc.aio.Server, address: str, certificates: ServerCertificates | None) -> int:
-    """Adds the port, and gives its number. Raises RuntimeError when it cannot be had."""
+    """Adds the port and returns its number. Raises RuntimeError if it cannot be bound."""
     if certificates is None:
         return server.add_insecure_port(address)
     known = certificates.pair
@@ -59,7 +59,7 @@ def add_port(server: grpc.aio.Server, address: str, certificates: ServerCertific
     credentials = grpc.dynamic_ssl_server_credentials(
         _configuration(known, certificates.client_authorities),
         newer,  # type: ignore[arg-type]  # None is allowed, and means: as before
-        # gRPC knows no third way: who shows none is either never asked, or not let in.
+        # gRPC has no optional mode: client certificates are either not requested, or required.
         require_client_authentication=bool(certificates.client_authorities),
     )
     return server.add_secure_port(address, credentials)
@@ -68,7 +68,7 @@ def add_port(server: grpc.aio.Server, address: str, certificates: ServerCertific
 def _changed_certificate(
     certificates: ServerCertificates, known: CertificatePair
 ) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-    """What gRPC asks, from a thread of its own, before each handshake: the pair if it is another one."""
+    """The certificate callback, which gRPC calls in its own thread before each handshake; None: unchanged."""
 
     def newer() -> grpc.ServerCertificateConfiguration | None:
         nonlocal known
@@ -88,15 +88,15 @@ HEALTH_SERVICE_NAME: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].fu
 
 
 class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
-    """What grpcio-health-checking has, and `List`, which it leaves to fail: with a trace in the log, and no credentials
-    asked for, so that strangers could fill it."""
+    """grpcio-health-checking's servicer plus `List`, which it does not implement: each call would log a traceback, also
+    for unauthenticated callers."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
         self._names = ("", *names)
 
     async def List(self, request: object, context: Any) -> Any:  # noqa: N802  # the RPC's name
-        """Every service at once."""
+        """Lists the status of every service."""
         statuses = {
             name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in self._names
         }
@@ -108,7 +108,7 @@ CHANNELZ_FILE: Final = channelz_pb2.DESCRIPTOR
 
 
 class _CallStatus:
-    """Takes what the library's servicer says of a call."""
+    """Collects the status that the library's servicer sets on a call."""
 
     code: grpc.StatusCode | None = None
     details = ""
@@ -121,7 +121,7 @@ class _CallStatus:
 
 
 def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """What grpc calls."""
+    """The handler for grpc."""
     return grpc.method_handlers_generic_handler(
         CHANNELZ_SERVICE.full_name,
         {method.name: _channelz_method(method.name, authorize, abort) for method in CHANNELZ_SERVICE.methods},

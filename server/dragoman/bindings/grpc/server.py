@@ -1,8 +1,8 @@
-"""The gRPC server: both A2A packages, operator and worker services, health and reflection.
+"""gRPC: both packages, health and reflection over grpc.aio, in bytes.
 
-Handlers come from the method table and serialize themselves, so 1.0 responses and events go out as the bytes of the
-store. Errors are `google.rpc.Status` in `grpc-status-details-bin` (A2A 1.0 §10.6). A client that disconnects cancels
-its handler and nothing else.
+Handlers come from the method table and do their own (de)serialising, so that an answer or event of 1.0 goes out
+as the bytes the store gave. Errors are `google.rpc.Status` in `grpc-status-details-bin` (A2A 1.0 §10.6). A
+client that goes away cancels its handler, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dragoman.bindings import a2a_headers, authentication, event_encoders, metho
 from dragoman.bindings.admin import agents, keys, maintenance, rpc_handler, tasks
 from dragoman.bindings.admin.tasks import ServerOperations
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.grpc import listener, worker_service
+from dragoman.bindings.grpc import listener
+from dragoman.bindings.grpc import worker_service as dialling
 from dragoman.bindings.method_table import RpcRow, ServiceOperation
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
@@ -45,11 +46,11 @@ from dragoman_pb import _pool
 _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
 
 DEADLINE_MARGIN: Final = 0.5
-"""Seconds before the caller's deadline at which a blocking send returns the unfinished task."""
+"""Seconds before a caller's deadline at which a blocking send answers with the task as it is."""
 
 _MESSAGE_OVERHEAD_BYTES: Final = 1024 * 1024
-"""Bytes over the limit that gRPC still delivers, so that the error for a slightly too large message names the limit.
-Larger messages never enter the process: gRPC itself returns RESOURCE_EXHAUSTED."""
+"""Bytes over the limit that gRPC still hands to us, so that the refusal of a message a little too large names the
+limit. What is larger never enters the process: gRPC answers RESOURCE_EXHAUSTED itself."""
 
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -67,18 +68,18 @@ async def serve_grpc(
     signing_keys: SigningKeys | None = None,
     upstreams: UpstreamRegistry | None = None,
 ) -> AsyncIterator[BoundAddress]:
-    """Serves both packages, health, reflection and the optional services over gRPC while the block runs.
+    """Serves both packages, health and reflection over gRPC.
 
-    On exit streams end with UNAVAILABLE at once, other calls after `options.grace` seconds. Raises OSError when the
-    address cannot be bound.
+    On the way out streams end with UNAVAILABLE at once, other calls after `options.grace` seconds. Raises
+    OSError when the address cannot be had.
     """
     server = grpc.aio.server(
         options=(
             ("grpc.max_receive_message_length", options.message_bytes + _MESSAGE_OVERHEAD_BYTES),
             ("grpc.max_send_message_length", -1),
-            # Off by default: a second server on the same port would silently get half of the connections.
+            # A second server on the same port would silently get half of the connections, which has to be meant.
             ("grpc.so_reuseport", int(options.shared)),
-            # Streams may be silent for hours: detect dead peers, and let clients do the same.
+            # Streams may be silent for hours: notice dead peers, and let clients do the same.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -94,30 +95,30 @@ async def serve_grpc(
         names.append(descriptor.full_name)
         handlers = {name: _MethodHandler(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    operations, abort = ServerOperations(cards, explainer, options), CallAborter(options)
-    server.add_generic_rpc_handlers((operations.handler(abort),))
+    operations, refuse = ServerOperations(cards, explainer, options), CallAborter(options)
+    server.add_generic_rpc_handlers((operations.handler(refuse),))
     if redelivery is not None:
-        server.add_generic_rpc_handlers((tasks.push_handler(redelivery, operations.authorize_local, abort),))
+        server.add_generic_rpc_handlers((tasks.push_handler(redelivery, operations.authorize_local, refuse),))
     if store_maintenance is not None:
         server.add_generic_rpc_handlers(
-            (maintenance.maintenance_handler(store_maintenance, operations.authorize_local, abort, streams),)
+            (maintenance.maintenance_handler(store_maintenance, operations.authorize_local, refuse, streams),)
         )
-        server.add_generic_rpc_handlers((tasks.event_handler(store_maintenance, operations.authorize_local, abort),))
+        server.add_generic_rpc_handlers((tasks.event_handler(store_maintenance, operations.authorize_local, refuse),))
     if api_keys is not None:
-        server.add_generic_rpc_handlers((keys.api_key_handler(api_keys, operations.authorize_local, abort),))
+        server.add_generic_rpc_handlers((keys.api_key_handler(api_keys, operations.authorize_local, refuse),))
     if signing_keys is not None:
-        server.add_generic_rpc_handlers((keys.signing_key_handler(signing_keys, operations.authorize_local, abort),))
+        server.add_generic_rpc_handlers((keys.signing_key_handler(signing_keys, operations.authorize_local, refuse),))
     if upstreams is not None:
-        server.add_generic_rpc_handlers((agents.upstream_handler(upstreams, operations.authorize_local, abort),))
+        server.add_generic_rpc_handlers((agents.upstream_handler(upstreams, operations.authorize_local, refuse),))
     names.append(rpc_handler.OPS_SERVICE.full_name)
     if worker_hub is not None:
-        server.add_generic_rpc_handlers((worker_service.worker_service_handler(worker_hub, options, abort, streams),))
-        server.add_generic_rpc_handlers((agents.worker_handler(worker_hub, operations.authorize_local, abort),))
-        names.append(worker_service.WORKER_SERVICE.full_name)
+        server.add_generic_rpc_handlers((dialling.worker_service_handler(worker_hub, options, refuse, streams),))
+        server.add_generic_rpc_handlers((agents.worker_handler(worker_hub, operations.authorize_local, refuse),))
+        names.append(dialling.WORKER_SERVICE.full_name)
     if options.channelz:
-        server.add_generic_rpc_handlers((listener.channelz_handler(operations.authorize_local, abort),))
+        server.add_generic_rpc_handlers((listener.channelz_handler(operations.authorize_local, refuse),))
         names.append(listener.CHANNELZ_SERVICE.full_name)
-    health = await _add_health(server, names)
+    told = await _add_health(server, names)
     address = str(BoundAddress(options.host, options.port))
     try:
         port = listener.add_port(server, address, options.certificates)
@@ -125,43 +126,43 @@ async def serve_grpc(
         raise OSError(f"gRPC cannot listen on {address}: {error}") from error
     await server.start()
     cards.grpc = bound = BoundAddress(options.host, port, tls=options.certificates is not None)
-    # No TaskGroup: it would wrap exceptions of the caller's block.
-    drain_watch = asyncio.create_task(_watch_draining(options.draining, health), name="grpc-health")
-    credential_watch = asyncio.create_task(streams.watch_credentials(options.authenticator), name="grpc-credentials")
+    # No TaskGroup: it would wrap what the caller's block raises.
+    watching = asyncio.create_task(_watch_draining(options.draining, told), name="grpc-health")
+    looking = asyncio.create_task(streams.watch_credentials(options.authenticator), name="grpc-credentials")
     try:
         yield bound
     finally:
-        drain_watch.cancel()
-        credential_watch.cancel()
-        await health.enter_graceful_shutdown()
+        watching.cancel()
+        looking.cancel()
+        await told.enter_graceful_shutdown()
         streams.close()
         await server.stop(options.grace)
         cards.grpc = None
 
 
 async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.HealthServicer:
-    """Adds health (grpc.health.v1) and reflection for all services."""
-    health = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    """Health (grpc.health.v1) for each service, and reflection that shows them all."""
+    told = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
+    health_pb2_grpc.add_HealthServicer_to_server(told, server)
     for name in (*names, listener.HEALTH_SERVICE_NAME):
-        await health.set(name, health_pb2.HealthCheckResponse.SERVING)
-    # Our packages use their own descriptor pool; reflection needs one pool with everything it lists.
+        await told.set(name, health_pb2.HealthCheckResponse.SERVING)
+    # Our packages live in a pool of their own; a reflection client needs one that has everything it is shown.
     for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, listener.CHANNELZ_FILE):
         _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
     reflection.enable_server_reflection(
         (*names, listener.HEALTH_SERVICE_NAME, reflection.SERVICE_NAME), server, pool=_pool.POOL
     )
-    return health
+    return told
 
 
 async def _watch_draining(draining: asyncio.Event, health: listener.HealthServicer) -> None:
-    """Reports NOT_SERVING to health checks once the process drains."""
+    """Tells health checks when the process begins to stop."""
     await draining.wait()
     await health.enter_graceful_shutdown()
 
 
 class _MethodHandler:
-    """Serves one RPC of the method table."""
+    """One row, served."""
 
     def __init__(
         self, row: RpcRow, service: TaskService, cards: Cards, options: ServerOptions, stream_registry: StreamRegistry
@@ -177,7 +178,7 @@ class _MethodHandler:
         self._path = f"{row.service}/{row.name}"
 
     def handler(self) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """The handler for grpc, without serializers: requests and responses are bytes."""
+        """What grpc calls: no (de)serialiser, so bytes come in and go out."""
         if self._row.streaming:
             return grpc.unary_stream_rpc_method_handler(self._stream)
         return grpc.unary_unary_rpc_method_handler(self._unary)
@@ -185,16 +186,16 @@ class _MethodHandler:
     async def _unary(self, data: bytes, context: GrpcContext) -> bytes:
         access = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
         try:
-            call, rpc_request = await self._read_call(data, context, access)
+            call, asked = await self._read_call(data, context, access)
             if self._operation is None:
-                response = self._card_message(call.caller).SerializeToString()
+                answer = self._card_message(call.caller).SerializeToString()
             else:
-                result = await self._operation(call, rpc_request)
+                found = await self._operation(call, asked)
                 if self._row.encode is None:
-                    response = bytes(result)  # gRPC accepts no subclass of bytes
+                    answer = bytes(found)  # gRPC takes nothing that is derived from bytes
                 else:
-                    response = cached_encoding(
-                        result, self._row.encode, lambda: self._row.response_message(result).SerializeToString()
+                    answer = cached_encoding(
+                        found, self._row.encode, lambda: self._row.response_message(found).SerializeToString()
                     )
         except Exception as error:
             await self._abort(context, error, access)
@@ -202,7 +203,7 @@ class _MethodHandler:
             access.finish("CANCELLED")
             raise
         access.finish("OK")
-        return response
+        return answer
 
     def _card_message(self, caller: Caller) -> Message:
         if self._row.op.extended_card:
@@ -211,79 +212,77 @@ class _MethodHandler:
 
     async def _stream(self, data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
         access = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
-        encode, turn = self._encode_event, self._row.turn
+        frame, turn = self._encode_event, self._row.turn
         try:
             with self._stream_registry.open() as stream:
-                call, rpc_request = await self._read_call(data, context, access)
+                call, asked = await self._read_call(data, context, access)
                 stream.identity = call.caller.identity
                 assert self._operation is not None
-                adapt = a2a_headers.event_adapter(call.extensions)
-                is_unchanged = encode is event_encoders.stored_bytes and adapt is a2a_headers.unchanged
-                async with aclosing(self._operation(call, rpc_request)) as events:
-                    while batch := await events.next_batch():
+                show = a2a_headers.event_adapter(call.extensions)
+                untouched = frame is event_encoders.stored_bytes and show is a2a_headers.unchanged
+                async with aclosing(self._operation(call, asked)) as events:
+                    while lot := await events.next_batch():
                         stream.is_sending = True
-                        for event in batch:
-                            # Calling both functions for each event would cost 2 % of gRPC's own time.
-                            yield event.data if is_unchanged else encode(adapt(event), turn and event.ends)
+                        for event in lot:
+                            # Two calls for each event would be 2 % of what gRPC takes for it.
+                            yield event.data if untouched else frame(show(event), turn and event.ends)
                             if stream.end_reason is not None:
                                 raise stream.end_reason
                         stream.is_sending = False
         except Exception as error:
             await self._abort(context, error, access)
         except asyncio.CancelledError:
-            if reason := self._stream_registry.take_end_reason():
-                # gRPC accepts no status while it is sending; then closing the connection ends the stream.
+            if why := self._stream_registry.take_end_reason():
+                # Where gRPC is still sending something, it takes no status; then the end of the connection has to do.
                 with suppress(grpc.aio.InternalError):
-                    await self._abort(context, reason, access)
+                    await self._abort(context, why, access)
             else:
                 access.finish("CANCELLED")
             raise
         access.finish("OK")
 
     async def _read_call(self, data: bytes, context: GrpcContext, log_entry: RequestLogEntry) -> tuple[Call, Any]:
-        """Authenticates and decodes a call; returns it with the 1.0 request. Raises A2AError."""
+        """The call and the 1.0 request. Raises A2AError."""
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-        headers: dict[str, list[str]] = {}
+        given: dict[str, list[str]] = {}
         for key, value in metadata:
-            headers.setdefault(key, []).append(value)
+            given.setdefault(key, []).append(value)
         if log_entry.is_traced:
-            log_entry.start_trace(headers.get(TRACE_HEADER, [""])[0])
+            log_entry.start_trace(given.get(TRACE_HEADER, [""])[0])
         public = row.op.shows_card and not self._options.private_pages
         identity = await authentication.authenticate(metadata, self._options, context, public=public)
-        a2a_headers.check_version(headers.get("a2a-version", ()))
+        a2a_headers.check_version(given.get("a2a-version", ()))
         self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
-        rpc_request = row.v1_request(method_table.parse_message(self._request, data))
-        caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
-        log_entry.set_caller(caller, rpc_request)
+        asked = row.v1_request(method_table.parse_message(self._request, data))
+        caller = authentication.authorize(self._service, asked.tenant, identity, public=public)
+        log_entry.set_caller(caller, asked)
         timeout = None
-        if row.op.blocking and (remaining := context.time_remaining()) is not None:
-            timeout = max(remaining - DEADLINE_MARGIN, 0.0)
-        extensions = a2a_headers.split_extensions(
-            [*headers.get("a2a-extensions", ()), *headers.get("x-a2a-extensions", ())]
-        )
-        if activated := a2a_headers.activated_extensions(extensions, self._cards, caller.agent):
-            header = "x-a2a-extensions" if row.dialect is Dialect.V03 else "a2a-extensions"
-            await context.send_initial_metadata(((header, activated),))
+        if row.op.blocking and (left := context.time_remaining()) is not None:
+            timeout = max(left - DEADLINE_MARGIN, 0.0)
+        named = a2a_headers.split_extensions([*given.get("a2a-extensions", ()), *given.get("x-a2a-extensions", ())])
+        if activated := a2a_headers.activated_extensions(named, self._cards, caller.agent):
+            old = row.dialect is Dialect.V03
+            await context.send_initial_metadata((("x-a2a-extensions" if old else "a2a-extensions", activated),))
         call = Call(
             caller,
             timeout,
             shows_finished=row.shows_finished,
             dialect=row.dialect.value,
-            extensions=extensions,
-            cursor=headers.get("dragoman-after", [""])[0],
-            idempotency_key=headers.get("idempotency-key", [""])[0],
+            extensions=named,
+            cursor=given.get("dragoman-after", [""])[0],
+            idempotency_key=given.get("idempotency-key", [""])[0],
         )
-        return call, rpc_request
+        return call, asked
 
     async def _abort(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
         await _abort_call(context, error, log_entry, self._row.dialect, self._options)
 
 
 class CallAborter:
-    """Aborts a failed call of Dragoman's own services, with the errors of 1.0."""
+    """Ends a failed call of a service that is ours, in the words of 1.0."""
 
     def __init__(self, options: ServerOptions) -> None:
         self.metrics = options.request_metrics

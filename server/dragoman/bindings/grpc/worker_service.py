@@ -1,4 +1,4 @@
-"""`dragoman.worker.v1` over gRPC: the stream of each worker that dials in.
+"""The worker service (`dragoman.worker.v1`): one stream for each connected worker.
 
 Who may: with an authenticator, whoever shows credentials with the grant `worker` (or `worker:ID` for each of its
 agents); without one, workers on this machine. `--insecure` opens the agents to others, and not this: a worker reads
@@ -34,7 +34,7 @@ GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 def worker_service_handler(
     worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
 ) -> grpc.GenericRpcHandler:
-    """What grpc calls."""
+    """The handler for grpc."""
 
     async def serve(
         frames: AsyncIterator[bytes], context: GrpcContext, access: RequestLogEntry, out: _FrameHandoff
@@ -61,7 +61,7 @@ def worker_service_handler(
             RequestLogEntry(options.request_metrics, GRPC_LABEL, f"{WORKER_SERVICE.full_name}/Connect", "worker"),
             _FrameHandoff(),
         )
-        # A task of its own, because it may be ended from elsewhere (closing.py): gRPC's would then end without a status
+        # Its own asyncio task, because the stream registry may cancel it: gRPC's task would then end without a status
         # if it was about to send.
         serving = asyncio.create_task(serve(frames, context, access, out), name="worker")
         try:
@@ -83,7 +83,7 @@ def worker_service_handler(
 
 
 class _FrameHandoff:
-    """One frame on its way from one task to another, and the end of them."""
+    """Hands single frames from one asyncio task to another."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -91,13 +91,13 @@ class _FrameHandoff:
         self._consumed.set()
 
     async def put(self, frame: bytes) -> None:
-        """Gives a frame, once the one before was taken."""
+        """Passes a frame on, once the previous one was taken."""
         await self._consumed.wait()
         self._consumed.clear()
         self._queue.put_nowait(frame)
 
     def end(self) -> None:
-        """There are no more."""
+        """Marks the end of the frames."""
         self._queue.put_nowait(None)
 
     async def next(self) -> bytes | None:
@@ -107,7 +107,7 @@ class _FrameHandoff:
 
 
 async def _parse_frames(frames: AsyncIterator[bytes]) -> AsyncIterator[wk.ConnectRequest]:
-    """The frames. Raises InvalidParams for bytes that are none."""
+    """Parses frames. Raises InvalidParams for invalid bytes."""
     async for frame in frames:
         parsed = parse_message(wk.ConnectRequest, frame)
         assert isinstance(parsed, wk.ConnectRequest)
@@ -115,7 +115,7 @@ async def _parse_frames(frames: AsyncIterator[bytes]) -> AsyncIterator[wk.Connec
 
 
 async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> Identity:
-    """Who the worker is. Raises Unauthenticated for who does not say so where somebody asks, or is elsewhere."""
+    """The identity of the worker. Raises Unauthenticated without credentials, unless it is local and auth is off."""
     metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     identity = await authentication.authenticate(
         metadata, options, context, public=True

@@ -1,4 +1,4 @@
-"""The body of an HTTP request: read no further than it may be large, and only if it is JSON."""
+"""HTTP bodies: reads JSON requests within limits, and writes streams."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from dragoman.wire.http import sse
 _JSON_CONTENT_TYPE: Final = re.compile(r"\s*application/([a-z0-9!#$&^_.+-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
 _BODY_OVERHEAD_BYTES: Final = 1024 * 1024
-"""Room for keys and punctuation around the payload."""
+"""Bytes for keys and punctuation around the payload."""
 
 _METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
-"""Methods whose body means nothing (RFC 9110 §9.3): it is not looked at."""
+"""Methods whose body is ignored (RFC 9110 §9.3)."""
 
 
 def max_body_bytes(message_bytes: int) -> int:
-    """The largest HTTP body: what base64 makes of a message of the decoded limit, and some room."""
+    """Maximum bytes of an HTTP body: the decoded limit in base64, plus the envelope."""
     return message_bytes * 4 // 3 + _BODY_OVERHEAD_BYTES
 
 
@@ -54,11 +54,11 @@ async def read_json(request: web.BaseRequest, message_bytes: int, *, lossy_numbe
 
 
 async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
-    """Raises PayloadTooLarge as soon as it is certain, without reading on."""
+    """Reads the body. Raises PayloadTooLarge as soon as the limit is exceeded, without reading on."""
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
-        # Only now, so that a client that asks first never sends what would be refused.
+        # Only now, so that a client that expects 100 Continue never sends a body that is rejected.
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
     budget = connections.body_budget(request) if not request.content.is_eof() else None
@@ -93,14 +93,14 @@ def _too_large(limit: int) -> PayloadTooLarge:
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How elements become one response."""
+    """How the elements of a stream are framed in a response."""
 
     media_type: str
     opening: bytes
     separator: bytes
     closing: bytes
     keep_alive: bytes
-    """What may stand between elements without meaning anything: a sign of life."""
+    """The keep-alive between elements, ignored by clients."""
     encode_error: Callable[[bytes], bytes]
 
 
@@ -114,7 +114,7 @@ def _error_element(body: bytes) -> bytes:
 
 SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, _error_event)
 JSONRPC_SSE_FRAMING: Final = Framing("text/event-stream", b"", b"", b"", sse.KEEP_ALIVE, sse.frame)
-"""SSE whose errors are JSON-RPC answers: no event name says so, because some readers skip events with a name."""
+"""SSE whose errors are JSON-RPC responses, without an event name, because some clients skip named events."""
 JSON_ARRAY_FRAMING: Final = Framing("application/json", b"[", b",\n", b"]", b"\n", _error_element)
 
 _STREAM_HEADERS: Final = {
@@ -124,11 +124,11 @@ _STREAM_HEADERS: Final = {
 
 
 class _ClientDisconnected(Exception):
-    """The client is not there any more."""
+    """The client has disconnected."""
 
 
 class _StreamWriter:
-    """A response that is being streamed."""
+    """A response that is streamed element by element."""
 
     def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
         self._response = response
@@ -138,12 +138,12 @@ class _StreamWriter:
         self._last_write = self._clock()
 
     async def write_elements(self, data: Iterable[bytes]) -> None:
-        """Writes them at once. Waits when the reader is behind. Raises _Gone."""
+        """Writes elements in one call. Waits when the client reads too slowly. Raises _Gone."""
         before, self._prefix = self._prefix, self._framing.separator
         await self._write(before + self._framing.separator.join(data))
 
     async def close(self) -> None:
-        """The end, also of a stream without elements. Raises _Gone."""
+        """Ends the response, also one without elements. Raises _Gone."""
         opening = self._framing.opening if self._prefix is self._framing.opening else b""
         if end := opening + self._framing.closing:
             await self._write(end)
@@ -153,7 +153,7 @@ class _StreamWriter:
             raise _ClientDisconnected from None
 
     async def keep_alive(self, interval: float) -> None:
-        """Says something whenever nothing was said for `interval` seconds. Runs until cancelled."""
+        """Sends a keep-alive after each `interval` seconds of silence. Runs until canceled."""
         with suppress(_ClientDisconnected):
             while True:
                 wait = self._last_write + interval - self._clock()
@@ -181,7 +181,7 @@ async def respond_stream(
     keepalive: float,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> web.StreamResponse:
-    """Answers with the events until they end, the client goes, or the server stops.
+    """Streams events until they end, the client disconnects, or the server stops.
 
     `frame` makes the bytes of an event, `fail` the JSON body of an error in mid-stream. Raises what the events
     raise before the first of them.

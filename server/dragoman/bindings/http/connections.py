@@ -1,4 +1,4 @@
-"""What a connection may cost that does not behave: HTTP's, counted, timed and, when there are too many, chosen from.
+"""Limits for misbehaving HTTP connections: count, timeouts, and which connection to drop at the limit.
 
 A connection is *idle* from its beginning, or the end of its last answer, until the next request's head is complete.
 When as many are open as may be, the one that has been idle for longest makes room for a new one, so whoever only holds
@@ -23,25 +23,25 @@ from dragoman.bindings.request_log import AuthFailureLog
 from dragoman.core.errors import Unavailable
 
 OVERFLOW_CONNECTIONS: Final = 64
-"""Connections beyond the limit that are told so."""
+"""Connections beyond the limit that still get an error response."""
 
 BODY_DISCARD_TIMEOUT: Final = 5.0
-"""Seconds for which the rest of a body is thrown away that was refused, so that its sender hears why."""
+"""Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
 
 CONNECTION_CHECK_INTERVAL: Final = 1.0
-"""Seconds between two looks at all connections."""
+"""Seconds between two checks of all connections."""
 
 MAX_REQUEST_LINE_BYTES: Final = 8190
-"""Bytes of a request line."""
+"""Maximum bytes of a request line."""
 
 MAX_HEADER_BYTES: Final = 16 * 1024
-"""Bytes of one header: the largest credentials that are looked at get here, to be refused in our own words."""
+"""Maximum bytes of one header: larger than the credentials limit, so that Dragoman itself rejects those."""
 
 MAX_HEADERS: Final = 96
-"""Headers of a request."""
+"""Maximum headers of a request."""
 
 IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
-"""Bytes a second that are no part of a message on a WebSocket: its signs of life."""
+"""Bytes per second of WebSocket traffic outside of messages, such as pings."""
 
 _REQUEST_TIMEOUT_RESPONSE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -49,18 +49,18 @@ HttpHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class BodyTooSlow(web.RequestPayloadError, TimeoutError):
-    """A body that comes too slowly: for its reader one that cannot be read, for aiohttp one not worth waiting for."""
+    """The body arrives too slowly: unreadable for its handler, and not awaited by aiohttp."""
 
 
 class BodyBudget:
-    """Bytes of bodies that may be held at the same time, while they come in."""
+    """The bytes of bodies being received, limited in total."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.used = 0
 
     def reserve(self, size: int) -> None:
-        """Raises Unavailable when there is no room."""
+        """Reserves bytes. Raises Unavailable over the limit."""
         if self.used + size > self.size:
             raise Unavailable(f"{self.used} bytes of requests are coming in, and {self.size} may be; try again")
         self.used += size
@@ -70,7 +70,7 @@ class BodyBudget:
 
 
 class HttpConnections(web.Server):
-    """The connections of one HTTP server. Made on the loop that it serves."""
+    """The connections of one HTTP server. Create it on the loop that serves them."""
 
     def __init__(
         self,
@@ -82,8 +82,8 @@ class HttpConnections(web.Server):
         clock: Callable[[], float] | None = None,
         auth_failures: AuthFailureLog | None = None,
     ) -> None:
-        """`limit`: open connections. `bodies`: bytes of bodies coming in. `refusals` hears of what is no HTTP."""
-        # A handler whose client is gone is cancelled: it would only wait and write to nobody.
+        """`limit`: open connections. `bodies`: bytes of bodies being received."""
+        # Handlers of disconnected clients are canceled: nobody would read their response.
         super().__init__(self._serve, handler_cancellation=True)
         self._handler = handler
         self._max_connections = max_connections
@@ -93,13 +93,13 @@ class HttpConnections(web.Server):
         self.body_budget = BodyBudget(max_body_bytes)
         self.open_connections: set[HttpConnection] = set()
         self.idle_connections: dict[HttpConnection, None] = {}
-        """Those without a request, longest first."""
+        """Idle connections, longest idle first."""
 
     def __call__(self) -> HttpConnection:
         return HttpConnection(self)
 
     def add(self, connection: HttpConnection) -> None:
-        """Lets a connection in, or closes it."""
+        """Accepts a connection, or closes it."""
         if len(self.open_connections) >= self._max_connections and self.idle_connections:
             next(iter(self.idle_connections)).drop()
         if len(self.open_connections) >= self._max_connections + OVERFLOW_CONNECTIONS:
@@ -114,13 +114,13 @@ class HttpConnections(web.Server):
         self.idle_connections.pop(connection, None)
 
     async def watch(self) -> Never:
-        """Looks at all connections once a second, until it is cancelled."""
+        """Checks all connections every CONNECTION_CHECK_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(CONNECTION_CHECK_INTERVAL)
             self.check_all()
 
     def check_all(self) -> None:
-        """Ends what is too slow."""
+        """Closes what exceeds a timeout."""
         now = self.clock()
         for connection in list(self.open_connections):
             connection.check_timeouts(now)
@@ -144,7 +144,7 @@ class HttpConnections(web.Server):
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection."""
+    """One HTTP connection with its timeouts."""
 
     __slots__ = (
         "_connections",
@@ -170,16 +170,16 @@ class HttpConnection(web.RequestHandler):
         )
         self._connections = connections
         self.is_over_limit = False
-        """Came when there were as many as may be; served health alone."""
+        """Beyond the limit: only health is served."""
         self._receiving_since = connections.clock()
-        """When the head or the body now coming in began; 0: nothing is."""
+        """When the head or body being received started; 0: none."""
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
         self._is_websocket = False
-        """It is a WebSocket, and what was received is that of the message now coming in."""
+        """It is a WebSocket; the received bytes are those of the current message."""
         self._unsent_bytes = 0
         self._stalled_since = 0.0
-        """Since when nothing of what is unsent was taken; 0: it was."""
+        """Since when the client has read none of the pending data; 0: it has."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -202,8 +202,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is no HTTP in words of our own: aiohttp logs a trace and sends back what came, and that may hold
-        credentials."""
+        """Responds to invalid HTTP: aiohttp would log a traceback and echo the bytes, which may contain credentials."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
         self._connections.auth_failures.record_invalid_http(type(exc).__name__, peer=request.remote or "")
@@ -222,37 +221,37 @@ class HttpConnection(web.RequestHandler):
         return response
 
     def request_started(self, request: web.BaseRequest) -> None:
-        """The head of a request is complete."""
+        """Called when the head of a request is complete."""
         self._connections.idle_connections.pop(self, None)
         self._request = request
         self._received_bytes = 0
         self._receiving_since = self._connections.clock()
 
     def request_answered(self) -> None:
-        """Its answer is made, though perhaps not all of it is sent."""
+        """Called when the response is complete, though perhaps not sent."""
         self._request = None
         self._receiving_since = 0.0
         if self.transport is not None:
             self._connections.idle_connections[self] = None
 
     def websocket_message_read(self) -> None:
-        """A message of a WebSocket was taken; or it became one."""
+        """Called when a WebSocket message was processed, and at the upgrade."""
         self._is_websocket = True
         self._received_bytes = 0
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of a WebSocket's message that is not complete; bodies are counted by who reads them."""
+        """Counts bytes of an incomplete WebSocket message; bodies are counted by their reader."""
         return self._received_bytes if self._is_websocket else 0
 
     def drop(self) -> None:
-        """Closes at once: nothing is lost but a connection."""
+        """Closes the connection at once."""
         self._connections.remove(self)
         if self.transport is not None:
             self.transport.abort()
 
     def check_timeouts(self, now: float) -> None:
-        """Ends what is too slow."""
+        """Closes what exceeds a timeout."""
         patience = self._connections.timeouts
         transport: Any = self.transport
         if transport is None:
@@ -280,7 +279,7 @@ class HttpConnection(web.RequestHandler):
 
     def _check_write_progress(self, transport: Any, now: float, limit: float) -> None:
         unsent = transport.get_write_buffer_size()
-        # Less than before means that somebody takes it; more only that we made more.
+        # Less pending data means that the client reads; more only means that the server wrote more.
         if not unsent or unsent < self._unsent_bytes:
             self._stalled_since = 0.0
         elif not self._stalled_since:
@@ -291,7 +290,7 @@ class HttpConnection(web.RequestHandler):
 
 
 def check_connection(request: web.BaseRequest) -> None:
-    """Raises Unavailable for a request on a connection that is one too many, and has it closed after the answer."""
+    """Raises Unavailable on a connection beyond the limit, which is closed after the response."""
     connection = request.protocol
     if isinstance(connection, HttpConnection) and connection.is_over_limit:
         connection.close()
@@ -299,19 +298,18 @@ def check_connection(request: web.BaseRequest) -> None:
 
 
 def body_budget(request: web.BaseRequest) -> BodyBudget | None:
-    """What limits the body of this request together with all others."""
+    """The budget that limits this body together with all others."""
     connection = request.protocol
     return connection._connections.body_budget if isinstance(connection, HttpConnection) else None
 
 
 def skip_body_discard(request: web.BaseRequest) -> None:
-    """Does not wait for the rest of a body that was refused, as is done otherwise: it may unpack to a thousand times
-    its size, for nobody."""
+    """Skips waiting for the rest of a rejected body: decompressed it can be a thousand times its size."""
     if isinstance(request.protocol, HttpConnection):
         request.protocol._lingering_time = 0.0
 
 
 def note_websocket_message(request: web.BaseRequest) -> None:
-    """Notes that a message of a WebSocket was taken; first of all that the request became one."""
+    """Records a processed WebSocket message; call it at the upgrade, too."""
     if isinstance(request.protocol, HttpConnection):
         request.protocol.websocket_message_read()

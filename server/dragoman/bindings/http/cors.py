@@ -1,4 +1,4 @@
-"""Which web pages may call: those of this server, and those whose origins an operator named (`--cors`).
+"""Which web pages may call: pages of this server, and the origins in `--cors`.
 
 A browser calls from its user's machine for whatever page it shows, and reaches servers that nobody else reaches. What
 it says of the page decides, in this order:
@@ -31,17 +31,17 @@ from dragoman.core.errors import OriginNotAllowed
 
 _FETCH_SITE_HEADER: Final = "Sec-Fetch-Site"
 _OWN_SITES: Final = ("same-origin", "none")
-"""`none`: its user asked the browser for it, and no page did."""
+"""`none`: the user navigated there, no page made the request."""
 
 _RESERVED_DOMAINS: Final = frozenset(("localhost", "test", "internal"))
-"""Under these nobody can own a name that others look up (RFC 6761 §6.2 and §6.3; `internal`: ICANN, 2024)."""
+"""Top-level names without public registration (RFC 6761 §6.2 and §6.3; `internal`: ICANN, 2024)."""
 
 _MAX_QUOTED_HEADER_CHARS: Final = 100
-"""Characters of a header that its refusal repeats."""
+"""Maximum characters of a header that an error quotes."""
 
 
 class CrossOriginPolicy:
-    """The pages that may call one server."""
+    """Decides which web pages may call the server."""
 
     def __init__(self, agent_cards: Cards, options: HttpOptions) -> None:
         self._cards = agent_cards
@@ -60,7 +60,7 @@ class CrossOriginPolicy:
         }
 
     def check(self, request: web.BaseRequest) -> None:
-        """Raises ForeignPage for what a browser asks, or could ask, for a page that may not call."""
+        """Raises OriginNotAllowed for requests that a browser sends, or could send, for a page that may not call."""
         headers = request.headers
         if self._allows_all:
             return
@@ -80,7 +80,7 @@ class CrossOriginPolicy:
 
 
 def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
-    """Whether a browser asks this for a page of another server.
+    """Whether a browser sends the request for a page of another server.
 
     `hosts`: as whom callers see this one, besides what the request's `Host` says. What a browser opens for its user,
     from a link elsewhere for one, is for no page: none can read it.
@@ -97,7 +97,7 @@ def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether an address, or a name without a lookup, is that of this machine."""
+    """Whether a host is loopback, without a name lookup."""
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -119,7 +119,7 @@ def _authority(address: str) -> str:
 
 @lru_cache(64)
 def _registrable_name(host: str) -> str:
-    """The name in a `Host` that a stranger could own; empty for addresses, names of one word, and those of nobody."""
+    """The publicly registrable name in a `Host`; empty for addresses, single labels and reserved names."""
     name, colon, port = host.lower().rpartition(":")
     name = (name if colon and port.isdigit() else host.lower()).rstrip(".")
     last = name.rpartition(".")
@@ -145,14 +145,14 @@ _RESPONSE_HEADERS: Final = web.RequestKey("_TOLD", dict[str, str])
 
 
 class CorsHeaders:
-    """The pages that may call: the origins an operator named, `*` for all."""
+    """The CORS headers, for the allowed origins; `*` for all."""
 
     def __init__(self, origins: Collection[str]) -> None:
         self._allows_all = "*" in origins
         self._origins = frozenset(origins)
 
     def prepare(self, request: web.BaseRequest) -> None:
-        """Notes what the answer to this request will carry."""
+        """Prepares the CORS headers of the response."""
         headers: dict[str, str] = {}
         given = request.headers.get("X-Request-ID", "")
         if given and _REQUEST_ID_PATTERN.fullmatch(given):
@@ -167,7 +167,7 @@ class CorsHeaders:
             request[_RESPONSE_HEADERS] = headers
 
     def preflight(self, request: web.BaseRequest) -> web.Response | None:
-        """The answer to a browser that asks what it may do; None for any other request."""
+        """The response to a CORS preflight; None for any other request."""
         headers: Any = request.headers
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in headers:
             return None
@@ -182,18 +182,18 @@ class CorsHeaders:
 
 
 def add_response_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Adds to an answer what it carries besides its own headers."""
+    """Adds CORS headers and the request id to a response."""
     for name, value in response_headers(request).items():
         own = response.headers.get(name) if name == "Vary" else None
         response.headers[name] = f"{own}, {value}" if own else value
 
 
 def response_headers(request: web.BaseRequest) -> Mapping[str, str]:
-    """The headers that the answer to this request carries besides its own."""
+    """The CORS headers and request id for a response."""
     headers: Mapping[str, str] = request.get(_RESPONSE_HEADERS, {})
     return headers
 
 
 def request_id(request: web.BaseRequest) -> str:
-    """The id that the caller gave its request; empty when it gave none that can be repeated."""
+    """The `X-Request-ID` of a request; empty if absent or invalid."""
     return response_headers(request).get("X-Request-ID", "")

@@ -1,4 +1,4 @@
-"""The port of HTTP: encrypted or not, alone on its address or beside other processes of ours."""
+"""The HTTP port: plain or TLS, alone or shared with other server processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dragoman.bindings.options import BoundAddress, HttpOptions
 async def listen_http(
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], options: HttpOptions
 ) -> AsyncIterator[BoundAddress]:
-    """Answers requests for as long as the block runs, then gives those under way `options.grace` seconds.
+    """Serves requests while the block runs, then gives those in flight `options.grace` seconds.
 
     Raises OSError when the address cannot be had.
     """
@@ -56,15 +56,15 @@ async def listen_http(
 
 
 TLS_HANDSHAKE_TIMEOUT: Final = 10.0
-"""Seconds from the connection to the end of the handshake."""
+"""Seconds for a TLS handshake."""
 
 MAX_HANDSHAKES: Final = 512
-"""Handshakes under way."""
+"""Maximum concurrent handshakes."""
 
 LISTEN_BACKLOG: Final = 1024
 
 ACCEPT_RETRY_DELAY: Final = 1.0
-"""Seconds to wait when the system has no more room for connections."""
+"""Seconds to wait when the system is out of file descriptors."""
 
 _TLS_HANDSHAKE_BYTE: Final = b"\x16"
 """The first byte of TLS: a handshake record (RFC 8446 §5.1)."""
@@ -79,7 +79,7 @@ log = logging.getLogger("dragoman.tls")
 
 
 class TlsListener:
-    """The listening sockets of one address, and whoever is still shaking hands."""
+    """The listening sockets of one address, and TLS handshakes in progress."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class TlsListener:
         handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT,
         shared: bool = False,
     ) -> None:
-        """`shared`: other processes of ours listen on the same port."""
+        """`shared`: other server processes listen on the same port."""
         self._factory = factory
         self._context = context
         self._handshake_timeout = handshake_timeout
@@ -99,7 +99,7 @@ class TlsListener:
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listens, and gives the address of the first socket. Raises OSError."""
+        """Listens; returns the address of the first socket. Raises OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -113,7 +113,7 @@ class TlsListener:
         return address[0], address[1]
 
     async def close(self) -> None:
-        """Accepts no more. Connections past their handshake are the server's."""
+        """Stops accepting. Connections with a finished handshake belong to the server."""
         for task in (*self._accept_tasks, *self._handshakes):
             task.cancel()
         await asyncio.gather(*self._accept_tasks, *self._handshakes, return_exceptions=True)
@@ -176,7 +176,7 @@ def _bind_socket(info: tuple[Any, ...], shared: bool) -> socket.socket:
 
 
 async def _peek_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
-    """The first byte, which stays where it is; empty at the end."""
+    """Peeks at the first byte; empty at the end of the stream."""
     while True:
         try:
             return connection.recv(1, socket.MSG_PEEK)

@@ -1,8 +1,8 @@
-"""REST: one route for each `google.api.http` rule of both packages.
+"""REST: every `google.api.http` rule of both packages, from the method table.
 
-The matching rule decides the dialect: `lf.a2a.v1` rules are 1.0, `a2a.v1` rules are 0.3 under `/v1` and Google's
-dialect under a resource path. Some resource paths are in both packages; there `A2A-Version: 1.0`, as header or query
-parameter, selects 1.0.
+The route that matches says which dialect is spoken: `lf.a2a.v1` rules are 1.0, those of `a2a.v1` are 0.3 under
+`/v1` and Google's under a resource path. Some resource paths are in both packages: `A2A-Version: 1.0`, as header or
+query parameter, chooses 1.0 there.
 """
 
 from __future__ import annotations
@@ -48,31 +48,31 @@ A2A_JSON_CONTENT_TYPE: Final = "application/a2a+json"
 
 
 def named_versions(request: web.BaseRequest) -> Iterator[str]:
-    """Yields each `A2A-Version` of a request, from headers and query."""
+    """Every `A2A-Version` of a request."""
     yield from request.headers.getall(a2a_headers.VERSION_HEADER, ())
     if request.query_string:
         yield from request.query.getall(a2a_headers.VERSION_HEADER, ())
 
 
 def idempotency_key(request: web.BaseRequest) -> str:
-    """The `Idempotency-Key` of a request, without the quotes that the IETF draft asks for and most clients omit."""
+    """The `Idempotency-Key` of a request. The IETF draft quotes it; most clients do not."""
     return request.headers.get("Idempotency-Key", "").strip().removeprefix('"').removesuffix('"')
 
 
 def retry_after_header(error: Exception) -> dict[str, str]:
-    """The `Retry-After` header in whole seconds (RFC 9110 §10.2.3); empty if the error names no delay."""
+    """When to try again, as HTTP says it: in whole seconds (RFC 9110 §10.2.3)."""
     wait = errors.retry_after(error)
     return {"Retry-After": str(math.ceil(wait))} if wait else {}
 
 
 def error_response(request: web.BaseRequest, error: Exception, dialect: Dialect, options: HttpOptions) -> web.Response:
-    """The response to a failed request. Errors other than A2AError are logged, and their text is not sent."""
+    """The answer to a request that failed; what is no A2AError is logged and told to nobody."""
     if not isinstance(error, A2AError):
         _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
     options.auth_failures.record(
         error, peer=request.remote or "", method=f"{request.method} {request.rel_url.raw_path}"
     )
-    rest_error = errors.rest_error(error, dialect, table=options.error_table)
+    answer = errors.rest_error(error, dialect, table=options.error_table)
     headers = {
         "Content-Type": errors.ERROR_CONTENT_TYPE,
         **authentication.challenge_headers(error),
@@ -80,11 +80,11 @@ def error_response(request: web.BaseRequest, error: Exception, dialect: Dialect,
     }
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
-    return web.Response(status=rest_error.status, body=rest_error.body, headers=headers)
+    return web.Response(status=answer.status, body=answer.body, headers=headers)
 
 
 class RestRoute:
-    """Serves one HTTP rule of one row of the method table."""
+    """One HTTP rule of one row, served."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class RestRoute:
     async def __call__(
         self, request: web.BaseRequest, variables: Mapping[str, str], *, rust: bool = False
     ) -> web.StreamResponse:
-        """Responds to a request, also on errors, unless the client disconnects. `rust`: the path is a2a-rust's."""
+        """Answers, whatever happens, but for a client that goes away. `rust`: the path was a2a-rust's."""
         access = RequestLogEntry(
             self._options.request_metrics, REST_LABEL, self._name, self.dialect.value, request_id(request)
         )
@@ -119,11 +119,11 @@ class RestRoute:
         except Exception as error:
             response = error_response(request, error, self.dialect, self._options)
         except asyncio.CancelledError:
-            reason = self._stream_registry.take_end_reason()
-            if reason is None:
+            why = self._stream_registry.take_end_reason()
+            if why is None:
                 access.finish("gone")
                 raise
-            response = error_response(request, reason, self.dialect, self._options)
+            response = error_response(request, why, self.dialect, self._options)
         access.finish(response.status)
         return response
 
@@ -135,43 +135,39 @@ class RestRoute:
             log_entry.start_trace(request.headers.get(TRACE_HEADER, ""))
         public = row.op.shows_card and not options.private_pages
         identity = await authentication.authenticate(request.headers.items(), options, request, public=public)
-        version = a2a_headers.check_version(named_versions(request))
+        named = a2a_headers.check_version(named_versions(request))
         self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
-        body_value = await bodies.read_json(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
+        sent = await bodies.read_json(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
         query = request.query.items() if request.query_string else ()
-        rpc_request = row.v1_request(self._transcoder.request(variables, query, body_value))
-        caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
-        log_entry.set_caller(caller, rpc_request)
+        asked = row.v1_request(self._transcoder.request(variables, query, sent))
+        caller = authentication.authorize(self._service, asked.tenant, identity, public=public)
+        log_entry.set_caller(caller, asked)
         if self._operation is None:
             return self._card(request, caller.agent, caller.identity)
-        extensions = a2a_headers.requested_extensions(request.headers)
-        reads = row.op is GET_TASK  # the stored response knows the dialect that created the task
-        rust = rust or (not reads and await self._is_rust(version, body_value, caller, rpc_request))
+        named_extensions = a2a_headers.requested_extensions(request.headers)
+        reads = row.op is GET_TASK  # whose answer tells in which dialect its task was made
+        rust = rust or (not reads and await self._is_rust(named, sent, caller, asked))
         call = Call(
             caller,
             shows_finished=row.shows_finished,
             dialect=Dialect.RUST.value if rust else self.dialect.value,
-            extensions=extensions,
+            extensions=named_extensions,
             cursor=request.headers.get("Last-Event-ID", ""),
             idempotency_key=idempotency_key(request),
         )
-        headers = a2a_headers.activation_headers(extensions, self._cards, caller.agent, self.dialect)
+        headers = a2a_headers.activation_headers(named_extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
             return await self._stream(
-                request,
-                call,
-                rpc_request,
-                event_encoders.RUST_STREAM_ENCODERS if rust else row.stream_encoders,
-                headers,
+                request, call, asked, event_encoders.RUST_STREAM_ENCODERS if rust else row.stream_encoders, headers
             )
-        response = await self._operation(call, rpc_request)
-        rust = rust or (reads and await self._is_rust(version, body_value, caller, rpc_request, response))
+        answer = await self._operation(call, asked)
+        rust = rust or (reads and await self._is_rust(named, sent, caller, asked, answer))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if rust else self._codec
         headers = {"Content-Type": self._media_type(request), **headers}
-        body = cached_encoding(response, codec, lambda: codec.encode(row.response_message(response)))
-        return web.Response(body=body, headers=headers)
+        said = cached_encoding(answer, codec, lambda: codec.encode(row.response_message(answer)))
+        return web.Response(body=said, headers=headers)
 
     def _card(self, request: web.BaseRequest, agent: str, identity: Identity) -> web.Response:
         origin = cards.caller_origin(request, self._cards)
@@ -186,9 +182,9 @@ class RestRoute:
     async def _is_rust(
         self, version: str, body_value: object, caller: Caller, rpc_request: Any, response: bytes = b""
     ) -> bool:
-        """Whether the client is a2a-rust 0.3, by the shape of the message or the dialect that created the task.
+        """Whether a2a-rust 0.3 asks: by the shape of its message, by its own paths, or by the task it has made.
 
-        A client that names exactly 1.0 is a different one; a2a-rust names the patch version, or none.
+        Who names exactly 1.0 is another client of the same task; a2a-rust names the patch, or nothing.
         """
         if self.dialect is not Dialect.V1:
             return False
@@ -216,16 +212,16 @@ class RestRoute:
             if self.dialect is Dialect.GOOGLE and _wants_array(request)
             else bodies.SSE_FRAMING
         )
-        encode = encoders.json if framing is bodies.JSON_ARRAY_FRAMING else encoders.sse
+        form = encoders.json if framing is bodies.JSON_ARRAY_FRAMING else encoders.sse
 
-        adapt = a2a_headers.event_adapter(call.extensions)
+        show = a2a_headers.event_adapter(call.extensions)
 
         def frame(event: Event) -> bytes:
-            return encode(adapt(event), turn and event.ends)
+            return form(show(event), turn and event.ends)
 
         def fail(error: Exception) -> bytes:
             if not isinstance(error, A2AError):
-                _log.error("the stream of %s failed", self._name, exc_info=error)
+                _log.error("the stream of %s broke", self._name, exc_info=error)
             return errors.rest_error(error, self.dialect, table=self._options.error_table).body
 
         with self._stream_registry.open(call.caller.identity):
@@ -241,7 +237,7 @@ class RestRoute:
             )
 
     def _media_type(self, request: web.BaseRequest) -> str:
-        # Some clients do not parse application/a2a+json as JSON, so only those that accept it by name get it.
+        # Readers exist for which application/a2a+json is no JSON, so it goes to those who name it.
         if self.dialect is Dialect.V1 and A2A_JSON_CONTENT_TYPE in request.headers.get("Accept", ""):
             return A2A_JSON_CONTENT_TYPE
         return JSON_CONTENT_TYPE
@@ -250,21 +246,21 @@ class RestRoute:
 def rest_routes(
     service: TaskService, agent_cards: Cards, options: HttpOptions, stream_registry: StreamRegistry
 ) -> Iterator[tuple[Rule, RestRoute]]:
-    """Yields each rule with its route, 1.0 first."""
+    """Every rule with what serves it, 1.0 first."""
     for descriptor, rows in method_table.rpc_services():
         transcoders: dict[tuple[str, str], Transcoder[Any]] = {}
         for method, rule in httprule.rules(descriptor):
             row = rows[method.name]
             key = method.name, rule.body
             if key not in transcoders:
-                # Clients of calls without a body still post `{}`, or the complete request.
+                # Clients of calls without a body post `{}`, or the whole request, all the same.
                 shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
                 transcoders[key] = Transcoder(row.request, row.json, body=rule.body, shapes=shapes)
             yield rule, RestRoute(row, rule, transcoders[key], service, agent_cards, options, stream_registry)
 
 
 def choose_candidate(request: web.BaseRequest, candidates: Iterable[Candidate[RestRoute]]) -> Candidate[RestRoute]:
-    """Chooses among equally specific rules the one of the caller's dialect."""
+    """Of rules that fit equally, the one whose dialect the caller speaks."""
     by_dialect = {candidate.target.dialect: candidate for candidate in candidates}
     v1 = by_dialect.pop(Dialect.V1, None)
     if v1 is None or (by_dialect and not _names_v1(request)):
@@ -276,20 +272,17 @@ def _names_v1(request: web.BaseRequest) -> bool:
     try:
         return a2a_headers.check_version(named_versions(request)).startswith("1")
     except A2AError:
-        return False  # the route rejects it, in its own dialect
+        return False  # the route refuses it, in its own dialect
 
 
 def canonical_path(method: str, path: str) -> tuple[str, str, bool]:
-    """Maps the path variants of a2a-rust 0.3 to the protocol's: method, path, and whether it was a variant.
-
-    a2a-rust writes a prefix before the tenant, a slash for the colon, `pushNotificationConfig` in the singular, and
-    deletes configurations by POST.
-    """
-    canonical = path.removeprefix("/tenants") if path.startswith("/tenants/") else path
-    canonical = _SINGULAR.sub(r"\1s\2", _SLASHED.sub(r"\1:\2", canonical))
-    if method == "POST" and (deleted := _DELETED.search(canonical)):
-        return "DELETE", canonical[: deleted.start("verb")], True
-    return method, canonical, canonical != path
+    """The method and the path that a2a-rust 0.3 means by some of its own, and whether they were: a word before the
+    tenant, a slash where the protocol has a colon, push configurations in the singular, and their end as a POST."""
+    found = path.removeprefix("/tenants") if path.startswith("/tenants/") else path
+    found = _SINGULAR.sub(r"\1s\2", _SLASHED.sub(r"\1:\2", found))
+    if method == "POST" and (deleted := _DELETED.search(found)):
+        return "DELETE", found[: deleted.start("verb")], True
+    return method, found, found != path
 
 
 _SINGULAR: Final = re.compile(r"(/tasks/[^/:]+/pushNotificationConfig)(/[^/]+(?:/delete)?)?$")
@@ -298,7 +291,7 @@ _SLASHED: Final = re.compile(r"(/message|/tasks/[^/:]+)/(send|stream|cancel|subs
 
 
 def path_dialect(path: str) -> Dialect:
-    """The likely dialect of a path without a route, for the error response."""
+    """The dialect in which a path that nothing serves was probably meant."""
     first, _, rest = path.removeprefix("/").partition("/")
     if first == "projects" or rest.startswith("projects/"):
         return Dialect.GOOGLE
@@ -310,7 +303,7 @@ def _is_resource(row: RpcRow, rule: Rule) -> bool:
 
 
 def _wants_array(request: web.BaseRequest) -> bool:
-    """Google's clients send `alt=json` or accept only JSON; `alt=sse` requests server-sent events."""
+    """Google's readers say `alt=json`, or take nothing but JSON; `alt=sse` asks for events all the same."""
     alt = request.query.get("alt", "")
     if alt in ("json", "sse"):
         return alt == "json"

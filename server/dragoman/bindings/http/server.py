@@ -1,7 +1,7 @@
-"""The HTTP server: REST, JSON-RPC, WebSocket, cards, health, OpenAPI, blobs and pages.
+"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI, blobs and the pages behind one aiohttp server.
 
-One trie routes every path except JSON-RPC's, which can be the name of any agent. It matches the raw path of the
-request line, because only the route knows whether an encoded slash is part of an id.
+One trie holds every path but those of JSON-RPC, which are whatever names an agent. Paths reach it as they stood in
+the request line, because only it knows whether an encoded slash is part of an id.
 """
 
 from __future__ import annotations
@@ -45,45 +45,45 @@ _NAMED_PATHS: Final = monitoring.HEALTH_PATHS | {
     "/openapi.json",
     "/.well-known/agent-card.json",
 }
-"""Paths with their own label in metrics."""
+"""Pages that are counted by name."""
 _BLOB_PREFIX: Final = "/blobs/"
-"""Blob links carry their own signature, so pages of any origin may follow them."""
+"""Whoever has such a link may follow it, pages included."""
 _READ_METHODS: Final = ("GET", "HEAD")
 
 _ROUTE_CACHE_SIZE: Final = 1024
 _MAX_CACHED_PATH_CHARS: Final = 256
-"""Longest path whose route is cached: a lookup takes 15 µs, and polling clients repeat their paths."""
+"""Paths of at most so many characters whose route is remembered: to find one takes 15 µs, and who polls asks again."""
 
 
 @asynccontextmanager
 async def serve_http(
     service: TaskService, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
 ) -> AsyncIterator[BoundAddress]:
-    """Serves REST, cards, health, OpenAPI, the console and operator calls over HTTP while the block runs.
+    """Serves REST, cards, health, OpenAPI, the console and operators' calls over HTTP.
 
-    On exit streams end at once, other requests after `options.grace` seconds. Raises OSError when the address
-    cannot be bound.
+    On the way out streams end at once, other requests after `options.grace` seconds. Raises OSError when the
+    address cannot be had.
     """
     streams = StreamRegistry()
     options.request_metrics.add_stream_count("http", lambda: streams.count)
-    server = _HttpServer(service, cards, options, streams, admin)
-    credential_watch = asyncio.create_task(streams.watch_credentials(options.authenticator), name="http-credentials")
+    site = _HttpServer(service, cards, options, streams, admin)
+    looking = asyncio.create_task(streams.watch_credentials(options.authenticator), name="http-credentials")
     try:
-        async with listener.listen_http(server.handle, options) as bound:
+        async with listener.listen_http(site.handle, options) as bound:
             cards.http = bound
             try:
                 yield bound
             finally:
                 streams.close()
     finally:
-        credential_watch.cancel()
+        looking.cancel()
         cards.http = None
 
 
 def _jsonrpc_tenant(path: str) -> str | None:
-    """The tenant of a JSON-RPC path; empty for the root agent, None when the path cannot name an agent.
+    """The tenant whose JSON-RPC is at a path, empty for the root agent's; None when no agent could be there.
 
-    A trailing slash is accepted, since one client sends it.
+    A slash may follow the agent: one client puts it there.
     """
     tenant = path.strip("/").removeprefix("tenants/")
     if not tenant or RESOURCE_NAME.fullmatch(tenant):
@@ -92,7 +92,7 @@ def _jsonrpc_tenant(path: str) -> str | None:
 
 
 class _HttpServer:
-    """Routes every request of one server."""
+    """Every path of one server."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _HttpServer:
         self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
         routes = list(rest.rest_routes(service, agent_cards, options, stream_registry))
         for rule, route in routes:
-            # No HEAD for streams: their headers are only known once they start.
+            # What a stream would be is known only when it begins.
             for method in (
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
             ):
@@ -122,10 +122,10 @@ class _HttpServer:
                 self._routes.add(method, rule.template, operation)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         push = service.push_enabled
-        served_rules = [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes]
+        served = [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes]
         self._cached_openapi = cache(
             lambda: document.openapi_document(
-                served_rules,
+                served,
                 root=agent_cards.root,
                 table=options.error_table,
                 push=push,
@@ -160,7 +160,7 @@ class _HttpServer:
                 self._routes.add(method, httprule.parse(path), endpoint)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Handles any request."""
+        """Answers any request."""
         self._cors.prepare(request)
         response = self._cors.preflight(request) or await self._route(request)
         if not response.prepared:
@@ -201,7 +201,7 @@ class _HttpServer:
             return response
 
     def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
-        """The route of a path, and whether the path is an a2a-rust variant. Raises InvalidParams."""
+        """What serves a path, and whether a2a-rust calls it so. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust
 
@@ -247,13 +247,13 @@ class _HttpServer:
         return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        identity = await self._authenticate(request)
-        policy = self._options.access_policy
-        visible = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, identity)]
-        return files.index_response(visible, self._cards, cards.caller_origin(request, self._cards))
+        who = await self._authenticate(request)
+        doorway = self._options.access_policy
+        shown = [spec for spec in self._cards.sorted_agents() if doorway.may_see(DEFAULT_SCOPE, spec.id, who)]
+        return files.index_response(shown, self._cards, cards.caller_origin(request, self._cards))
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        """Public even on a closed server: receivers of webhooks have no credentials."""
+        """For everybody, whoever may call: receivers of letters have no credentials."""
         if self._options.jwks is None:
             raise MethodNotFound("this server signs nothing: neither push notifications nor cards")
         headers = {"Content-Type": rest.JSON_CONTENT_TYPE, "Cache-Control": "public, max-age=300"}
@@ -271,11 +271,11 @@ class _HttpServer:
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
         base = self._cards.base_url(cards.caller_origin(request, self._cards))
-        openapi = {**self._cached_openapi(), "servers": [{"url": base}]}
-        return web.Response(body=orjson.dumps(openapi), headers={"Content-Type": rest.JSON_CONTENT_TYPE})
+        described = {**self._cached_openapi(), "servers": [{"url": base}]}
+        return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON_CONTENT_TYPE})
 
     async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        """Public: the page holds no data, and a browser needs it to ask for credentials."""
+        """For everybody: it holds nothing, and a browser shows no credentials before it has a page to ask for them."""
         return files.console_response(request, variables.get("file"))
 
     async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
@@ -293,7 +293,7 @@ class _HttpServer:
         name = variables["file"]
         if not name:
             return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi)]})
-        content = self._options.openapi.get(name)
-        if content is None:
+        found = self._options.openapi.get(name)
+        if found is None:
             raise MethodNotFound(f"no file {name[:200]} here; /openapi/ lists them")
-        return web.Response(body=content, headers={"Content-Type": rest.JSON_CONTENT_TYPE})
+        return web.Response(body=found, headers={"Content-Type": rest.JSON_CONTENT_TYPE})

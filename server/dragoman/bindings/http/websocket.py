@@ -1,4 +1,4 @@
-"""JSON-RPC over WebSocket, as a2a-rust offers it: every text frame is one call, every answer one text frame.
+"""JSON-RPC over WebSocket, as in a2a-rust: each text frame is one call or one response.
 
 Several calls may be open at once; answers carry their ids. A stream is a row of answers under one id, closed by an
 answer whose result is `{"status": "stream_complete"}`. Who calls is said by the request that opened the connection, and
@@ -30,19 +30,19 @@ from dragoman.wire import body_scan, jsonrpc
 from dragoman.wire.dialects import Dialect
 
 MAX_WEBSOCKET_CALLS: Final = 64
-"""Calls of one connection that are answered at the same time; the next is refused until one is done."""
+"""Concurrent calls of one connection; further ones are rejected."""
 
 CLIENT_CLOSED_STATUS: Final = 499
-"""Of a client that did not wait for its answer, for the log alone."""
+"""Log status of a client that disconnected before the response."""
 
 WEBSOCKET_CLOSE_TIMEOUT: Final = 1.0
-"""Seconds that a client gets to answer a closing frame."""
+"""Seconds that a client has to answer a close frame."""
 
 STREAM_COMPLETE_RESULT: Final = b'{"status":"stream_complete"}'
 
 
 class WebSocketEndpoint:
-    """The WebSocket endpoint, the same for all agents."""
+    """The WebSocket endpoint of all agents."""
 
     def __init__(
         self, dispatcher: JsonRpcDispatcher, cards: Cards, options: HttpOptions, stream_registry: StreamRegistry
@@ -148,7 +148,7 @@ class WebSocketEndpoint:
             call = jsonrpc.partial_request(value)
             call = jsonrpc.parse_request(value)
             log_entry.method = call.method
-            # The connection may be older than its credentials are good.
+            # The credentials may have expired since the connection was opened.
             identity = await authentication.authenticate(request.headers.items(), self._options, request)
             metadata = replace(metadata, identity=identity)
             self._dispatcher.check_rate(
@@ -177,5 +177,5 @@ class WebSocketEndpoint:
             log_entry.finish("OK")
 
     async def _send(self, socket: web.WebSocketResponse, data: bytes) -> None:
-        """Waits when the reader is behind. Raises ConnectionError when it is gone."""
+        """Sends one frame. Waits when the client reads too slowly. Raises ConnectionError if it disconnected."""
         await socket.send_str(data.decode())

@@ -1,1 +1,1 @@
-"""What the HTTP server has for browsers and for monitoring."""
+"""Pages for browsers, and endpoints for monitoring."""

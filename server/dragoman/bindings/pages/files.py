@@ -1,4 +1,4 @@
-"""What pages have in common: for whom they are, and what holds them to this server (CSP Level 3 §2.3).
+"""Pages and files for browsers, and their headers (CSP Level 3 §2.3).
 
 And what stands at `/` for everyone but browsers: the addresses of the cards.
 """
@@ -28,12 +28,12 @@ _INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
 def wants_html(request: web.BaseRequest) -> bool:
-    """Whether a browser asks."""
+    """Whether the client is a browser."""
     return "text/html" in request.headers.get("Accept", "")
 
 
 def html_headers(csp: str) -> dict[str, str]:
-    """The headers of a page under a policy."""
+    """The headers of an HTML page with its CSP."""
     return {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": csp,
@@ -45,7 +45,7 @@ def html_headers(csp: str) -> dict[str, str]:
 
 
 def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | None) -> web.Response:
-    """Agents, in the order that is given, and where their cards are."""
+    """The list of agents and the URLs of their cards, in the given order."""
     base = cards.base_url(origin)
     agents = [
         {
@@ -62,7 +62,7 @@ def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | No
 
 
 def content_security_policy(text: str, *, scripts: str = "", styles: str = "", images: str = "data:") -> str:
-    """The policy of a page: what it has inline by hash, what is named here besides, requests to this server only."""
+    """The CSP of a page: inline code by hash, the named sources, and requests to this server only."""
     sources = {"script": [scripts] if scripts else [], "style": [styles] if styles else []}
     for kind, content in _INLINE_ELEMENT.findall(text):
         digest = b64encode(sha256(content.encode()).digest()).decode()
@@ -105,13 +105,13 @@ SwaggerUIBundle({
 
 
 def docs_response() -> web.Response:
-    """The page."""
+    """The API documentation page."""
     policy = content_security_policy(_DOCS_PAGE, scripts="'self'", styles="'self'", images="'self' data:")
     return web.Response(body=_DOCS_PAGE.encode(), headers=html_headers(policy))
 
 
 def docs_asset(name: str) -> web.Response:
-    """One of its files. Raises MethodNotFound."""
+    """A file of the API documentation page. Raises MethodNotFound."""
     if name not in _SWAGGER_FILES:
         raise MethodNotFound(f"no file {name[:200]} here")
     file, media_type = _SWAGGER_FILES[name]
@@ -125,7 +125,7 @@ def docs_asset(name: str) -> web.Response:
 
 @cache
 def _read_swagger_file(file: str) -> bytes:
-    # By the path and not by an import: the package reads every file it has when it is imported.
+    # Read by path: importing the package would read all of its files.
     return Path(str(distribution("offapi").locate_file(f"offapi/{file}"))).read_bytes()
 
 
@@ -140,17 +140,17 @@ _CONSOLE_CSP: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""Images of agents' answers are made from their bytes (`blob:`); one at an address elsewhere is a link."""
+"""Images in responses are shown from their bytes (`blob:`); remote images are links."""
 
 
 def redirect_to_console(location: str = "console") -> web.Response:
-    """Where a browser goes that asks for the server itself."""
+    """Redirects a browser to the console."""
     headers = {"Location": location, "Vary": "Accept", "Cache-Control": "no-cache"}
     return web.Response(status=302, headers=headers)
 
 
 def console_response(request: web.BaseRequest, file: str | None) -> web.Response:
-    """One of its files, None for the page. Raises MethodNotFound."""
+    """A file of the console; None: its page. Raises MethodNotFound."""
     if file == "":  # as people write it; what is relative would not be found from there
         return redirect_to_console("../console")
     name = file or _CONSOLE_PAGE
@@ -171,7 +171,7 @@ def console_response(request: web.BaseRequest, file: str | None) -> web.Response
 
 @cache
 def _read_console_file(name: str) -> tuple[bytes, str]:
-    """A file, and the tag of its content."""
+    """A file and its ETag."""
     content = files("dragoman").joinpath("console", name).read_bytes()
     return content, f'"{sha256(content).hexdigest()[:32]}"'
 
@@ -188,7 +188,7 @@ _BLOB_HEADERS: Final = {
 
 
 async def blob_response(request: web.BaseRequest, blobs: Blobs | None, digest: str) -> web.StreamResponse:
-    """The bytes, or the range of them that was asked for; 403 for a link that is not good, 404 for bytes that are gone.
+    """A blob or the requested range of it; 403 for an invalid link, 404 for a deleted blob.
 
     Raises MethodNotFound where there can be no such thing.
     """

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: on every server, and all there is of a process that only runs agents."""
+"""`/healthz`, `/readyz` and `/metrics`; worker processes serve only these."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
 
 def liveness_response() -> web.Response:
-    """That the process answers."""
+    """Liveness: the process responds."""
     return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
 
 
 def readiness_response(options: HttpOptions) -> web.Response:
-    """Whether it wants work, and what is wrong with the bus."""
+    """Readiness, and the problem of the bus, if any."""
     if options.draining.is_set():
         return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE_HEADERS)
     if not options.ready():
@@ -38,7 +38,7 @@ def readiness_response(options: HttpOptions) -> web.Response:
 
 @asynccontextmanager
 async def serve_health(options: HttpOptions) -> AsyncIterator[BoundAddress]:
-    """Serves these and nothing else. Raises OSError when the address cannot be had."""
+    """Serves only health. Raises OSError when the address cannot be bound."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
@@ -51,13 +51,13 @@ async def serve_health(options: HttpOptions) -> AsyncIterator[BoundAddress]:
 
 
 ReadMetrics = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Gives the numbers as text, and its media type, for an `Accept` header."""
+"""Returns the metrics as text with its media type, for an `Accept` header."""
 
 METRICS_PATH: Final = "/metrics"
 
 
 async def metrics_response(request: web.BaseRequest, options: HttpOptions) -> web.Response:
-    """Answers on the port of the API. Raises Unauthenticated, PermissionDenied."""
+    """Serves `/metrics` on the API port, to operators. Raises Unauthenticated, PermissionDenied."""
     if options.metrics is None:
         raise MethodNotFound("this server shows no numbers here")
     await http_routes.authorize_operator(request, options)
@@ -66,7 +66,7 @@ async def metrics_response(request: web.BaseRequest, options: HttpOptions) -> we
 
 @asynccontextmanager
 async def serve_metrics(host: str, port: int, read: ReadMetrics) -> AsyncIterator[BoundAddress]:
-    """Serves the numbers, and nothing else, to whoever comes. Raises OSError."""
+    """Serves only `/metrics`, without authentication. Raises OSError."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path != METRICS_PATH or request.method not in ("GET", "HEAD"):

@@ -1,7 +1,4 @@
-"""`agents list`, `agents add`, `agents remove`: what a server serves, and which A2A agents it stands in front of.
-
-Only the options are here. What the commands do is in `fronting.py`, imported when one of them runs.
-"""
+"""`agents list`, `agents add`, `agents remove`: the agents of a server, and its upstream A2A agents."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import completion
-from dragoman.cli.admin.maintenance import EXIT_OK, AdminTarget
-from dragoman.cli.output import ConsoleOutput, json_line
-from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.admin.target import AdminTarget, run_admin_command
+from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.output import ConsoleOutput, ExitCode, json_line
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 
 _agents = typer.Typer(
     name="agents",
-    help="The agents of a server, and other A2A agents for it to stand in front of.",
+    help="List the agents of a server; add and remove upstream A2A agents.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -37,35 +34,36 @@ def register(cli: typer.Typer) -> None:
 
 
 def list_agents(json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, token: Token = "") -> None:
-    """Show the agents of a server, the root agent first; and of those upstream, how it stands with them.
+    """List the agents of a server, root agent first, with the state of upstream agents.
 
     **Example**: `dragoman agents list`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(grpc, print_agents(maintenance.AdminTarget(grpc, "", token), json=json))
+    run_admin_command(grpc, print_agents(AdminTarget(grpc, token), json=json))
 
 
 def add(
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="Where its card is, or the base of that.", show_default=False)
+        str, typer.Argument(metavar="URL", help="The URL of its card, or the base of that URL.", show_default=False)
     ],
     id: Annotated[
-        str, typer.Option("--id", metavar="ID", help="What to call it here. [made of its name]", show_default=False)
+        str,
+        typer.Option("--id", metavar="ID", help="Its id on this server. [derived from its name]", show_default=False),
     ] = "",
     prefix: Annotated[
-        str, typer.Option("--prefix", metavar="TEXT", help="What an id begins with that is made of its name.")
+        str, typer.Option("--prefix", metavar="TEXT", help="Prefix of an id that is derived from its name.")
     ] = "",
     token_file: Annotated[
         str,
-        typer.Option("--token-file", metavar="PATH", help="A bearer token to show to it; - reads stdin. [none]"),
+        typer.Option(
+            "--token-file", metavar="PATH", help="File with a bearer token to send to the agent; - reads stdin. [none]"
+        ),
     ] = "",
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="'NAME: TEXT'", help="Another header to send to it; may be repeated."),
+        typer.Option("--header", metavar="'NAME: TEXT'", help="A header to send to the agent; may be repeated."),
     ] = None,
     turns: Annotated[
-        int | None, typer.Option("--turns", min=1, metavar="N", help="Turns that it may have at a time. [100]")
+        int | None, typer.Option("--turns", min=1, metavar="N", help="Concurrent turns of the agent. [100]")
     ] = None,
     json: Json = False,
     grpc: Grpc = DEFAULT_GRPC_ADDRESS,
@@ -73,11 +71,11 @@ def add(
     cert: Cert = None,
     token: Token = "",
 ) -> None:
-    """Have a server stand in front of an A2A agent: its card, its tasks and its callers are the server's then.
+    """Add an upstream A2A agent, which the server then serves with a card and tasks of its own.
 
-    It is kept in the store, and other servers of that follow at once, or within 5 s without a bus. What is said with
-    --token-file and --header is kept there, too, sealed where the server has --secrets-keys; --token is for the
-    server itself.
+    The agent is saved in the store. Other servers on the same store add it at once, or within 5 s without a bus. The
+    values of --token-file and --header are stored too, encrypted if the server has --secrets-keys. --token
+    authenticates you to the server, not to the agent.
 
     **Examples**
 
@@ -85,10 +83,8 @@ def add(
 
     `dragoman agents add http://10.1.2.3:9999 --id desk --token-file desk.token`
     """
-    from dragoman.cli.admin import maintenance
-
-    asked = build_add_request(url, id, prefix, token_file, header or [], turns)
-    maintenance.run_admin_command(grpc, add_upstream(maintenance.AdminTarget(grpc, "", token), asked, json=json))
+    request = build_add_request(url, id, prefix, token_file, header or [], turns)
+    run_admin_command(grpc, add_upstream(AdminTarget(grpc, token), request, json=json))
 
 
 def remove(
@@ -101,24 +97,22 @@ def remove(
     cert: Cert = None,
     token: Token = "",
 ) -> None:
-    """Have a server stand in front of an agent no longer. What waits for it ends as FAILED; what it works on may end.
+    """Remove an upstream agent. Its waiting tasks end as FAILED; its running tasks may finish.
 
     **Example**: `dragoman agents remove weather`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(grpc, remove_upstream(maintenance.AdminTarget(grpc, "", token), agent))
+    run_admin_command(grpc, remove_upstream(AdminTarget(grpc, token), agent))
 
 
 def build_add_request(
     url: str, id: str, prefix: str, token_file: str, headers: Sequence[str], turns: int | None
 ) -> up.AddUpstreamRequest:
-    """The request that options mean. Raises typer.BadParameter."""
+    """Builds the request of the command line. Raises typer.BadParameter."""
     request = up.AddUpstreamRequest(url=url, id=id, prefix=prefix, turns=turns or 0)
     for header in headers:
         name, colon, value = header.partition(":")
         if not colon or not name.strip():
-            raise typer.BadParameter("is NAME: TEXT, such as 'X-Api-Key: abc'", param_hint="--header")
+            raise typer.BadParameter("must be NAME: TEXT, such as 'X-Api-Key: abc'", param_hint="--header")
         request.headers[name.strip()] = value.strip()
     if token_file:
         try:
@@ -129,53 +123,53 @@ def build_add_request(
     return request
 
 
-async def print_agents(target: AdminTarget, *, json: bool) -> int:
-    """Prints agents, and what is known of those upstream."""
+async def print_agents(target: AdminTarget, *, json: bool) -> ExitCode:
+    """Prints agents, and the state of upstream agents."""
     async with Operator(target.grpc, token=target.token) as operator:
         agents = (await operator.list_agents(ops.ListAgentsRequest())).agents
         upstream = (await operator.list_upstreams(up.ListUpstreamsRequest())).upstreams
-    out, known = ConsoleOutput(), {one.agent: one for one in upstream}
+    out, upstream_by_agent = ConsoleOutput(), {one.agent: one for one in upstream}
     for agent in agents:
         if json:
             out.line(json_line(agent))
             continue
         out.line(f"{agent.id}{'  (root)' if agent.root else ''}  {agent.name}: {agent.description}")
-        if agent.id in known:
-            _print_upstream(out, known[agent.id])
+        if agent.id in upstream_by_agent:
+            _print_upstream(out, upstream_by_agent[agent.id])
     if json:
         for one in upstream:
             out.line(json_line(one))
-    return EXIT_OK
+    return ExitCode.OK
 
 
-async def add_upstream(target: AdminTarget, request: up.AddUpstreamRequest, *, json: bool) -> int:
-    """Has an agent added."""
+async def add_upstream(target: AdminTarget, request: up.AddUpstreamRequest, *, json: bool) -> ExitCode:
+    """Adds an upstream agent and prints it."""
     async with Operator(target.grpc, token=target.token) as operator:
         added = (await operator.add_upstream(request)).upstream
     out = ConsoleOutput()
     out.line(json_line(added) if json else f"added: {added.agent}")
     if not json:
         _print_upstream(out, added)
-    return EXIT_OK
+    return ExitCode.OK
 
 
-async def remove_upstream(target: AdminTarget, agent: str) -> int:
-    """Has an agent removed."""
+async def remove_upstream(target: AdminTarget, agent: str) -> ExitCode:
+    """Removes an upstream agent."""
     async with Operator(target.grpc, token=target.token) as operator:
-        answer = await operator.remove_upstream(up.RemoveUpstreamRequest(agent=agent))
-    ConsoleOutput().line(f"removed: {agent}; tasks that waited for it and ended as FAILED: {answer.ended_tasks}")
-    return EXIT_OK
+        response = await operator.remove_upstream(up.RemoveUpstreamRequest(agent=agent))
+    ConsoleOutput().line(f"removed: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
+    return ExitCode.OK
 
 
 def _print_upstream(out: ConsoleOutput, upstream: up.Upstream) -> None:
-    source = "in the settings" if upstream.settings else "added"
-    shown = ", with credentials" if upstream.credentials else ""
-    out.line(f"  upstream {upstream.url} ({source}{shown}): {upstream.running} of {upstream.turns} turns")
+    source = "from the settings" if upstream.settings else "added"
+    credentials = ", with credentials" if upstream.credentials else ""
+    out.line(f"  upstream {upstream.url} ({source}{credentials}): {upstream.running} of {upstream.turns} turns")
     for index, interface in enumerate(upstream.interfaces):
         out.line(f"  {'uses' if not index else 'also'} {interface}")
-    for why in upstream.left_out:
-        out.line(f"  left out: {why}")
+    for reason in upstream.left_out:
+        out.line(f"  not used: {reason}")
     if upstream.away:
-        out.line(f"  away for {upstream.away // 1000} s: {upstream.trouble}")
+        out.line(f"  unavailable for {upstream.away // 1000} s: {upstream.trouble}")
     elif upstream.trouble:
-        out.line(f"  not reached just now: {upstream.trouble}")
+        out.line(f"  last call failed: {upstream.trouble}")

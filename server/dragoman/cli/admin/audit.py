@@ -1,7 +1,4 @@
-"""`audit export`, `audit verify`: the audit log, and how it is said.
-
-Only the options are here. What the commands do is in `auditing.py`, imported when one of them runs.
-"""
+"""`audit export`, `audit verify`: the audit log."""
 
 from __future__ import annotations
 
@@ -13,14 +10,16 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.admin.maintenance import EXIT_FAILED, EXIT_OK, EXIT_USAGE, AdminTarget, open_admin_client
-from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS, Ca, Grpc, Token
+from dragoman.cli.admin.target import AdminTarget, open_admin_client, run_admin_command
+from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Grpc, StoreUrl, Token
+from dragoman.cli.output import ExitCode, print_error
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
-_AUDIT_HELP = """The audit log: who did what to which task, who was refused, what operators did, what was erased.
+_AUDIT_HELP = """Export and verify the audit log.
 
-Entries are added and never changed; each is bound to the one before it by a hash.
+The log records who did what to which task, rejected requests, operator actions and erasures. It is append-only; each
+entry contains the hash of the previous one.
 """
 
 _audit = typer.Typer(name="audit", help=_AUDIT_HELP, no_args_is_help=True, rich_markup_mode="markdown")
@@ -35,21 +34,14 @@ def register(cli: typer.Typer) -> None:
 
 def export(
     after: Annotated[
-        int, typer.Option("--after", metavar="N", min=0, help="Only entries after this one; to go on with an export.")
+        int, typer.Option("--after", metavar="N", min=0, help="Only entries after this one, to continue an export.")
     ] = 0,
-    store: Annotated[
-        str,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            help="Of this store, without a server: sqlite:///PATH (no server may hold it), postgresql://...",
-        ),
-    ] = "",
+    store: StoreUrl = "",
     grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     token: Token = "",
 ) -> None:
-    """Write out the audit log, as lines of JSON on stdout. Asking for it is itself noted.
+    """Write the audit log as JSON lines on stdout. The export itself is recorded.
 
     **Examples**
 
@@ -57,63 +49,59 @@ def export(
 
     `dragoman audit export --after $(tail -n 1 audit.jsonl | jq .number) >> audit.jsonl`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(grpc, print_audit_log(maintenance.AdminTarget(grpc, store, token), after))
+    run_admin_command(grpc, print_audit_log(AdminTarget(grpc, token, store), after))
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file written by `audit export`; - is stdin.", show_default=False)
+    ],
 ) -> None:
-    """Check that an exported log is whole: nothing changed, left out, or put in between.
+    """Verify that no entry of an exported log was changed, removed or inserted.
 
-    Its end cannot be checked so: compare the last hash with one kept elsewhere. Exit code 1 when it is not whole.
+    Entries missing at the end cannot be detected: compare the last hash with one stored elsewhere.
 
     **Example**: `dragoman audit export | dragoman audit verify -`
-    """
-    pass
 
+    **Exit codes**: 0 the log is intact; 1 it is not; 2 the file cannot be read.
+    """
     raise typer.Exit(verify_file(file))
 
 
-async def print_audit_log(target: AdminTarget, after: int) -> int:
-    """Prints the log."""
-    asked = ops.ExportAuditRequest(after=after)
-    async with open_admin_client(target) as open_operations, aclosing(open_operations.export_audit(asked)) as answers:
-        async for answer in answers:
-            for line in answer.lines:
+async def print_audit_log(target: AdminTarget, after: int) -> ExitCode:
+    """Prints the entries after number `after`."""
+    request = ops.ExportAuditRequest(after=after)
+    async with open_admin_client(target) as client, aclosing(client.export_audit(request)) as responses:
+        async for response in responses:
+            for line in response.lines:
                 print(line)
-    return EXIT_OK
+    return ExitCode.OK
 
 
-def verify_file(file: Path) -> int:
-    """Reads an export, and says what it found; the exit code."""
+def verify_file(file: Path) -> ExitCode:
+    """Verifies an exported log and prints the result."""
     if str(file) == "-":
         return _verify_lines(sys.stdin)
     try:
         with file.open(encoding="utf-8") as lines:
             return _verify_lines(lines)
     except (OSError, UnicodeDecodeError) as error:
-        print(f"error: {file}: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return print_error(f"{file}: {error}", ExitCode.USAGE)
 
 
-def _verify_lines(lines: Iterable[str]) -> int:
+def _verify_lines(lines: Iterable[str]) -> ExitCode:
     chain, first = AuditChainVerifier(), 0
     for count, line in enumerate(lines, 1):
         try:
-            kept = parse_audit_line(line)
-            chain.verify(kept)
+            entry = parse_audit_line(line)
+            chain.verify(entry)
         except AuditChainBroken as error:
-            print(f"error: line {count}: {error}", file=sys.stderr)
-            return EXIT_FAILED
+            return print_error(f"line {count}: {error}", ExitCode.FAILED)
         except ValueError as error:
-            print(f"error: line {count}: {error}", file=sys.stderr)
-            return EXIT_USAGE
-        first = first or kept.number
+            return print_error(f"line {count}: {error}", ExitCode.USAGE)
+        first = first or entry.number
     if not first:
-        print("error: there are no entries", file=sys.stderr)
-        return EXIT_USAGE
-    print(f"entries {first} to {chain.number} are whole; who did it is erased in {chain.erased}")
-    print(f"hash of the last: {chain.hash.hex()}")
-    return EXIT_OK
+        return print_error("the log has no entries", ExitCode.USAGE)
+    print(f"entries {first} to {chain.number} are intact; principals erased in {chain.erased}")
+    print(f"hash of the last entry: {chain.hash.hex()}")
+    return ExitCode.OK

@@ -1,25 +1,21 @@
-"""`signing list`, `rotate`, `withdraw`: the keys with which a server signs, and how it is said.
-
-Only the options are here. What the commands do is in `seals.py`, imported when one of them runs.
-"""
+"""`signing list`, `signing rotate`, `signing withdraw`: the keys with which a server signs."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from dragoman.cli.admin.maintenance import EXIT_OK, AdminTarget
-from dragoman.cli.output import json_line
-from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.admin.keys import parse_age_option
+from dragoman.cli.admin.target import AdminTarget, run_admin_command
+from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.output import ExitCode, format_time, json_line
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 
-_SIGNING_HELP = """The keys with which a server signs push notifications and cards.
+_SIGNING_HELP = """List, rotate and withdraw the keys that sign push notifications and agent cards.
 
-A new one is shown at /.well-known/jwks.json before it signs, and the one before stays there for a while after.
+A new key is published at /.well-known/jwks.json before it signs; the previous one stays published for some time.
 """
 
 _signing = typer.Typer(name="signing", help=_SIGNING_HELP, no_args_is_help=True, rich_markup_mode="markdown")
@@ -29,7 +25,7 @@ def register(cli: typer.Typer) -> None:
     """Adds the commands."""
     for name, command in (("list", list_keys), ("rotate", rotate)):
         _signing.command(name)(command)
-    # One id in 64 begins with a dash, and would be taken for an option.
+    # One key id in 64 begins with a dash and would be parsed as an option.
     _signing.command("withdraw", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})(
         withdraw
     )
@@ -39,24 +35,23 @@ def register(cli: typer.Typer) -> None:
 def list_keys(
     json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, cert: Cert = None, token: Token = ""
 ) -> None:
-    """List the signing keys that are shown, the newest first: next, signing, former.
+    """List the published signing keys, newest first: next, signing, former.
 
     **Example**: `dragoman signing list`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(grpc, print_signing_keys(maintenance.AdminTarget(grpc, "", token), json=json))
+    run_admin_command(grpc, print_signing_keys(AdminTarget(grpc, token), json=json))
 
 
 def rotate(
     algorithm: Annotated[
-        str, typer.Option("--algorithm", metavar="ES256|EdDSA", help="How it signs. [as the one before]")
+        str,
+        typer.Option("--algorithm", metavar="ES256|EdDSA", help="The signature algorithm. [the previous key's]"),
     ] = "",
     lead: Annotated[
-        str, typer.Option("--lead", metavar="AGE", help="How long it is shown before it signs; 0: it signs at once.")
+        str, typer.Option("--lead", metavar="AGE", help="How long the key is published before it signs; 0: at once.")
     ] = "1h",
-    keep: Annotated[
-        str, typer.Option("--keep", metavar="AGE", help="How long the one before is shown after that.")
+    overlap: Annotated[
+        str, typer.Option("--keep", metavar="AGE", help="How long the previous key stays published after that.")
     ] = "7d",
     json: Json = False,
     grpc: Grpc = DEFAULT_GRPC_ADDRESS,
@@ -64,25 +59,22 @@ def rotate(
     cert: Cert = None,
     token: Token = "",
 ) -> None:
-    """Make another signing key.
+    """Create a new signing key.
 
     **Examples**
 
-    `dragoman signing rotate`  once in a while
+    `dragoman signing rotate`  regular rotation
 
-    `dragoman signing rotate --lead 0 --keep 0`  the one before is in wrong hands: what it signed counts no more
+    `dragoman signing rotate --lead 0 --keep 0`  the previous key is compromised: invalidate its signatures now
     """
-    from dragoman.cli.admin import keys as ages
-    from dragoman.cli.admin import maintenance
-
     rotated = rotate_signing_key(
-        maintenance.AdminTarget(grpc, "", token),
+        AdminTarget(grpc, token),
         algorithm,
-        lead=ages.parse_age_option("--lead", lead),
-        keep=ages.parse_age_option("--keep", keep),
+        lead=parse_age_option("--lead", lead),
+        overlap=parse_age_option("--keep", overlap),
         json=json,
     )
-    maintenance.run_admin_command(grpc, rotated)
+    run_admin_command(grpc, rotated)
 
 
 def withdraw(
@@ -92,53 +84,50 @@ def withdraw(
     cert: Cert = None,
     token: Token = "",
 ) -> None:
-    """Show a signing key no more: a former one whose signatures are to count no more, or a new one that is not wanted.
+    """Stop publishing a signing key.
+
+    Use it to invalidate the signatures of a former key, or to discard a new key before it signs.
 
     **Example**: `dragoman signing withdraw k7WmYXn-0aGf4XnEhTTOnsDJRUlYfTqgT9GxUqLFbI8`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(grpc, withdraw_signing_key(maintenance.AdminTarget(grpc, "", token), id))
+    run_admin_command(grpc, withdraw_signing_key(AdminTarget(grpc, token), id))
 
 
-async def print_signing_keys(target: AdminTarget, *, json: bool) -> int:
-    """Lists keys, one line each."""
+async def print_signing_keys(target: AdminTarget, *, json: bool) -> ExitCode:
+    """Prints signing keys, one line each."""
     async with Operator(target.grpc, token=target.token) as operator:
-        answer = await operator.list_signing_keys(ops.ListSigningKeysRequest())
-    for key in answer.keys:
+        response = await operator.list_signing_keys(ops.ListSigningKeysRequest())
+    for key in response.keys:
         print(json_line(key) if json else _format_signing_key(key), flush=True)
-    return EXIT_OK
+    return ExitCode.OK
 
 
-async def rotate_signing_key(target: AdminTarget, algorithm: str, *, lead: int, keep: int, json: bool) -> int:
-    """Makes a key and prints it."""
+async def rotate_signing_key(target: AdminTarget, algorithm: str, *, lead: int, overlap: int, json: bool) -> ExitCode:
+    """Creates a signing key and prints it. lead, overlap: milliseconds."""
     request = ops.RotateSigningKeyRequest(algorithm=algorithm)
     request.lead.FromMilliseconds(lead)
-    request.keep.FromMilliseconds(keep)
+    request.keep.FromMilliseconds(overlap)
     async with Operator(target.grpc, token=target.token) as operator:
-        answer = await operator.rotate_signing_key(request)
-    print(json_line(answer.key) if json else _format_signing_key(answer.key), flush=True)
-    return EXIT_OK
+        response = await operator.rotate_signing_key(request)
+    print(json_line(response.key) if json else _format_signing_key(response.key), flush=True)
+    return ExitCode.OK
 
 
-async def withdraw_signing_key(target: AdminTarget, id: str) -> int:
-    """Takes a key away."""
+async def withdraw_signing_key(target: AdminTarget, id: str) -> ExitCode:
+    """Withdraws a signing key."""
     async with Operator(target.grpc, token=target.token) as operator:
         await operator.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=id))
-    print(f"{id}  is shown no more", flush=True)
-    return EXIT_OK
+    print(f"{id}  is no longer published", flush=True)
+    return ExitCode.OK
 
 
 def _format_signing_key(key: ops.SigningKey) -> str:
     state = ops.SigningKeyState.Name(key.state).removeprefix("SIGNING_KEY_STATE_").lower()
     words = [key.id, f"{key.algorithm:<5}", f"{state:<7}"]
-    words.append(f"made {_format_time(key.created)}" if key.HasField("created") else "from the store's beginning")
+    created = f"created {format_time(key.created, seconds=False)}"
+    words.append(created if key.HasField("created") else "created with the store")
     if key.state == ops.SIGNING_KEY_STATE_NEXT:
-        words.append(f"signs from {_format_time(key.signs)}")
+        words.append(f"signs from {format_time(key.signs, seconds=False)}")
     if key.HasField("until"):
-        words.append(f"shown until {_format_time(key.until)}")
+        words.append(f"published until {format_time(key.until, seconds=False)}")
     return "  ".join(words)
-
-
-def _format_time(time: Timestamp) -> str:
-    return f"{datetime.fromtimestamp(time.ToMilliseconds() / 1000):%Y-%m-%d %H:%M}"

@@ -1,7 +1,4 @@
-"""`workers list` and `workers forget`: who dialled in, and whose an agent is no more.
-
-Only the options are here. What the commands do is in `presence.py`, imported when one of them runs.
-"""
+"""`workers list`, `workers forget`: connected workers and their agents."""
 
 from __future__ import annotations
 
@@ -10,18 +7,18 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import completion
-from dragoman.cli.admin.maintenance import EXIT_OK, AdminTarget
-from dragoman.cli.output import ConsoleOutput, json_line
-from dragoman.cli.tasks import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.admin.target import AdminTarget, run_admin_command
+from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.output import ConsoleOutput, ExitCode, json_line
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops
 
-_workers = typer.Typer(
-    name="workers",
-    help="Workers that dialled in to a server, and their agents. To run one: `dragoman worker`.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+_WORKERS_HELP = """List workers; release the ids of agents without workers.
+
+To run a worker: `dragoman worker`.
+"""
+
+_workers = typer.Typer(name="workers", help=_WORKERS_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 
 
 def register(cli: typer.Typer) -> None:
@@ -34,16 +31,14 @@ def register(cli: typer.Typer) -> None:
 def list_workers(
     json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, cert: Cert = None, token: Token = ""
 ) -> None:
-    """Show the agents that workers have, whose they are, and the workers that are at this server.
+    """List the agents of workers, their owners, and the workers connected to this server.
 
-    An agent stays when its workers are gone: its card and its tasks are there, and new tasks wait for a while
+    An agent remains when its workers disconnect: its card and tasks stay available, and new tasks wait for some time
     (`serve --worker-wait`).
 
     **Example**: `dragoman workers list`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(grpc, print_workers(maintenance.AdminTarget(grpc, "", token), json=json))
+    run_admin_command(grpc, print_workers(AdminTarget(grpc, token), json=json))
 
 
 def forget(
@@ -56,41 +51,39 @@ def forget(
     cert: Cert = None,
     token: Token = "",
 ) -> None:
-    """Forget an agent whose workers are gone, so that another principal's may have its id.
+    """Remove an agent without workers, so that another principal can use its id.
 
-    What waits for it ends as FAILED. Its other tasks are out of reach until somebody brings an agent of this id.
+    Its waiting tasks end as FAILED. Its other tasks are unavailable until an agent with this id is added again.
 
     **Example**: `dragoman workers forget desk`
     """
-    from dragoman.cli.admin import maintenance
-
-    maintenance.run_admin_command(grpc, forget_agent(maintenance.AdminTarget(grpc, "", token), agent))
+    run_admin_command(grpc, forget_agent(AdminTarget(grpc, token), agent))
 
 
-async def print_workers(target: AdminTarget, *, json: bool) -> int:
+async def print_workers(target: AdminTarget, *, json: bool) -> ExitCode:
     """Prints agents and their workers."""
     async with Operator(target.grpc, token=target.token) as operator:
-        answer = await operator.list_workers(ops.ListWorkersRequest())
+        response = await operator.list_workers(ops.ListWorkersRequest())
     out = ConsoleOutput()
-    for one in answer.agents:
+    for one in response.agents:
         if json:
             out.line(json_line(one))
             continue
-        seen = "" if one.workers else f", seen {one.seen.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
+        seen = "" if one.workers else f", last seen {one.seen.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
         out.line(f"{one.agent}  ({one.principal}{seen})")
         for worker in one.workers:
-            drains = ", drains" if worker.draining else ""
-            out.line(f"  {worker.name} ({worker.peer}): {worker.running} running, {worker.free} free{drains}")
+            draining = ", draining" if worker.draining else ""
+            out.line(f"  {worker.name} ({worker.peer}): {worker.running} running, {worker.free} free{draining}")
         if not one.workers:
-            out.line("  no worker is here")
-    if not answer.agents and not json:
-        out.line("no worker ever came")
-    return EXIT_OK
+            out.line("  no worker connected")
+    if not response.agents and not json:
+        out.line("no worker has ever connected")
+    return ExitCode.OK
 
 
-async def forget_agent(target: AdminTarget, agent: str) -> int:
-    """Has an agent forgotten."""
+async def forget_agent(target: AdminTarget, agent: str) -> ExitCode:
+    """Removes an agent of workers."""
     async with Operator(target.grpc, token=target.token) as operator:
-        answer = await operator.forget_agent(ops.ForgetAgentRequest(agent=agent))
-    ConsoleOutput().line(f"forgotten: {agent}; tasks that waited for it and ended as FAILED: {answer.ended_tasks}")
-    return EXIT_OK
+        response = await operator.forget_agent(ops.ForgetAgentRequest(agent=agent))
+    ConsoleOutput().line(f"forgotten: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
+    return ExitCode.OK

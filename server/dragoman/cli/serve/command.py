@@ -1,7 +1,4 @@
-"""`serve`: the command that starts a server.
-
-Nothing heavy is imported before the command runs, so that `dragoman --help` is quick.
-"""
+"""`serve`: starts a server, drains it on a signal, prints the banner."""
 
 from __future__ import annotations
 
@@ -22,7 +19,8 @@ import orjson
 import typer
 
 from dragoman.cli import process_setup
-from dragoman.cli.process_setup import Signals, loop_factory, raise_open_file_limit
+from dragoman.cli.output import ExitCode, format_count, print_error
+from dragoman.cli.process_setup import Signals, drain_until_signal, loop_factory, raise_open_file_limit
 from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -35,79 +33,73 @@ from dragoman.wiring.infra import StartError
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command, with every setting as an option."""
+    """Adds the command with an option for each setting."""
     signature = inspect.signature(serve, eval_str=True)
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    whole = signature.replace(parameters=[*own, *parameters()])
+    full_signature = signature.replace(parameters=[*own, *parameters()])
 
-    def command(**said: Any) -> None:
-        serve(**said)
+    def command(**arguments: Any) -> None:
+        serve(**arguments)
 
     command.__doc__ = serve.__doc__
-    command.__signature__ = whole  # type: ignore[attr-defined]  # read by typer, and unknown to the type of functions
-    command.__annotations__ = {one.name: one.annotation for one in whole.parameters.values()}
+    command.__signature__ = full_signature  # type: ignore[attr-defined]  # typer reads it; function types lack it
+    command.__annotations__ = {one.name: one.annotation for one in full_signature.parameters.values()}
     cli.command("serve")(command)
 
 
 def serve(
     app: Annotated[
-        str | None, typer.Argument(metavar="APP", help="A .py file or a module with agents; else the playground.")
+        str | None, typer.Argument(metavar="APP", help="A .py file or a module with agents. [the playground]")
     ] = None,
     *,
     reload: Annotated[
-        bool, typer.Option("--reload", metavar=" ", help="Start again when the app's files change; for development.")
+        bool, typer.Option("--reload", metavar=" ", help="Restart when the app's files change; for development.")
     ] = False,
     supervised: Annotated[int | None, typer.Option("--supervised", hidden=True)] = None,
-    **said: Any,
+    **options: Any,
 ) -> None:
-    """Serve agents over A2A: gRPC, REST and JSON-RPC, tasks on disk.
+    """Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.
 
-    Every option can also be set as DRAGOMAN_NAME in the environment, or as name in a TOML file; the command line
-    wins, then the environment. Ctrl-C lets running turns end; a second one does not.
+    Each option can also be set as DRAGOMAN_NAME in the environment or as NAME in a TOML file. The command line takes
+    precedence, then the environment. Ctrl-C waits for running turns to end; a second Ctrl-C stops at once.
 
-    Nobody is asked who they are, and only this machine can call, unless there is --api-keys, --issuers or --token.
+    Without --api-keys, --issuers, --token or --tls-client-ca there is no authentication, and the server accepts only
+    loopback addresses.
 
     **Examples**
 
-    `dragoman serve`  the playground, to try things out
+    `dragoman serve`  a playground agent, to try the server
 
     `dragoman serve agents.py --reload`
 
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 
-    `dragoman serve --upstream https://agents.example.com/weather`  in front of another A2A agent
+    `dragoman serve --upstream https://agents.example.com/weather`  another A2A agent, through this server
 
     `dragoman serve --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 
-    `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  https and grpcs
+    `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  with TLS
     """
-    given = {**{name: None if value == [] else value for name, value in said.items()}, "app": app}
+    arguments = {**{name: None if value == [] else value for name, value in options.items()}, "app": app}
     if reload:
         from dragoman.cli.serve.reload import app_argument, run_with_reload
 
-        raise typer.Exit(run_with_reload(sys.argv[1:], app_argument(given)))
-    pass
+        raise typer.Exit(run_with_reload(sys.argv[1:], app_argument(arguments)))
+    raise typer.Exit(run_server(arguments, sys.argv[1:], supervised))
 
-    raise typer.Exit(run_server(given, sys.argv[1:], supervised))
-
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
 
 GC_THRESHOLDS: Final = (10_000, 10, 10)
-"""Allocations between collections, by generation. With Python's own 700, requests under way are looked through again
-and again: 0.95 of the CPU of a send over gRPC is left."""
+"""Allocations between garbage collections, by generation. Python's default of 700 scans requests in flight again and
+again; this takes 0.95 of the CPU time per send over gRPC."""
 
 log = logging.getLogger("dragoman.serve")
 
 
 def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), supervised: int | None = None) -> int:
-    """Serves until a signal. Gives the exit code.
+    """Serves until a signal. Returns the exit code.
 
-    words: the command line, for more processes of the same. supervised: this is one of them, and so the file number
-    under which its parent is to be found.
+    command_line: the arguments to start further processes with. supervised: set in such a process; the file
+    descriptor of the socket to its supervisor.
     """
     try:
         settings = load_settings(arguments)
@@ -115,18 +107,18 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
             return run_processes(command_line, settings)
         process_setup.configure_logging(settings.log_format)
         raise_open_file_limit(settings.connections)
-        agents = load_agents(settings.own_app)  # while Ctrl-C still means what it does in any Python program
+        agents = load_agents(settings.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(
                 _serve(settings, agents, SupervisorChannel.inherited(supervised) if supervised is not None else None)
             )
     except (SettingsError, LoadError) as error:
-        return _report_error(error, EXIT_USAGE)
+        return print_error(error, ExitCode.USAGE)
     except StartError as error:
-        return _report_error(error, EXIT_FAILED)
+        return print_error(error, ExitCode.FAILED)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    return EXIT_OK
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK
 
 
 async def _serve(settings: Settings, agents: Sequence[Agent], parent: SupervisorChannel | None) -> None:
@@ -140,30 +132,39 @@ async def _serve(settings: Settings, agents: Sequence[Agent], parent: Supervisor
         if parent is None:
             _announce(app, settings)
         else:
-            standing_by = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
-            stack.callback(standing_by.cancel)
-        # What was loaded to get here stays. Looking through it in each full collection stops everyone for 100 ms.
+            following = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
+            stack.callback(following.cancel)
+        # Everything loaded so far stays. Scanning it in each full collection would block the loop for 100 ms.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         await signals.next()
-        await _drain(app, settings.drain, signals)
+        await drain_until_signal(
+            lambda limit: app.drain(limit, _drain_reporter()),
+            settings.drain,
+            signals,
+            running=lambda: app.running,
+            forced="will end as FAILED",
+            log=log,
+        )
     log.info("stopped")
 
 
 async def _follow_supervisor(parent: SupervisorChannel, app: App, settings: Settings) -> None:
-    """Is there for the parent of several servers: one of them speaks for all, and none outlives it."""
+    """Reports to the supervisor, announces all servers when told to, and stops when the supervisor dies."""
     parent.send(ready=True)
-    while (said := await parent.receive()) is not None:
-        if pids := said.get("announce"):
+    while (message := await parent.receive()) is not None:
+        if pids := message.get("announce"):
             _announce(app, settings, pids)
-    log.error("the process that kept this server is gone; stopping")
+    log.error("the supervising process has died; stopping")
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _reload_on_hangup(app: App) -> None:
-    """SIGHUP, as of `systemctl reload`, looks at certificates and the card file at once; without any of these it means
-    what it always does."""
+    """Reloads certificates and the card file on SIGHUP (`systemctl reload`).
+
+    Without such files SIGHUP keeps its default effect.
+    """
     files = [one for one in (app.certificates, app.card_file) if one is not None]
     if files and hasattr(signal, "SIGHUP"):
         asyncio.get_running_loop().add_signal_handler(
@@ -171,52 +172,33 @@ def _reload_on_hangup(app: App) -> None:
         )
 
 
-async def _drain(app: App, limit: float, signals: Signals) -> None:
-    """Lets running turns end, up to the limit or the next signal."""
-    if app.running:
-        log.info(
-            "stopping: waiting up to %g s for %s to end; Ctrl-C again stops at once", limit, _format_turns(app.running)
-        )
-    draining = asyncio.create_task(app.drain(limit, _drain_reporter()))
-    again = asyncio.create_task(signals.next())
-    await asyncio.wait((draining, again), return_when=asyncio.FIRST_COMPLETED)
-    if not draining.done():
-        log.warning("stopping at once: %s will end as FAILED", _format_turns(app.running))
-        draining.cancel()
-        await app.drain(0)
-    again.cancel()
-    await asyncio.gather(draining, again, return_exceptions=True)
-
-
 def _drain_reporter() -> Callable[[int], None]:
-    """Says how many turns are left: when that changes, and every ten seconds."""
-    last, silent = -1, 0
+    """Returns a function that logs the number of running turns: when it changes, and every tenth call."""
+    last, calls = -1, 0
 
     def report(running: int) -> None:
-        nonlocal last, silent
-        silent += 1
-        if running == last and silent < 10:
+        nonlocal last, calls
+        calls += 1
+        if running == last and calls < 10:
             return
         if last >= 0:
-            log.info("stopping: %s still running", _format_turns(running))
-        last, silent = running, 0
+            log.info("stopping: %s still running", format_count(running, "turn"))
+        last, calls = running, 0
 
     return report
 
 
-def _format_turns(number: int) -> str:
-    return "1 turn" if number == 1 else f"{number} turns"
-
-
 def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
-    """Tells people by a banner on stdout, and machines by one log line. pids: of all processes, if they are several."""
+    """Prints the banner, or logs it as one JSON line. pids: of all processes, if there are several."""
     if (
         settings.requires_auth
         and app.certificates is None
         and not settings.is_loopback
         and not settings.trusted_proxies
     ):
-        log.warning("credentials reach this server in clear text; encrypt with --tls-cert, or by a proxy before it")
+        log.warning(
+            "credentials reach this server unencrypted; pass --tls-cert and --tls-key, or put a TLS proxy in front"
+        )
     if settings.log_format == "text":
         print(banner(app, settings, len(pids)), flush=True)
         return
@@ -240,11 +222,6 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
     )
 
 
-def _report_error(error: Exception, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return code
-
-
 _SAMPLE_PARTS: Final[dict[str, dict[str, Any]]] = {
     "application/json": {"data": {"hello": "world"}},
     "text/csv": {
@@ -253,61 +230,64 @@ _SAMPLE_PARTS: Final[dict[str, dict[str, Any]]] = {
         "filename": "people.csv",
     },
 }
-"""A part to try an agent with that takes no text."""
+"""Example parts for agents that do not accept text."""
 
 
 def banner(app: App, settings: Settings, processes: int = 0) -> str:
-    """The lines: where everything is, what is served, what to try. `processes`: how many there are, if not one."""
-    several = f", {processes} processes" if processes else ""
+    """Returns the start-up text: addresses, agents, store, authentication, and a call to try.
+
+    processes: their number, if there are several; else 0.
+    """
+    suffix = f", {processes} processes" if processes else ""
     if app.grpc_address is None:
         return f"""\
-Dragoman {version()}, a worker on a store{several}
+Dragoman {version()}, worker on a shared store{suffix}
 
-  Health  {app.http.url}/readyz
-  Agents  {", ".join(sorted(app.agents))}
-  Data    {app.store}
+  Health   {app.http.url}/readyz
+  Agents   {", ".join(sorted(app.agents))}
+  Data     {app.store}
 
-Ctrl-C stops, and lets running turns end."""
+{_STOP_HINT}"""
     others = sorted(agent for agent in app.agents if agent != app.root)
     agents = f"{app.root} (root)" + (f", {', '.join(others)}" if others else "")
     if app.root not in app.agents:
-        agents = ", ".join(others) or "those that workers dial in with: dragoman worker APP --server HOST:PORT"
-    tried = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
-    role = (
-        "\n  Role    server: turns of APP run in processes with --role worker, or all"
-        if settings.role == "server"
-        else ""
-    )
+        agents = ", ".join(others) or "none yet; start a worker: dragoman worker APP --server HOST:PORT"
+    example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
+    role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
     return f"""\
-Dragoman {version()}{several}
+Dragoman {version()}{suffix}
 
-  Card    {app.card_url}
-  HTTP    {app.public_url}
-  gRPC    {"grpcs://" if app.grpc.tls else ""}{app.grpc}
-  Agents  {agents}
-  Data    {app.store}{role}
-  Callers {describe_authentication(settings)}
+  Card     {app.card_url}
+  HTTP     {app.public_url}
+  gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}
+  Agents   {agents}
+  Data     {app.store}{role}
+  Auth     {describe_authentication(settings)}
 
-{tried}Ctrl-C stops, and lets running turns end."""
+{example}{_STOP_HINT}"""
+
+
+_STOP_HINT: Final = "Press Ctrl-C to stop. Running turns may finish first."
 
 
 def describe_authentication(settings: Settings) -> str:
-    """Who may call, and how they say who they are."""
+    """Returns the accepted credentials, and the agents that need none."""
     if not settings.requires_auth:
-        wide = not (settings.http.is_loopback and settings.grpc.is_loopback)
-        who = "other machines can call (--insecure)" if wide else "only this machine can call"
-        return f"nobody is asked who they are; {who}"
-    shown = ["API keys"] if settings.api_keys else []
-    shown += [f"tokens of {issuer.url}" for issuer in settings.issuers]
-    shown += ["certificates"] if settings.tls_client_ca else []
-    shown += ["the bearer token"] if settings.token.get_secret_value() else []
-    public = f"; nothing for {', '.join(settings.public_agents)}" if settings.public_agents else ""
-    return f"show {', '.join(shown)}{public}"
+        loopback = settings.http.is_loopback and settings.grpc.is_loopback
+        return "none (loopback only)" if loopback else "none (--insecure: open to other machines)"
+    accepted = ["API keys"] if settings.api_keys else []
+    accepted += [f"tokens of {issuer.url}" for issuer in settings.issuers]
+    accepted += ["client certificates"] if settings.tls_client_ca else []
+    accepted += ["the bearer token of --token"] if settings.token.get_secret_value() else []
+    public = f"; public agents: {', '.join(settings.public_agents)}" if settings.public_agents else ""
+    return ", ".join(accepted) + public
 
 
 def curl_line(app: App, settings: Settings) -> str:
-    """A REST call of A2A 1.0 to the root agent that works as it stands, with DRAGOMAN_TOKEN or DRAGOMAN_CERT if need
-    be."""
+    """Returns a curl command that sends a message to the root agent over REST.
+
+    It reads credentials from DRAGOMAN_TOKEN or DRAGOMAN_CERT.
+    """
     message = {"messageId": "hello-1", "role": "ROLE_USER", "parts": [sample_part(app.agents[app.root])]}
     body = orjson.dumps({"message": message}).decode()
     headers = "-H 'Content-Type: application/json' -H 'A2A-Version: 1.0'"
@@ -318,7 +298,7 @@ def curl_line(app: App, settings: Settings) -> str:
 
 
 def sample_part(spec: AgentSpec) -> dict[str, Any]:
-    """A part that an agent takes: an example of its own if it reads text."""
+    """Returns a part that an agent accepts: one of its own examples if it accepts text."""
     modes = [mode.split(";")[0].strip().lower() for mode in spec.input_modes]
     if any(mode in ("text/plain", "text/*", "text", "*/*", "*") for mode in modes):
         return {"text": next((example for skill in spec.skills for example in skill.examples), "hello")}

@@ -1,7 +1,7 @@
-"""`serve --processes N`: a parent that keeps N servers alive behind the same ports.
+"""`serve --processes N`: a supervisor that runs N servers on the same ports.
 
-The parent serves nothing. It keeps the ports, starts the first server, which makes the tables or says what is wrong,
-then the others, and starts again whoever ends without being told to. Signals go to the parent, and so to all of them.
+The supervisor serves no requests. It reserves the ports, starts the first server, which creates the tables or reports
+errors, then the others, restarts servers that die, and forwards signals to all.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
 """Until a server that ended is started again; longer each time that it ends soon."""
 
 RESTART_RESET_AFTER: Final = 60.0
-"""Seconds after which a server's end has nothing to do with its start any more."""
+"""Seconds of uptime after which the delay starts again at its first value."""
 
 log = logging.getLogger("dragoman.processes")
 
 
 def check_multiprocess(settings: Settings) -> None:
-    """Raises SettingsError for several processes where there can be one only."""
+    """Raises SettingsError if the settings allow only one process."""
     if not settings.is_shared:
         raise SettingsError(
-            f"--processes {settings.processes}: an SQLite store has one process, which holds its file; use 1, or a "
-            "store for several: --store postgresql://USER@HOST/DATABASE, and --bus nats://HOST"
+            f"--processes {settings.processes}: an SQLite store supports only one process; pass --processes 1, or a "
+            "shared store: --store postgresql://USER@HOST/DATABASE and --bus nats://HOST"
         )
     check_port_sharing()
     check_role(settings)
 
 
 def run_processes(arguments: Sequence[str], settings: Settings) -> int:
-    """Runs `dragoman ARGUMENTS` so often as the settings say, until a signal. Gives the exit code.
+    """Runs `settings.processes` servers with these arguments until a signal. Returns the exit code.
 
     Raises StartError, SettingsError.
     """
@@ -52,8 +52,8 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
     process_setup.configure_logging(settings.log_format)
     if not settings.bus.get_secret_value():
         log.warning(
-            "without --bus these processes tell each other nothing: a stream at another one than that which runs its "
-            "task is up to 2 s late, and a cancel has to meet that one"
+            "without --bus the processes only communicate through the store: streams from another process lag by up to "
+            "2 s, and a cancel takes effect only in the process that runs the task"
         )
     with ExitStack() as stack:
         words = ["--processes", "1"]
@@ -66,14 +66,14 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
 
 
 def _metrics_arguments(settings: Settings, number: int) -> Sequence[str]:
-    """Where one of them shows how it is: each has numbers of its own, so their ports follow one another."""
+    """The metrics address of one server. Each process has its own metrics, on consecutive ports."""
     if settings.metrics is None or not settings.metrics.port:
         return ()
     return ("--metrics", str(Address(settings.metrics.host, settings.metrics.port + number)))
 
 
 class ServerProcess:
-    """One server: its process, and what is said with it."""
+    """One server process and the channel to it."""
 
     def __init__(self, number: int, command: Sequence[str]) -> None:
         self.number = number
@@ -84,12 +84,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """The id of the running process, or of the last one."""
         assert self._process is not None
         return self._process.pid
 
     async def start(self) -> None:
-        """Starts it. A terminal's signals do not reach it, so that each is heard once."""
+        """Starts the process in its own process group, so that it gets a terminal's signals only once."""
         self.ready.clear()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -101,51 +101,51 @@ class ServerProcess:
         await self._channel.open()
 
     async def wait(self) -> int:
-        """Its exit code, when it has one; meanwhile notes that it is ready."""
+        """Waits for the process to end and returns its exit code. Sets `ready` when it reports so."""
         assert self._process is not None
         assert self._channel is not None
-        while (said := await self._channel.receive()) is not None:
-            if said.get("ready"):
+        while (message := await self._channel.receive()) is not None:
+            if message.get("ready"):
                 self.ready.set()
         self._channel.close()
         return await self._process.wait()
 
     def announce(self, pids: Sequence[int]) -> None:
-        """Has it print what one server would print."""
+        """Makes the server print the banner for all processes."""
         assert self._channel is not None
         self._channel.send(announce=list(pids))
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal, if it is still there."""
+        """Sends a signal if the process is still running."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 
 
 class ProcessSupervisor:
-    """All of them."""
+    """Starts, restarts and stops the server processes."""
 
     def __init__(self, commands: Sequence[Sequence[str]], *, reload: bool) -> None:
-        """`commands`: of each. `reload`: SIGHUP is theirs, to look at files; else it ends them."""
+        """commands: one command line per server. reload: forward SIGHUP to the servers; otherwise SIGHUP stops them."""
         self._children = [ServerProcess(number, command) for number, command in enumerate(commands, 1)]
         self._reload = reload
         self._stopping = asyncio.Event()
         self._exit_codes: list[int] = []
 
     async def run(self) -> int:
-        """Starts them, and keeps them until a signal. Gives the worst of their exit codes."""
-        telling = asyncio.create_task(self._handle_signals(Signals()), name="signals")
+        """Runs the servers until a signal. Returns the highest exit code."""
+        signal_handler = asyncio.create_task(self._handle_signals(Signals()), name="signals")
         first, *others = self._children
-        keeping = [asyncio.create_task(self._keep_running(first), name="server 1")]
-        if await self._all_ready([first], keeping):
-            keeping += [asyncio.create_task(self._keep_running(one), name=f"server {one.number}") for one in others]
-            if await self._all_ready(others, keeping):
+        supervisions = [asyncio.create_task(self._supervise(first), name="server 1")]
+        if await self._all_ready([first], supervisions):
+            supervisions += [asyncio.create_task(self._supervise(one), name=f"server {one.number}") for one in others]
+            if await self._all_ready(others, supervisions):
                 first.announce([one.pid for one in self._children])
-        await asyncio.gather(*keeping)
-        telling.cancel()
+        await asyncio.gather(*supervisions)
+        signal_handler.cancel()
         return max(self._exit_codes, default=0)
 
     async def _all_ready(self, children: Sequence[ServerProcess], supervisions: Sequence[asyncio.Task[None]]) -> bool:
-        """Waits until these serve; False when one of all has ended for good before that, which ends all."""
+        """Waits until these servers are ready. If any server ends for good before, stops all and returns False."""
         waiting = asyncio.create_task(_wait_all(one.ready for one in children))
         await asyncio.wait((waiting, *supervisions), return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
@@ -154,13 +154,13 @@ class ProcessSupervisor:
         self._stop(signal.SIGTERM)
         return False
 
-    async def _keep_running(self, child: ServerProcess) -> None:
-        """Starts one, again and again, until all are to stop, or until it has never been ready."""
+    async def _supervise(self, child: ServerProcess) -> None:
+        """Runs and restarts one server until the supervisor stops, or until it ends without ever having been ready."""
         clock, restarts, was_ready = asyncio.get_running_loop().time, 0, False
         while not self._stopping.is_set():
             begun = clock()
             await child.start()
-            if self._stopping.is_set():  # the signal went to the one before
+            if self._stopping.is_set():  # the signal went to the previous process
                 child.send_signal(signal.SIGTERM)
             code = await child.wait()
             was_ready = was_ready or child.ready.is_set()
@@ -169,8 +169,8 @@ class ProcessSupervisor:
                 return
             restarts = 1 if clock() - begun >= RESTART_RESET_AFTER else restarts + 1
             pause = RESTART_BACKOFF.delay(restarts)
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-            log.error("server %d (pid %d) %s; it is started again in %g s", child.number, child.pid, how, pause)
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+            log.error("server %d (pid %d) %s; restarting it in %g s", child.number, child.pid, how, pause)
             try:
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -178,7 +178,7 @@ class ProcessSupervisor:
                 continue
 
     async def _handle_signals(self, signals: Signals) -> None:
-        """Ctrl-C and SIGTERM: the first one drains, the second stops now; a third one ends the parent alone."""
+        """Forwards Ctrl-C and SIGTERM: the first drains, the second stops at once; a third ends the supervisor only."""
         if hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
         while True:
@@ -204,7 +204,7 @@ async def _wait_all(events: Iterable[asyncio.Event]) -> None:
 
 
 class SupervisorChannel:
-    """One end."""
+    """One end of the socket between supervisor and server. Messages are JSON lines."""
 
     def __init__(self, end_socket: socket.socket) -> None:
         self._socket = end_socket
@@ -212,22 +212,22 @@ class SupervisorChannel:
 
     @classmethod
     def inherited(cls, number: int) -> SupervisorChannel:
-        """The end of a child, by the number of its file. Raises OSError when there is no such socket."""
-        os.set_inheritable(number, False)  # what this child starts shall not keep it open
+        """Opens the server's end by its file descriptor. Raises OSError if there is no such socket."""
+        os.set_inheritable(number, False)  # processes started by this server must not keep it open
         return cls(socket.socket(fileno=number))
 
     async def open(self) -> None:
-        """Begins to talk."""
+        """Opens the streams."""
         self._socket.setblocking(False)
         self._streams = await asyncio.open_connection(sock=self._socket)
 
     def send(self, **fields: Any) -> None:
-        """Says something, to whoever is still there."""
+        """Sends a message. It is lost if the other end has closed."""
         assert self._streams is not None
         self._streams[1].write(json.dumps(fields).encode() + b"\n")
 
     async def receive(self) -> dict[str, Any] | None:
-        """What the other end says next; None when it is gone."""
+        """Receives the next message; None if the other end has closed."""
         assert self._streams is not None
         try:
             line = await self._streams[0].readline()
@@ -236,7 +236,7 @@ class SupervisorChannel:
         return dict(json.loads(line)) if line.endswith(b"\n") else None
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes this end."""
         if self._streams is not None:
             self._streams[1].close()
         else:
@@ -244,16 +244,16 @@ class SupervisorChannel:
 
 
 def check_port_sharing() -> None:
-    """Raises SettingsError where the system does not give connections to one of several processes on a port."""
+    """Raises SettingsError if the system cannot balance the connections of one port over processes."""
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise SettingsError("--processes: this system does not share a port among processes (SO_REUSEPORT); use 1")
+        raise SettingsError("--processes: this system cannot share a port among processes (SO_REUSEPORT); pass 1")
 
 
 @contextmanager
 def reserved_address(option: str, address: Address) -> Iterator[Address]:
-    """Keeps an address for as long as the block runs, without listening there; gives it with the port that it has.
+    """Reserves an address while the block runs, without listening. Yields it with the actual port.
 
-    Nobody else may listen there: the system would give them some of the connections. Raises StartError.
+    No other program may listen there: the system would give it some of the connections. Raises StartError.
     """
     with ExitStack() as stack:
         try:
@@ -266,9 +266,9 @@ def reserved_address(option: str, address: Address) -> Iterator[Address]:
                     port = alone.getsockname()[1]
                 stack.enter_context(_bound_socket(family, kind, proto, str(host), port, socket.SO_REUSEPORT))
         except OSError as error:
-            why = error.strerror or "taken by another process, or no address of this machine"
+            reason = error.strerror or "used by another process, or not an address of this machine"
             raise StartError(
-                f"{option}: cannot listen on {address}: {why}; choose another, or port 0 for any"
+                f"{option}: cannot listen on {address}: {reason}; pass another address, or port 0 for any free port"
             ) from error
         yield Address(address.host, port)
 
