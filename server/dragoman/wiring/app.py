@@ -146,23 +146,25 @@ async def open_app(
         tracing = await start_tracing(stack, settings)
         tracer = tracing.tracer if tracing else None
         try:
-            vault = open_secret_box(settings.secrets_keys)
+            secret_box = open_secret_box(settings.secrets_keys)
         except InvalidSecretKeys as error:
             raise SettingsError(f"--secrets-keys: {error}") from error
-        cast = await open_agents(stack, store, settings, vault, agents)
+        cast = await open_agents(stack, store, settings, secret_box, agents)
         bus = await open_bus(stack, settings, store.epoch)
         certificates, holders = open_tls(stack, settings)
         if outbound is None:
             outbound = open_outbound(settings)
             stack.push_async_callback(outbound.close)
-        doorway = AccessPolicy(settings.requires_auth, frozenset(settings.public_agents), settings.private_pages)
-        if absent := doorway.public_agents - cast.ids - {"*"}:
+        access_policy = AccessPolicy(settings.requires_auth, frozenset(settings.public_agents), settings.private_pages)
+        if absent := access_policy.public_agents - cast.ids - {"*"}:
             raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
         home, listening = "", asyncio.Event()
-        signing = StoredSigningKeys(store.key_values, store.secret("letters"), vault, clock=now_ms)
-        letters = DialectWebhookEncoder(WebhookSigner(signing, lambda: home), vault)
+        signing = StoredSigningKeys(store.key_values, store.secret("letters"), secret_box, clock=now_ms)
+        webhook_encoder = DialectWebhookEncoder(WebhookSigner(signing, lambda: home), secret_box)
         pushing = (
-            PushOptions(outbound, letters, settings.push_retry_policy, ready=listening) if settings.sends_push else None
+            PushOptions(outbound, webhook_encoder, settings.push_retry_policy, ready=listening)
+            if settings.sends_push
+            else None
         )
         try:
             runtime = await stack.enter_async_context(
@@ -184,7 +186,7 @@ async def open_app(
                     isolation=settings.isolation,
                     quotas=settings.quotas,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
-                    access_policy=doorway,
+                    access_policy=access_policy,
                     push_options=pushing,
                     worker_wait=settings.worker_wait,
                     runs_agents=settings.role != "server",
@@ -198,9 +200,9 @@ async def open_app(
         except Unavailable as error:  # the store can be opened, but takes nothing
             raise store_start_error(settings.store_name, error.__cause__ or error) from error
         auditor = runtime.auditor
-        draining, tally = asyncio.Event(), RequestMetrics(tracer)
+        draining, request_metrics = asyncio.Event(), RequestMetrics(tracer)
         refusals = AuthFailureLog(audit=auditor.note_denied if auditor else None)
-        numbers = MetricsEndpoint(settings, runtime, tally, draining, tracing)
+        numbers = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)
         at_metrics = None
         if settings.metrics is not None:
             shown = monitoring.serve_metrics(settings.metrics.host, settings.metrics.port, numbers.read)
@@ -254,7 +256,7 @@ async def open_app(
                 issuers=settings.issuers,
                 certificates=settings.tls_client_ca is not None,
             ),
-            access_policy=doorway,
+            access_policy=access_policy,
             push=settings.push,
             signer=JwsCardSigner(signing) if settings.sign_cards else None,
         )
@@ -275,10 +277,10 @@ async def open_app(
             connections=settings.connections,
             authenticator=authenticator,
             client_certificates=holders,
-            access_policy=doorway,
+            access_policy=access_policy,
             private_pages=settings.private_pages,
             auth_failures=refusals,
-            request_metrics=tally,
+            request_metrics=request_metrics,
             auditor=auditor,
             draining=draining,
         )
@@ -292,10 +294,10 @@ async def open_app(
             connections=settings.connections,
             authenticator=authenticator,
             client_certificates=holders,
-            access_policy=doorway,
+            access_policy=access_policy,
             private_pages=settings.private_pages,
             auth_failures=refusals,
-            request_metrics=tally,
+            request_metrics=request_metrics,
             auditor=auditor,
             cors=settings.cors,
             draining=draining,
