@@ -42,13 +42,13 @@ def blank(kept: AuditRecord) -> AuditRecord:
 
 @settings(deadline=None)
 @given(st.lists(ENTRIES, max_size=5))
-def test_a_line_says_all_of_an_entry(entries: list[AuditEntry]) -> None:
+def test_a_line_holds_all_of_an_entry(entries: list[AuditEntry]) -> None:
     kept = log_of(*entries)
     assert [parse_audit_line(format_audit_line(one)) for one in kept] == kept
     check([parse_audit_line(format_audit_line(one)) for one in kept])
 
 
-def test_what_was_erased_leaves_the_chain_whole() -> None:
+def test_an_erasure_leaves_the_chain_valid() -> None:
     kept = [THREE[0], blank(THREE[1]), THREE[2]]
     assert (check(kept).number, check(kept).erased) == (3, 1)
     assert '"salt":null' in format_audit_line(kept[1])
@@ -56,7 +56,7 @@ def test_what_was_erased_leaves_the_chain_whole() -> None:
     assert parse_audit_line(format_audit_line(kept[1])) == kept[1]
 
 
-def test_a_log_may_begin_where_it_was_cut() -> None:
+def test_a_truncated_log_is_valid() -> None:
     assert check(THREE[1:]).number == 3
 
 
@@ -72,7 +72,7 @@ def test_a_log_may_begin_where_it_was_cut() -> None:
         ([THREE[0], replace(blank(THREE[1]), seal=bytes(32))], "entry 2: was changed"),
     ],
 )
-def test_whatever_was_done_to_an_entry_shows(kept: list[AuditRecord], rule: str) -> None:
+def test_every_change_of_an_entry_is_detected(kept: list[AuditRecord], rule: str) -> None:
     with pytest.raises(AuditChainBroken, match=rule):
         check(kept)
 
@@ -81,6 +81,6 @@ HALF = format_audit_line(THREE[0]).replace('"who":{"principal":"alice"}', '"who"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "1", HALF])
-def test_what_is_no_entry_is_refused(text: str) -> None:
+def test_an_invalid_entry_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whatever it says
         parse_audit_line(text)

@@ -24,6 +24,6 @@ def test_an_age_is_a_number_and_a_unit(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "d", "1y", "-1d", "1.5h", "1d2h", "٣d"])
-def test_what_is_no_age_is_refused_with_the_form(text: str) -> None:
+def test_an_invalid_age_is_rejected_with_the_form(text: str) -> None:
     with pytest.raises(ValueError, match="such as 30d"):
         parse_age(text)

@@ -1,4 +1,4 @@
-"""How executors are named."""
+"""Parsing of executors, and their ids."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dragoman.core.agent_sources import ExecutorSpec, executor_id, parse_executo
         (" desk=app:Executor ", "desk", "app:Executor"),
     ],
 )
-def test_an_executor_has_the_id_that_was_said_or_one_of_its_name(text: str, id: str, target: str) -> None:
+def test_an_executor_has_the_given_id_or_one_from_its_name(text: str, id: str, target: str) -> None:
     assert ExecutorSpec.parse(text) == ExecutorSpec(id, target)
 
 
-def test_a_suffix_that_is_all_of_a_name_says_nothing() -> None:
+def test_a_name_that_is_only_a_suffix_gives_the_module_name() -> None:
     assert executor_id("app", "AgentExecutor") == "app"
 
 
 @pytest.mark.parametrize("text", ["", "app", "app:", ":Class", "app:a-b", "app:a b", "=app:"])
-def test_what_is_no_target_is_refused(text: str) -> None:
+def test_an_invalid_target_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not \[ID=\]MODULE:NAME"):
         ExecutorSpec.parse(text)
 
@@ -42,12 +42,12 @@ def test_what_is_no_target_is_refused(text: str) -> None:
         ("app:_", "must be a lower-case letter"),
     ],
 )
-def test_an_id_that_is_none_is_refused(text: str, rule: str) -> None:
+def test_an_invalid_id_is_rejected(text: str, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         ExecutorSpec.parse(text)
 
 
-def test_several_are_a_list_or_have_commas_between() -> None:
+def test_several_executors_are_in_a_list_or_separated_by_commas() -> None:
     both = (ExecutorSpec("a", "x:A"), ExecutorSpec("b", "y:B"))
     assert (
         parse_executors("x:A,y:B")
@@ -59,11 +59,11 @@ def test_several_are_a_list_or_have_commas_between() -> None:
     assert parse_executors("") == parse_executors(()) == ()
 
 
-def test_two_of_one_id_are_refused() -> None:
+def test_duplicate_ids_are_rejected() -> None:
     with pytest.raises(ValueError, match='"a" is the id of two executors'):
         parse_executors("x:A,y:A")
 
 
-def test_a_list_of_something_else_is_refused() -> None:
+def test_a_list_of_other_values_is_rejected() -> None:
     with pytest.raises(ValueError, match="must be a list of"):
         parse_executors({"a": "x:A"})

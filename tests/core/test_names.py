@@ -13,7 +13,7 @@ SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
 
 
 @pytest.mark.parametrize(
-    ("tenant", "meant"),
+    ("tenant", "expected"),
     [
         ("", ("default", "root")),
         ("echo", ("default", "echo")),
@@ -22,12 +22,12 @@ SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
         (f"{SCOPE}/agents/Not-Ours", (SCOPE, "Not-Ours")),
     ],
 )
-def test_a_tenant_names_a_scope_and_an_agent(tenant: str, meant: tuple[str, str]) -> None:
-    assert names.resolve_tenant(tenant, "root") == meant
+def test_a_tenant_names_a_scope_and_an_agent(tenant: str, expected: tuple[str, str]) -> None:
+    assert names.resolve_tenant(tenant, "root") == expected
 
 
 @pytest.mark.parametrize("tenant", ["Echo", "a b", "1st", "a/b", SCOPE, f"{SCOPE}/agents/", f"{SCOPE}/agents/a/b", "é"])
-def test_a_tenant_of_another_form_names_no_agent(tenant: str) -> None:
+def test_a_tenant_of_another_form_is_not_an_agent(tenant: str) -> None:
     with pytest.raises(AgentNotFound, match="tenant"):
         names.resolve_tenant(tenant, "root")
 
@@ -47,12 +47,12 @@ def test_a_resource_name_is_split_into_tenant_and_rest(name: str, parts: tuple[s
 
 
 @pytest.mark.parametrize("agent", ["a", "echo", "csv-profile", "a" + "1" * 62])
-def test_good_agent_ids_pass(agent: str) -> None:
+def test_valid_agent_ids_pass(agent: str) -> None:
     names.check_agent_id(agent)
 
 
 @pytest.mark.parametrize("agent", ["", "Echo", "1a", "-a", "a_b", "a" * 64, "é"])
-def test_an_agent_id_of_another_form_is_refused(agent: str) -> None:
+def test_an_agent_id_of_another_form_is_rejected(agent: str) -> None:
     with pytest.raises(ValueError, match="lower-case letter"):
         names.check_agent_id(agent)
 
@@ -64,8 +64,8 @@ def test_an_agent_may_not_take_the_name_of_a_route(agent: str) -> None:
 
 
 @given(st.integers(0, 2**48 * 1_000_000 - 1), st.binary(min_size=8, max_size=16))
-def test_a_key_is_a_uuid_of_version_7_and_its_id_leads_back(now: int, entropy: bytes) -> None:
-    key = names.make_task_key(now, entropy)
+def test_a_key_is_a_uuid_of_version_7_and_its_id_maps_back(now: int, random_bytes: bytes) -> None:
+    key = names.make_task_key(now, random_bytes)
     assert uuid.UUID(bytes=key).version == 7
     assert str(uuid.UUID(bytes=key)) == names.task_id_of(key)
     assert names.task_key_of(names.task_id_of(key)) == key
@@ -77,6 +77,6 @@ def test_later_keys_sort_after_earlier_ones(now: int, first: bytes, second: byte
 
 
 @given(st.text(max_size=40))
-def test_any_other_text_is_no_key(text: str) -> None:
+def test_any_other_text_is_not_a_key(text: str) -> None:
     key = names.task_key_of(text)
     assert key is None or names.task_id_of(key) == text

@@ -1,4 +1,4 @@
-"""How agents upstream are named: as text, as tables, and what they are called."""
+"""Parsing of upstream settings, and the ids of upstream agents."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dragoman.core.agent_sources import (
 )
 
 
-def test_a_url_alone_is_one() -> None:
+def test_a_url_alone_is_an_upstream() -> None:
     assert parse_upstream(" https://x.example/a?id=1 ") == UpstreamSpec(url="https://x.example/a?id=1")
     assert parse_upstream("desk=http://x:80/a=b") == UpstreamSpec(url="http://x:80/a=b", id="desk")
 
 
-def test_several_are_written_with_commas_or_as_a_list() -> None:
+def test_several_upstreams_are_separated_by_commas_or_in_a_list() -> None:
     two = (UpstreamSpec(url="http://a"), UpstreamSpec(url="http://b", id="b"))
     assert parse_upstreams("http://a, b=http://b,") == two
     assert parse_upstreams(["http://a", {"url": "http://b", "id": "b"}]) == two
@@ -29,22 +29,22 @@ def test_several_are_written_with_commas_or_as_a_list() -> None:
     assert parse_upstreams(3) == 3  # somebody else refuses it
 
 
-def test_a_table_says_who_we_are_and_how_much_there_may_be() -> None:
+def test_a_table_sets_credentials_and_limits() -> None:
     table = {"url": "https://x", "token": "secret", "headers": {"X-Key": "k"}, "turns": 3, "time-limit": 1.5}
-    made = upstream_from_table(table)
-    assert dict(made.headers) == {"X-Key": "k", "Authorization": "Bearer secret"}
-    assert (made.turns, made.time_limit) == (3, 1.5)
-    assert "secret" not in repr(made)
-    assert made.location == "https://x"
+    upstream = upstream_from_table(table)
+    assert dict(upstream.headers) == {"X-Key": "k", "Authorization": "Bearer secret"}
+    assert (upstream.turns, upstream.time_limit) == (3, 1.5)
+    assert "secret" not in repr(upstream)
+    assert upstream.location == "https://x"
 
 
-def test_what_is_kept_is_what_was_said() -> None:
-    made = upstream_from_table({"url": "https://x/a?b=c", "id": "x", "token": "t", "turns": 3, "time_limit": 2})
-    assert upstream_from_table(json.loads(upstream_to_json(made))) == made
+def test_the_stored_form_reads_back_unchanged() -> None:
+    upstream = upstream_from_table({"url": "https://x/a?b=c", "id": "x", "token": "t", "turns": 3, "time_limit": 2})
+    assert upstream_from_table(json.loads(upstream_to_json(upstream))) == upstream
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("value", "why"),
     [
         ("x", "url: must be http"),
         ("http://u:p@x", "without user name and password"),
@@ -61,12 +61,12 @@ def test_what_is_kept_is_what_was_said() -> None:
         (3, "3 is not an upstream"),
     ],
 )
-def test_what_is_none_is_refused_with_the_rule(said: object, why: str) -> None:
+def test_an_invalid_upstream_is_rejected_with_the_rule(value: object, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        parse_upstreams([said])
+        parse_upstreams([value])
 
 
-def test_two_of_one_id_are_refused() -> None:
+def test_duplicate_ids_are_rejected() -> None:
     with pytest.raises(ValueError, match='"a" is the id of two'):
         parse_upstreams(["a=http://x", "a=http://y"])
 
@@ -80,11 +80,11 @@ def test_two_of_one_id_are_refused() -> None:
         (UpstreamSpec(url="u"), "x" * 100, "x" * 63),
     ],
 )
-def test_it_is_called_as_it_is_named(upstream: UpstreamSpec, name: str, id: str) -> None:
+def test_the_agent_id_follows_from_the_name(upstream: UpstreamSpec, name: str, id: str) -> None:
     assert upstream_agent_id(upstream, name) == id
 
 
 @pytest.mark.parametrize("name", ["世界", "42", "v1", ""])
-def test_a_name_that_makes_no_id_is_told(name: str) -> None:
+def test_a_name_without_a_valid_id_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="set one with"):
         upstream_agent_id(UpstreamSpec(url="u"), name)

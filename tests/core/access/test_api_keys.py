@@ -1,4 +1,4 @@
-"""The text of a key, and what is kept of it."""
+"""The text of API keys and their digests."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ ID = caller_credentials.new_api_key_id(b"12345678")
 TEXT = caller_credentials.format_api_key(ID, b"s" * 32)
 
 
-def test_a_key_can_be_known_by_its_form_alone() -> None:
+def test_a_key_is_recognized_by_its_form() -> None:
     assert re.fullmatch(r"dgm_[a-z2-7]{12}_[a-z2-7]{59}", TEXT)
     assert TEXT.startswith(f"dgm_{ID}_")
 
 
 @given(st.binary(min_size=8, max_size=8), st.binary(min_size=32, max_size=32))
-def test_what_is_written_is_read_back(id_entropy: bytes, entropy: bytes) -> None:
-    id = caller_credentials.new_api_key_id(id_entropy)
-    text = caller_credentials.format_api_key(id, entropy)
+def test_a_formatted_key_is_parsed_back(id_bytes: bytes, secret_bytes: bytes) -> None:
+    id = caller_credentials.new_api_key_id(id_bytes)
+    text = caller_credentials.format_api_key(id, secret_bytes)
     assert caller_credentials.API_KEY_ID.fullmatch(id)
     assert caller_credentials.parse_api_key(text) == (id, caller_credentials.api_key_digest(text))
 
 
 @given(st.integers(0, len(TEXT) - 1), st.sampled_from("abz27A1-_ é\n"))
-def test_one_slip_makes_it_no_key(at: int, letter: str) -> None:
-    slipped = TEXT[:at] + letter + TEXT[at + 1 :]
-    assert slipped == TEXT or caller_credentials.parse_api_key(slipped) is None
+def test_one_wrong_character_makes_a_key_invalid(at: int, character: str) -> None:
+    mistyped = TEXT[:at] + character + TEXT[at + 1 :]
+    assert mistyped == TEXT or caller_credentials.parse_api_key(mistyped) is None
 
 
 @pytest.mark.parametrize("cut", [TEXT[:-1], TEXT[1:], TEXT + "a", TEXT + "\n", "", "dgm_", TEXT.upper()])
-def test_a_part_of_a_key_is_none(cut: str) -> None:
+def test_a_truncated_key_is_invalid(cut: str) -> None:
     assert caller_credentials.parse_api_key(cut) is None
 
 
@@ -43,7 +43,7 @@ def key(**changes: int | bytes) -> ApiKey:
     return ApiKey(id=ID, name="n", principal="p", digest=caller_credentials.api_key_digest(TEXT), created=0, **changes)  # type: ignore[arg-type]
 
 
-def test_a_digest_proves_the_key_and_the_former_one_for_as_long_as_it_is_good() -> None:
+def test_the_current_digest_matches_and_the_former_one_until_its_end() -> None:
     digest, other = caller_credentials.api_key_digest(TEXT), caller_credentials.api_key_digest("other")
     assert key().matches(digest, 0)
     assert not key().matches(other, 0)
@@ -54,13 +54,13 @@ def test_a_digest_proves_the_key_and_the_former_one_for_as_long_as_it_is_good() 
     assert not rotated.matches(other, 100)
 
 
-def test_a_key_is_good_until_it_expires_or_is_revoked() -> None:
+def test_a_key_is_valid_until_it_expires_or_is_revoked() -> None:
     assert key().problem(10**15) == ""
     assert key(expires=100).problem(99) == ""
     assert key(expires=100).problem(100) == "has expired"
     assert key(expires=100, revoked=50).problem(60) == "was revoked"
 
 
-def test_a_key_that_is_printed_shows_no_digest() -> None:
+def test_a_printed_key_shows_no_digest() -> None:
     assert "digest" not in repr(key(former=b"former"))
     assert "former=" not in repr(key(former=b"former"))

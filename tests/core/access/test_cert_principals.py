@@ -1,4 +1,4 @@
-"""Certificates as credentials: who their holders are, and how grants are written."""
+"""Principals of client certificates, and parsing of their grants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def certificate(**names: tuple[str, ...]) -> ClientCertificate:
     return ClientCertificate("CN=ca", 1, 0.0, 1.0, names)  # type: ignore[arg-type]  # the parts, by name
 
 
-def test_a_holder_is_the_one_name_of_the_kind_that_counts() -> None:
+def test_the_principal_is_the_single_name_of_the_configured_kind() -> None:
     both = certificate(cn=("alice",), uri=("spiffe://a/b",), dns=("one.example", "two.example"))
     assert both.principal("cn") == "alice"
     assert both.principal("uri") == "spiffe://a/b"
@@ -24,12 +24,12 @@ def test_a_holder_is_the_one_name_of_the_kind_that_counts() -> None:
 
 
 @pytest.mark.parametrize("name", ["anonymous", " alice", "a\nb", "", "x" * 257])
-def test_what_could_be_taken_for_somebody_else_is_no_holder(name: str) -> None:
+def test_an_ambiguous_certificate_has_no_principal(name: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (each has its own words)
         certificate(cn=(name,)).principal("cn")
 
 
-def test_grants_are_words_or_a_table() -> None:
+def test_grants_are_parsed_from_text_or_a_table() -> None:
     expected = {"alice": frozenset({"operator"}), "spiffe://a/box=1": frozenset({"worker:desk", "agent:shop"})}
     assert parse_certificate_grants("alice=operator, spiffe://a/box=1=worker:desk agent:shop") == expected
     table = {"alice": "operator", "spiffe://a/box=1": ["worker:desk", "agent:shop"]}
@@ -38,7 +38,7 @@ def test_grants_are_words_or_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("value", "why"),
     [
         ("alice", "is not PRINCIPAL=GRANT"),
         ("alice=king", '"king" is not a grant'),
@@ -47,6 +47,6 @@ def test_grants_are_words_or_a_table() -> None:
         (7, "must be a table of grants"),
     ],
 )
-def test_what_means_nothing_is_refused(said: Any, why: str) -> None:
+def test_invalid_grants_are_rejected(value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        parse_certificate_grants(said)
+        parse_certificate_grants(value)

@@ -1,4 +1,4 @@
-"""Grants, principals, and who is let in without credentials."""
+"""Grants, principals, and access without credentials."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Identity, che
         (["agent:echo", "scope:projects/p"], "default", "echo", False),
     ],
 )
-def test_a_grant_narrows_what_it_is_about_and_nothing_else(
-    grants: list[str], scope: str, agent: str, may: bool
-) -> None:
+def test_a_grant_restricts_only_its_own_kind(grants: list[str], scope: str, agent: str, may: bool) -> None:
     assert Identity("alice", check_grants(grants)).may_call(scope, agent) is may
 
 
 @pytest.mark.parametrize("grant", ["", "admin", "operator:", "agent", "agent:", "agent:Echo", "scope:", "scope:\n"])
-def test_what_is_no_grant_is_named_with_the_forms(grant: str) -> None:
+def test_an_invalid_grant_is_rejected_with_the_valid_forms(grant: str) -> None:
     with pytest.raises(ValueError, match=r"is not a grant; use operator, agent:ID, scope:NAME, worker, worker:ID"):
         check_grants(["operator", grant])
 
 
 @pytest.mark.parametrize("principal", ["", " alice", "alice\n", "a\x00b", "a" * 257, "anonymous", "shared:scope"])
-def test_a_principal_that_could_be_taken_for_another_is_refused(principal: str) -> None:
+def test_an_ambiguous_principal_is_rejected(principal: str) -> None:
     with pytest.raises(ValueError, match=r"must|without credentials"):
         check_principal(principal)
 
@@ -46,7 +44,7 @@ def test_operators_are_those_with_the_grant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("doorway", "closed", "public"),
+    ("policy", "closed", "public"),
     [
         (AccessPolicy(), False, True),
         (AccessPolicy(credentials_required=True), True, False),
@@ -55,5 +53,5 @@ def test_operators_are_those_with_the_grant() -> None:
         (AccessPolicy(credentials_required=True, public_agents=frozenset("*")), False, True),
     ],
 )
-def test_who_shows_nothing_is_let_in_to_public_agents_only(doorway: AccessPolicy, closed: bool, public: bool) -> None:
-    assert (doorway.is_closed, doorway.is_public("echo")) == (closed, public)
+def test_callers_without_credentials_reach_public_agents_only(policy: AccessPolicy, closed: bool, public: bool) -> None:
+    assert (policy.is_closed, policy.is_public("echo")) == (closed, public)

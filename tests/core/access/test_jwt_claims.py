@@ -1,4 +1,4 @@
-"""What a token has to say, at a time of our choosing."""
+"""Validation of JWT headers and claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1_800_000_000.0
 ISSUER = Issuer(url=URL, audience=(AUDIENCE, "other"), skew=60)
 
 
-def said(**changes: Any) -> dict[str, Any]:
+def claims_with(**changes: Any) -> dict[str, Any]:
     return claims(NOW, **changes)
 
 
@@ -34,8 +34,8 @@ def said(**changes: Any) -> dict[str, Any]:
         {"iat": NOW + 60},
     ],
 )
-def test_what_holds_here_and_now_is_taken(changes: dict[str, Any]) -> None:
-    check_claims(said(**changes), ISSUER, NOW)
+def test_valid_claims_are_accepted(changes: dict[str, Any]) -> None:
+    check_claims(claims_with(**changes), ISSUER, NOW)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_what_holds_here_and_now_is_taken(changes: dict[str, Any]) -> None:
         ({"iat": []}, "iat must be a number"),
     ],
 )
-def test_what_does_not_hold_is_refused_with_its_reason(changes: dict[str, Any], why: str) -> None:
+def test_invalid_claims_are_rejected_with_the_reason(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Unauthenticated, match=why) as caught:
-        check_claims(said(**changes), ISSUER, NOW)
+        check_claims(claims_with(**changes), ISSUER, NOW)
     assert caught.value.error == "invalid_token"
 
 
@@ -91,16 +91,16 @@ JUNK: tuple[Any, ...] = (
         st.sampled_from(("iss", "aud", "exp", "nbf", "iat", "sub", "scope", "scp")), st.sampled_from(JUNK), max_size=3
     )
 )
-def test_whatever_claims_say_they_are_judged_and_nothing_breaks(changes: dict[str, Any]) -> None:
+def test_arbitrary_claims_cause_no_other_error(changes: dict[str, Any]) -> None:
     try:
-        check_claims({**said(), **changes}, ISSUER, NOW)
-        identity_from_claims({**said(), **changes}, ISSUER)
+        check_claims({**claims_with(), **changes}, ISSUER, NOW)
+        identity_from_claims({**claims_with(), **changes}, ISSUER)
     except Unauthenticated:
         pass
 
 
 @pytest.mark.parametrize("kind", [None, "JWT", "jwt", "at+jwt", "application/at+jwt"])
-def test_a_header_says_the_algorithm_and_the_key(kind: str | None) -> None:
+def test_a_header_names_the_algorithm_and_the_key(kind: str | None) -> None:
     header = {"alg": "ES256", "kid": "k", **({"typ": kind} if kind else {})}
     assert check_token_header(header, ISSUER) == ("ES256", "k")
     assert check_token_header({"alg": "RS256"}, ISSUER) == ("RS256", None)
@@ -124,12 +124,12 @@ def test_a_header_says_the_algorithm_and_the_key(kind: str | None) -> None:
         ({"alg": "RS256", "kid": {"$ne": ""}}, "kid must be a string"),
     ],
 )
-def test_a_header_that_is_not_for_us_is_refused(header: dict[str, Any], why: str) -> None:
+def test_an_invalid_header_is_rejected(header: dict[str, Any], why: str) -> None:
     with pytest.raises(Unauthenticated, match=why):
         check_token_header(header, ISSUER)
 
 
-def test_an_issuer_may_be_trusted_with_fewer_algorithms() -> None:
+def test_the_algorithms_of_an_issuer_can_be_restricted() -> None:
     narrow = Issuer(url=URL, audience=(AUDIENCE,), algorithms=("ES256",))
     with pytest.raises(Unauthenticated, match=r"use one of ES256$"):
         check_token_header({"alg": "RS256"}, narrow)
@@ -148,13 +148,13 @@ def test_an_issuer_may_be_trusted_with_fewer_algorithms() -> None:
 )
 def test_a_claim_names_the_principal(issuer: dict[str, Any], changes: dict[str, Any], principal: str) -> None:
     one = Issuer(url=URL, audience=(AUDIENCE,), **issuer)
-    assert identity_from_claims(said(**changes), one).principal == principal
+    assert identity_from_claims(claims_with(**changes), one).principal == principal
 
 
 @pytest.mark.parametrize("sub", [None, "", 5, ["alice"], "anonymous", "token", "a\nb", " alice", "a" * 300])
-def test_a_name_that_is_none_or_somebody_else_s_is_refused(sub: object) -> None:
+def test_an_invalid_or_reserved_principal_is_rejected(sub: object) -> None:
     with pytest.raises(Unauthenticated):
-        identity_from_claims(said(sub=sub), ISSUER)
+        identity_from_claims(claims_with(sub=sub), ISSUER)
 
 
 @pytest.mark.parametrize(
@@ -172,22 +172,22 @@ def test_a_name_that_is_none_or_somebody_else_s_is_refused(sub: object) -> None:
         ({"scope": "dragoman:agent:No-Such"}, ["agent:No-Such"]),
     ],
 )
-def test_scopes_are_grants_where_they_say_so(changes: dict[str, Any], grants: list[str]) -> None:
+def test_scopes_map_to_grants(changes: dict[str, Any], grants: list[str]) -> None:
     issuer = Issuer(url=URL, audience=(AUDIENCE,), grants={"staff": ("agent:a", "agent:b")})
-    assert sorted(identity_from_claims(said(**changes), issuer).grants) == grants
+    assert sorted(identity_from_claims(claims_with(**changes), issuer).grants) == grants
 
 
 def test_scopes_may_be_in_another_claim() -> None:
     issuer = Issuer(url=URL, audience=(AUDIENCE,), scope_claim="realm_access.roles", grants={"ops": ("operator",)})
-    found = identity_from_claims(said(realm_access={"roles": ["ops"]}, scope="dragoman:agent:echo"), issuer)
+    found = identity_from_claims(claims_with(realm_access={"roles": ["ops"]}, scope="dragoman:agent:echo"), issuer)
     assert sorted(found.grants) == ["operator"]
     with pytest.raises(Unauthenticated, match=r"realm_access.roles must be a string, or a list"):
-        identity_from_claims(said(realm_access={"roles": 5}), issuer)
+        identity_from_claims(claims_with(realm_access={"roles": 5}), issuer)
 
 
-def test_a_token_without_a_scope_that_is_needed_is_good_for_nothing_here() -> None:
+def test_a_token_without_a_required_scope_is_rejected() -> None:
     issuer = Issuer(url=URL, audience=(AUDIENCE,), required_scopes=("a2a", "tasks"))
-    assert identity_from_claims(said(scope="tasks a2a"), issuer).principal == "alice"
+    assert identity_from_claims(claims_with(scope="tasks a2a"), issuer).principal == "alice"
     with pytest.raises(PermissionDenied, match="lacks the scope tasks") as caught:
-        identity_from_claims(said(scope="a2a"), issuer)
+        identity_from_claims(claims_with(scope="a2a"), issuer)
     assert caught.value.scope == "a2a tasks"

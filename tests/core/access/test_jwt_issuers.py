@@ -1,4 +1,4 @@
-"""Which issuers may be trusted, and how that is written."""
+"""Parsing and validation of issuers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dragoman.core.access.jwt_claims import TOKEN_ALGORITHMS, Issuer, check_issu
 URL = "https://login.example.com/realms/a2a"
 
 
-def test_words_and_a_table_say_the_same() -> None:
+def test_a_string_and_a_table_give_the_same_issuer() -> None:
     words = f"{URL} audience=me,you alias=corp algorithms=RS256 principal-claim=email required-scopes=a2a skew=30s"
     table = {
         "url": URL,
@@ -27,7 +27,7 @@ def test_words_and_a_table_say_the_same() -> None:
     assert parse_issuer(words).skew == 30.0
 
 
-def test_little_has_to_be_said() -> None:
+def test_most_fields_have_defaults() -> None:
     issuer = parse_issuer(f"{URL} audience=me")
     assert issuer == Issuer(url=URL, audience=("me",))
     assert (issuer.skew, issuer.algorithms, issuer.principal_claim) == (60, TOKEN_ALGORITHMS, "sub")
@@ -37,7 +37,7 @@ def test_little_has_to_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("value", "why"),
     [
         ("https://a.example", "audience: is required"),
         ({"audience": "me"}, "url: is required"),
@@ -65,9 +65,9 @@ def test_little_has_to_be_said() -> None:
         (7, "an issuer is a table or a string"),
     ],
 )
-def test_what_cannot_be_trusted_is_named_with_its_rule(said: Any, why: str) -> None:
+def test_an_invalid_issuer_is_rejected_with_the_rule(value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        parse_issuer(said)
+        parse_issuer(value)
 
 
 def test_an_issuer_on_this_machine_may_do_without_tls() -> None:
@@ -76,7 +76,7 @@ def test_an_issuer_on_this_machine_may_do_without_tls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("value", "why"),
     [
         ("https://a.example audience=me; https://b.example audience=me", "alias: is required with several"),
         ("https://a.example audience=me alias=x; https://b.example audience=me alias=x", 'alias: "x" is given to two'),
@@ -85,12 +85,12 @@ def test_an_issuer_on_this_machine_may_do_without_tls() -> None:
         (5, "must be a table for each issuer"),
     ],
 )
-def test_issuers_whose_callers_could_be_mixed_up_are_refused_together(said: Any, why: str) -> None:
+def test_issuers_with_colliding_principals_are_rejected(value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        jwt_claims.parse_issuers(said)
+        jwt_claims.parse_issuers(value)
 
 
-def test_several_are_read_from_texts_tables_and_json_alike() -> None:
+def test_several_issuers_are_parsed_from_strings_tables_and_json() -> None:
     words = "https://a.example audience=me alias=a; https://b.example audience=me alias=b;"
     json = '[{"url":"https://a.example","audience":"me","alias":"a"},{"url":"https://b.example","audience":["me"],"alias":"b"}]'
     found = jwt_claims.parse_issuers(words)

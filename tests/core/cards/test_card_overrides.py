@@ -1,4 +1,4 @@
-"""What an operator says on cards: which words count, and what is said of those that do not."""
+"""Card overrides: accepted fields, and errors for the others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dragoman.core.cards.agent_spec import AgentSpec, Provider, Skill, apply_car
 ECHO = AgentSpec(id="echo", name="Echo", description="Says it back", icon_url="https://x.example/i.png")
 
 
-def test_what_is_said_takes_the_place_of_what_the_agent_says_and_the_rest_stays() -> None:
-    said = parse_card_overrides(
+def test_an_override_replaces_its_fields_and_keeps_the_rest() -> None:
+    overrides = parse_card_overrides(
         {
             "echo": {
                 "name": "Echo of Example",
@@ -22,7 +22,7 @@ def test_what_is_said_takes_the_place_of_what_the_agent_says_and_the_rest_stays(
             }
         }
     )
-    shown = apply_card_override(ECHO, said["echo"])
+    shown = apply_card_override(ECHO, overrides["echo"])
     assert shown == AgentSpec(
         id="echo",
         name="Echo of Example",
@@ -50,6 +50,6 @@ def test_what_is_said_takes_the_place_of_what_the_agent_says_and_the_rest_stays(
         ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d"}] * 2}}, "two skills have the same id"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_by_name(tables: dict[str, Any], why: str) -> None:
+def test_an_invalid_override_is_rejected_by_name(tables: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_card_overrides(tables)

@@ -1,4 +1,4 @@
-"""What cards say of credentials: what the server takes, and what agents declared beside it."""
+"""Security schemes in cards: the server's, and those that agents declared."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def spec(security: list[dict[str, tuple[str, ...]]], **schemes: dict[str, Any]) 
     return replace(PLAIN, security_schemes=schemes, security=tuple(security))
 
 
-def test_a_server_that_asks_for_nothing_says_what_the_agent_says() -> None:
+def test_a_server_without_security_shows_the_declaration_of_the_agent() -> None:
     one = spec([{"mine": ()}], mine={"type": "mutualTLS"})
     assert apply_security(one, NO_SECURITY, public=False) == (one, [])
     assert server_security(token=False, keys=False, issuers=()) == NO_SECURITY
 
 
 @pytest.mark.parametrize(
-    ("asked", "schemes", "required"),
+    ("options", "schemes", "required"),
     [
         ({"token": True}, {"bearer": BEARER}, [{"bearer": ()}]),
         ({"keys": True}, {"bearer": BEARER, "apiKey": KEY}, [{"bearer": ()}, {"apiKey": ()}]),
@@ -47,10 +47,12 @@ def test_a_server_that_asks_for_nothing_says_what_the_agent_says() -> None:
         ),
     ],
 )
-def test_what_is_enforced_is_shown(asked: dict[str, Any], schemes: dict[str, Any], required: list[Any]) -> None:
-    server = server_security(**{"token": False, "keys": False, "issuers": (), **asked})
-    shown, gone = apply_security(PLAIN, server, public=False)
-    assert (dict(shown.security_schemes), list(shown.security), gone) == (schemes, required, [])
+def test_enforced_security_is_in_the_card(
+    options: dict[str, Any], schemes: dict[str, Any], required: list[Any]
+) -> None:
+    server = server_security(**{"token": False, "keys": False, "issuers": (), **options})
+    shown, dropped = apply_security(PLAIN, server, public=False)
+    assert (dict(shown.security_schemes), list(shown.security), dropped) == (schemes, required, [])
 
 
 def test_several_issuers_have_a_scheme_each() -> None:
@@ -58,39 +60,39 @@ def test_several_issuers_have_a_scheme_each() -> None:
     assert list(server_security(token=False, keys=False, issuers=every).schemes) == ["oidc-corp", "oidc-b", "bearer"]
 
 
-def test_a_public_agent_requires_nothing_and_says_what_may_be_shown() -> None:
+def test_a_public_agent_requires_nothing_and_lists_the_schemes() -> None:
     shown, _ = apply_security(PLAIN, server_security(token=True, keys=False, issuers=()), public=True)
     assert (dict(shown.security_schemes), shown.security) == ({"bearer": BEARER}, ())
 
 
-def test_what_an_agent_declares_is_kept_under_its_own_name_where_it_means_the_same() -> None:
+def test_an_equivalent_declared_scheme_keeps_its_name() -> None:
     mine = {**BEARER, "description": "Ask us"}
-    shown, gone = apply_security(
+    shown, dropped = apply_security(
         spec([{"mine": ()}], mine=mine), server_security(token=True, keys=True, issuers=()), public=False
     )
     assert dict(shown.security_schemes) == {"mine": mine, "apiKey": KEY}
-    assert (list(shown.security), gone) == ([{"mine": ()}, {"apiKey": ()}], [])
+    assert (list(shown.security), dropped) == ([{"mine": ()}, {"apiKey": ()}], [])
 
 
-def test_what_is_asked_for_besides_by_somebody_else_is_kept() -> None:
+def test_a_requirement_for_an_additional_scheme_is_kept() -> None:
     one = spec([{"tls": (), "mine": ()}], tls={"type": "mutualTLS"}, mine=BEARER)
-    shown, gone = apply_security(one, server_security(token=True, keys=False, issuers=()), public=False)
+    shown, dropped = apply_security(one, server_security(token=True, keys=False, issuers=()), public=False)
     assert list(shown.security) == [{"tls": (), "mine": ()}]
-    assert (set(shown.security_schemes), gone) == ({"tls", "mine"}, [])
+    assert (set(shown.security_schemes), dropped) == ({"tls", "mine"}, [])
 
 
-def test_what_would_lead_callers_astray_goes() -> None:
+def test_requirements_that_the_server_does_not_meet_are_dropped() -> None:
     one = spec(
         [{"bearer": ()}, {"key": ()}],
         bearer={"type": "http", "scheme": "basic"},
         key={"type": "apiKey", "in": "query", "name": "X-API-Key"},
     )
-    shown, gone = apply_security(one, server_security(token=True, keys=True, issuers=()), public=False)
+    shown, dropped = apply_security(one, server_security(token=True, keys=True, issuers=()), public=False)
     assert dict(shown.security_schemes) == {"bearer": BEARER, "apiKey": KEY}
-    assert (list(shown.security), gone) == ([{"bearer": ()}, {"apiKey": ()}], [{"bearer": ()}, {"key": ()}])
+    assert (list(shown.security), dropped) == ([{"bearer": ()}, {"apiKey": ()}], [{"bearer": ()}, {"key": ()}])
 
 
-def test_a_name_that_the_agent_took_for_something_else_stays_its_own() -> None:
+def test_a_name_used_by_the_agent_for_another_scheme_stays() -> None:
     one = spec([{"mine": (), "bearer": ()}], bearer={"type": "mutualTLS"}, mine=KEY)
     shown, _ = apply_security(one, server_security(token=True, keys=True, issuers=()), public=False)
     assert shown.security_schemes["bearer"] == {"type": "mutualTLS"}
@@ -98,21 +100,23 @@ def test_a_name_that_the_agent_took_for_something_else_stays_its_own() -> None:
     assert list(shown.security) == [{"mine": (), "bearer": ()}, {"dragoman-bearer": ()}]
 
 
-def test_a_way_to_a_token_is_kept_where_tokens_are_taken() -> None:
+def test_a_scheme_for_getting_tokens_is_kept_if_tokens_are_accepted() -> None:
     flows = {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "https://login.example.com/token"}}}
     one = spec([{"oauth": ("a2a",)}], oauth=flows)
     shown, _ = apply_security(one, server_security(token=False, keys=False, issuers=[OIDC]), public=False)
     assert list(shown.security) == [{"oauth": ("a2a",)}, {"oidc": ("a2a",)}, {"bearer": ()}]
-    shown, gone = apply_security(one, server_security(token=True, keys=True, issuers=()), public=False)
+    shown, dropped = apply_security(one, server_security(token=True, keys=True, issuers=()), public=False)
     assert "oauth" not in shown.security_schemes
-    assert gone == [{"oauth": ("a2a",)}]
+    assert dropped == [{"oauth": ("a2a",)}]
 
 
-def test_a_provider_that_the_agent_names_is_that_of_the_server_if_its_address_is() -> None:
+def test_a_declared_provider_matches_the_issuer_by_url() -> None:
     here = {"type": "openIdConnect", "openIdConnectUrl": OIDC.discovery, "description": "Our staff"}
     elsewhere = {"type": "openIdConnect", "openIdConnectUrl": "https://x.example/.well-known/openid-configuration"}
     server = server_security(token=False, keys=False, issuers=[OIDC])
-    shown, gone = apply_security(spec([{"staff": ("a2a",)}, {"x": ()}], staff=here, x=elsewhere), server, public=False)
+    shown, dropped = apply_security(
+        spec([{"staff": ("a2a",)}, {"x": ()}], staff=here, x=elsewhere), server, public=False
+    )
     assert list(shown.security) == [{"staff": ("a2a",)}, {"bearer": ()}]
     assert "oidc" not in shown.security_schemes
-    assert gone == [{"x": ()}]
+    assert dropped == [{"x": ()}]

@@ -16,18 +16,18 @@ def request(**message: Any) -> pb.SendMessageRequest:
     return pb.SendMessageRequest(message=pb.Message(**given))
 
 
-def refusal(asked: pb.SendMessageRequest) -> A2AError:
+def refusal(sent: pb.SendMessageRequest) -> A2AError:
     with pytest.raises(A2AError) as caught:
-        message_checks.check_message(asked, MODES)
+        message_checks.check_message(sent, MODES)
     return caught.value
 
 
-def test_a_good_message_passes() -> None:
+def test_a_valid_message_passes() -> None:
     message_checks.check_message(request(), MODES)
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("sent", "field"),
     [
         (pb.SendMessageRequest(), "message"),
         (request(message_id=""), "message.messageId"),
@@ -39,17 +39,17 @@ def test_a_good_message_passes() -> None:
         (request(parts=[pb.Part(text="x"), pb.Part()]), "message.parts[1]"),
     ],
 )
-def test_what_is_missing_is_named(asked: pb.SendMessageRequest, field: str) -> None:
-    error = refusal(asked)
+def test_a_missing_field_is_named(sent: pb.SendMessageRequest, field: str) -> None:
+    error = refusal(sent)
     assert isinstance(error, InvalidParams)
     assert error.violations[0].field == field
     assert error.message.startswith(f"{field}: ")
 
 
 def test_a_negative_history_length_is_named() -> None:
-    asked = request()
-    asked.configuration.history_length = -1
-    assert "configuration.historyLength" in refusal(asked).message
+    sent = request()
+    sent.configuration.history_length = -1
+    assert "configuration.historyLength" in refusal(sent).message
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_a_negative_history_length_is_named() -> None:
         (pb.Part(url="http://x.test/a", media_type="image/png"), "text/plain", False),
     ],
 )
-def test_parts_are_held_against_the_agents_input_modes(part: pb.Part, mode: str, passes: bool) -> None:
-    asked = request(parts=[part])
+def test_parts_are_checked_against_the_input_modes_of_the_agent(part: pb.Part, mode: str, passes: bool) -> None:
+    sent = request(parts=[part])
     if passes:
-        message_checks.check_message(asked, [mode])
+        message_checks.check_message(sent, [mode])
     else:
         with pytest.raises(ContentTypeNotSupported, match=r"message\.parts\[0\]\.mediaType.*use one of"):
-            message_checks.check_message(asked, [mode])
+            message_checks.check_message(sent, [mode])

@@ -31,7 +31,7 @@ def test_24_levels_pass_and_25_do_not(wrap: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_a_number_that_json_has_no_text_for_is_refused(number: float) -> None:
+def test_a_number_that_json_cannot_express_is_rejected(number: float) -> None:
     value = struct_pb2.Value(number_value=number)
     with pytest.raises(InvalidParams, match="NaN or infinity"):
         message_limits.check_value("data", value)
@@ -41,7 +41,7 @@ def test_a_number_that_json_has_no_text_for_is_refused(number: float) -> None:
         message_limits.check_value("data", struct)
 
 
-def test_a_message_over_the_limit_is_told_the_limit() -> None:
+def test_the_error_for_an_oversized_message_names_the_limit() -> None:
     message_limits.check_size(10, 10)
     with pytest.raises(PayloadTooLarge, match="11 bytes decoded; at most 10"):
         message_limits.check_size(11, 10)

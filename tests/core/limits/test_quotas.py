@@ -1,4 +1,4 @@
-"""Which limits hold for whom, and how they are written."""
+"""Which limits apply to whom, and how they are parsed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, Quota, Quotas, parse_agent_limits
 
 
-def test_the_defaults_are_for_those_who_say_who_they_are() -> None:
+def test_the_defaults_apply_to_authenticated_callers() -> None:
     for limit, default in DEFAULT_LIMITS.items():
         assert Quotas().limit_for(limit, authenticated=True) == default
         assert Quotas().limit_for(limit, authenticated=False) == 0
     assert Quotas().quota("echo", authenticated=False) == Quota()
 
 
-def test_who_can_be_reached_by_others_limits_nobody_less_than_those_who_are_known() -> None:
+def test_a_public_server_applies_the_defaults_to_anonymous_callers() -> None:
     for limit, default in DEFAULT_LIMITS.items():
         assert Quotas(public=True).limit_for(limit, authenticated=False) == default
 
 
-def test_what_is_said_holds_for_everybody_and_nought_is_no_limit() -> None:
+def test_configured_limits_apply_to_everyone_and_zero_is_no_limit() -> None:
     quotas = Quotas({"live_tasks": 3, "open_streams": 0})
     for known in (True, False):
         assert quotas.limit_for("live_tasks", authenticated=known) == 3
@@ -29,15 +29,15 @@ def test_what_is_said_holds_for_everybody_and_nought_is_no_limit() -> None:
     assert quotas.limit_for("queued_bytes", authenticated=True) == DEFAULT_LIMITS["queued_bytes"]
 
 
-def test_an_agent_s_own_limits_go_before_the_general_ones() -> None:
+def test_limits_of_an_agent_override_the_general_ones() -> None:
     quotas = Quotas({"starts_per_minute": 60}, {"desk": {"live_tasks": 5, "starts_per_minute": 0}})
-    desk, other = quotas.quota("desk", authenticated=True), quotas.quota("other", authenticated=True)
-    assert (desk.live_tasks_per_agent, desk.starts_per_minute) == (5, 0)
-    assert (other.live_tasks_per_agent, other.starts_per_minute) == (DEFAULT_LIMITS["live_tasks_per_agent"], 60)
-    assert desk.live_tasks == other.live_tasks == DEFAULT_LIMITS["live_tasks"]
+    of_desk, of_other = quotas.quota("desk", authenticated=True), quotas.quota("other", authenticated=True)
+    assert (of_desk.live_tasks_per_agent, of_desk.starts_per_minute) == (5, 0)
+    assert (of_other.live_tasks_per_agent, of_other.starts_per_minute) == (DEFAULT_LIMITS["live_tasks_per_agent"], 60)
+    assert of_desk.live_tasks == of_other.live_tasks == DEFAULT_LIMITS["live_tasks"]
 
 
-def test_limits_of_agents_are_read_from_text_and_tables() -> None:
+def test_limits_of_agents_are_parsed_from_text_and_tables() -> None:
     table = {"desk": {"live_tasks": 5, "starts_per_minute": 60}, "other": {"live_tasks": 0}}
     assert parse_agent_limits("desk.live-tasks=5, desk.starts_per_minute=60,other.live-tasks=0") == table
     assert parse_agent_limits({"desk": {"live-tasks": 5, "starts-per-minute": 60}, "other": {"live_tasks": 0}}) == table
@@ -55,6 +55,6 @@ def test_limits_of_agents_are_read_from_text_and_tables() -> None:
         ({"live-tasks": 5}, "must be the table of an agent"),
     ],
 )
-def test_a_limit_that_is_none_is_refused(wrong: Any, why: str) -> None:
+def test_an_invalid_limit_is_rejected(wrong: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_agent_limits(wrong)

@@ -1,4 +1,4 @@
-"""Token buckets: how many at once, how often after that, and how little they remember."""
+"""Token buckets: burst, refill and bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dragoman.core.limits.admission import TokenBuckets
 
 
-def test_a_full_bucket_gives_so_many_and_then_one_at_a_time() -> None:
+def test_a_full_bucket_gives_its_burst_and_then_one_token_per_interval() -> None:
     pace = TokenBuckets()
     for _ in range(3):
         assert pace.delay("a", 100.0, 2.0, 3) == 0
@@ -21,7 +21,7 @@ def test_a_full_bucket_gives_so_many_and_then_one_at_a_time() -> None:
     assert pace.delay("a", 102.0, 2.0, 3) == 2.0
 
 
-def test_a_bucket_fills_up_and_no_further() -> None:
+def test_a_bucket_never_holds_more_than_its_burst() -> None:
     pace = TokenBuckets()
     pace.take("a", 0.0, 1.0)
     for _ in range(2):
@@ -30,7 +30,7 @@ def test_a_bucket_fills_up_and_no_further() -> None:
     assert pace.delay("a", 1000.0, 1.0, 2) == 1.0
 
 
-def test_full_buckets_are_forgotten_first_and_then_the_one_used_longest_ago() -> None:
+def test_full_buckets_are_evicted_first_and_then_the_least_recently_used() -> None:
     pace = TokenBuckets(max_buckets=2)
     pace.take("full", 0.0, 1.0)
     pace.take("a", 10.0, 5.0)
@@ -44,7 +44,7 @@ def test_full_buckets_are_forgotten_first_and_then_the_one_used_longest_ago() ->
 
 
 @given(st.lists(st.floats(0, 3), max_size=60), st.integers(1, 5))
-def test_in_no_time_more_is_given_than_the_bucket_and_what_flowed_in(gaps: list[float], burst: int) -> None:
+def test_no_period_yields_more_than_the_burst_and_the_refill(gaps: list[float], burst: int) -> None:
     pace, now = TokenBuckets(), 0.0
     given_at: list[float] = []
     for gap in gaps:

@@ -1,4 +1,4 @@
-"""Which addresses may be called: every special range, what they carry, and what an operator allows."""
+"""Special-purpose ranges, embedded addresses and the allow-list."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_public_addresses_may_be_called(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "name"), INTERNAL.items())
-def test_special_addresses_wait_for_the_operator(text: str, name: str) -> None:
+def test_special_addresses_need_an_entry_of_the_operator(text: str, name: str) -> None:
     problem = AddressPolicy(loopback=True).problem(ip_address(text), 443)
     assert name in problem
     assert "only if the operator allows them (outbound_allow)" in problem
@@ -101,7 +101,7 @@ def test_special_addresses_wait_for_the_operator(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", NEVER)
-def test_no_allow_list_reaches_what_is_never_called(text: str) -> None:
+def test_no_entry_allows_forbidden_addresses(text: str) -> None:
     assert AddressPolicy().problem(ip_address(text), 443, "host.internal")
     assert EVERYTHING.problem(ip_address(text), 443, "host.internal")
     exactly = AllowEntry("exactly", ip_network(text))
@@ -109,13 +109,13 @@ def test_no_allow_list_reaches_what_is_never_called(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LOOPBACK)
-def test_loopback_may_be_called_by_a_server_bound_to_loopback_alone(text: str) -> None:
+def test_loopback_may_be_called_only_by_a_server_bound_to_loopback(text: str) -> None:
     assert AddressPolicy(loopback=True).problem(ip_address(text), 80) == ""
     for reach in (AddressPolicy(), EVERYTHING):
         assert "only by a server bound to loopback" in reach.problem(ip_address(text), 80, "host.internal")
 
 
-def test_a_tunnel_is_judged_by_both_addresses() -> None:
+def test_a_tunnel_address_is_checked_as_both_addresses() -> None:
     tunnels, inside = parse_allow_entry("2002::/16"), parse_allow_entry("10.0.0.0/8")
     address = ip_address("2002:a00:1::1")  # 10.0.0.1 by 6to4
     assert AddressPolicy((tunnels,)).problem(address, 80)
@@ -123,7 +123,7 @@ def test_a_tunnel_is_judged_by_both_addresses() -> None:
     assert AddressPolicy((tunnels, inside)).problem(address, 80) == ""
 
 
-def test_a_port_beside_an_entry_is_the_only_one_it_allows() -> None:
+def test_an_entry_with_a_port_allows_only_that_port() -> None:
     for entry, text, host in (
         ("10.0.0.5:8080", "10.0.0.5", "10.0.0.5"),
         ("[fd00::5]:8080", "fd00::5", "fd00::5"),
@@ -157,26 +157,26 @@ def test_what_is_no_entry_is_refused_with_the_form(text: str) -> None:
         ("::1", "no entry can allow them"),
     ],
 )
-def test_an_entry_that_would_change_nothing_is_refused(text: str, rule: str) -> None:
+def test_an_entry_without_effect_is_rejected(text: str, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         parse_allow_entry(text)
     assert parse_allow_entry("100.64.0.0/10").network  # though it has one such address in it
 
 
 @pytest.mark.parametrize("text", ["1", "a.1", "0x7f", "a.0x", "127.0.0.1", "127.0.0.1.", "017700000001", "a.0X7F"])
-def test_names_that_readers_take_for_numbers(text: str) -> None:
+def test_names_that_parsers_take_for_numbers(text: str) -> None:
     assert ends_in_number(text)
     assert not ends_in_number(f"{text}.example")
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
-def test_what_the_standard_library_holds_for_special_is_so_here(address: IPv4Address | IPv6Address) -> None:
+def test_addresses_that_the_standard_library_calls_special_are_special_here(address: IPv4Address | IPv6Address) -> None:
     if address.is_private or address.is_multicast or address.is_link_local or address.is_reserved:
         assert address_range(address).kind > AddressKind.PUBLIC or embedded_ipv4(address)
 
 
 @given(st.data())
-def test_whatever_carries_a_special_address_is_refused_as_well(data: st.DataObject) -> None:
+def test_addresses_that_embed_a_special_address_are_rejected(data: st.DataObject) -> None:
     special = [
         found.network for found in ADDRESS_RANGES if found.network.version == 4 and found.kind > AddressKind.PUBLIC
     ]

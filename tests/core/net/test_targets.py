@@ -1,4 +1,4 @@
-"""Where the text of a URL leads: one reading, strict about whatever readers disagree on."""
+"""Strict parsing of outbound URLs, and the operator's rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dragoman.core.net.addresses import AddressPolicy, parse_allow_entry
 from dragoman.core.net.targets import UNSAFE_PORTS, OutboundPolicy, parse_target
 
 
-def test_a_url_is_read_into_its_parts() -> None:
+def test_a_url_is_parsed_into_its_parts() -> None:
     target = parse_target("HTTPS://Hooks.Example:8443/a%20b/../c?x=1&y=%2F#part")
     assert (target.scheme, target.host, target.port) == ("https", "hooks.example", 8443)
     assert (target.path, target.query, target.address) == ("/a%20b/../c", "x=1&y=%2F", None)
@@ -97,18 +97,18 @@ BAD = {
 
 
 @pytest.mark.parametrize(("url", "rule"), BAD.items())
-def test_what_readers_could_understand_differently_is_refused_with_the_rule(url: str, rule: str) -> None:
+def test_ambiguous_urls_are_rejected_with_the_rule(url: str, rule: str) -> None:
     with pytest.raises(ValueError, match=re.escape(rule)) as caught:
         parse_target(url)
     assert "secret" not in str(caught.value)
 
 
-def test_a_fragment_says_nothing_of_the_host() -> None:
+def test_a_fragment_does_not_affect_the_host() -> None:
     assert parse_target("https://hooks.example#@127.0.0.1/").host == "hooks.example"
 
 
 @given(st.text(alphabet="abc.019xX:@[]/?#%-_\\ f", max_size=30), st.sampled_from(("http://", "https://")))
-def test_what_is_read_means_the_same_to_the_library_that_connects(rest: str, scheme: str) -> None:
+def test_the_connecting_library_parses_a_target_alike(rest: str, scheme: str) -> None:
     try:
         target = parse_target(scheme + rest)
     except ValueError:
@@ -118,7 +118,7 @@ def test_what_is_read_means_the_same_to_the_library_that_connects(rest: str, sch
     assert (url.host or "").removesuffix(".") == target.host.removesuffix(".")
 
 
-def test_https_alone_can_be_asked_for() -> None:
+def test_https_can_be_required() -> None:
     assert OutboundPolicy().problem(parse_target("http://hooks.example/")) == ""
     rules = OutboundPolicy(https_only=True)
     assert rules.problem(parse_target("https://hooks.example/")) == ""
@@ -126,7 +126,7 @@ def test_https_alone_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("port", sorted(UNSAFE_PORTS))
-def test_ports_of_other_protocols_are_refused(port: int) -> None:
+def test_ports_of_other_protocols_are_rejected(port: int) -> None:
     assert f"port {port} belongs to another protocol" in OutboundPolicy().problem(
         parse_target(f"http://hooks.example:{port}/")
     )
@@ -141,14 +141,14 @@ def test_an_entry_with_a_port_allows_that_port_for_that_host() -> None:
         assert rules.problem(parse_target("http://hooks.example:25/"))
 
 
-def test_the_only_ports_can_be_named() -> None:
+def test_ports_can_be_restricted() -> None:
     rules = OutboundPolicy(ports=(8443, 443))
     assert rules.problem(parse_target("https://hooks.example/")) == ""
     assert "port 80 is not allowed; allowed are 443, 8443" in rules.problem(parse_target("http://hooks.example/"))
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "a.localhost", "localhost.localdomain"])
-def test_names_of_this_machine_are_for_servers_bound_to_loopback(host: str) -> None:
+def test_names_of_this_machine_are_allowed_only_when_bound_to_loopback(host: str) -> None:
     target = parse_target(f"http://{host}:8080/")
     assert "only by a server bound to loopback" in OutboundPolicy().problem(target)
     assert OutboundPolicy(AddressPolicy(loopback=True)).problem(target) == ""

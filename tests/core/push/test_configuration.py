@@ -1,4 +1,4 @@
-"""What may be asked for: an error names the field and the rule, and nothing gets into a header that does not belong."""
+"""Validation of push configurations: errors name the field, and header values are safe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dragoman.core.push.configuration import (
 GOOD = PushConfig(id="c", url="https://hook.example/a", token="t 1", scheme="Bearer", credentials="a.b-c=")
 
 
-def test_what_can_be_used_is_let_through() -> None:
+def test_a_valid_configuration_passes() -> None:
     check_push_config(GOOD)
     check_push_config(PushConfig(id="c", url="http://x"))
 
@@ -44,7 +44,7 @@ def test_what_can_be_used_is_let_through() -> None:
         ({"scheme": "x" * 600}, "authentication.scheme"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(change: dict[str, str], field: str) -> None:
+def test_an_invalid_configuration_is_rejected_with_the_field(change: dict[str, str], field: str) -> None:
     with pytest.raises(InvalidParams) as refused:
         check_push_config(replace(GOOD, **change), "configuration.")
     (violation,) = refused.value.violations
@@ -54,7 +54,7 @@ def test_what_cannot_be_used_is_refused_by_name(change: dict[str, str], field: s
 
 
 @given(st.text())
-def test_no_secret_that_is_let_through_can_end_a_header(text: str) -> None:
+def test_no_accepted_secret_can_end_a_header(text: str) -> None:
     try:
         check_push_config(replace(GOOD, token=text, credentials=text))
     except InvalidParams:
@@ -65,7 +65,7 @@ def test_no_secret_that_is_let_through_can_end_a_header(text: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["", "a/b", "a\nb", "x" * 513])
-def test_an_id_has_to_fit_into_a_path(id: str) -> None:
+def test_an_id_must_fit_into_a_path(id: str) -> None:
     with pytest.raises(InvalidParams, match="id: must be 1 to 512"):
         check_push_config_id(id)
 
@@ -82,5 +82,5 @@ def test_an_id_has_to_fit_into_a_path(id: str) -> None:
         ("", ":443"),
     ],
 )
-def test_who_is_called_is_host_and_port(url: str, host: str) -> None:
+def test_the_host_key_is_host_and_port(url: str, host: str) -> None:
     assert host_and_port(url) == host

@@ -1,4 +1,4 @@
-"""What comes of a try, and when there is another one."""
+"""The effect of delivery reports, and delays between attempts."""
 
 from __future__ import annotations
 
@@ -48,58 +48,58 @@ pushes = st.builds(
     failing_since=st.integers(0, 100),
     due_at=st.integers(1, 100),
 )
-verdicts = st.sampled_from(DeliveryOutcome)
+outcomes = st.sampled_from(DeliveryOutcome)
 
 
-def said(push: PushRecord, verdict: DeliveryOutcome, delivered: int, **more: object) -> DeliveryReport:
+def report(push: PushRecord, outcome: DeliveryOutcome, delivered: int, **more: object) -> DeliveryReport:
     return DeliveryReport(
-        task=REF, id="c", session=push.session, token=push.token, outcome=verdict, last_delivered=delivered,
+        task=REF, id="c", session=push.session, token=push.token, outcome=outcome, last_delivered=delivered,
         **more,  # type: ignore[arg-type]  # by name
     )  # fmt: skip
 
 
-@given(pushes, verdicts, st.integers(0, 20), st.booleans(), st.integers(1, 1000))
+@given(pushes, outcomes, st.integers(0, 20), st.booleans(), st.integers(1, 1000))
 def test_a_cursor_never_goes_back_and_a_claim_lasts_only_while_there_may_be_more(
-    push: PushRecord, verdict: DeliveryOutcome, ahead: int, release: bool, now: int
+    push: PushRecord, outcome: DeliveryOutcome, ahead: int, release: bool, now: int
 ) -> None:
     delivered = min(push.last_delivered + ahead, push.last_sequence)
-    after = apply_report(push, said(push, verdict, delivered, release=release, give_up_after=500), now)
+    after = apply_report(push, report(push, outcome, delivered, release=release, give_up_after=500), now)
     assert after is not None
     assert push.last_delivered <= after.last_delivered <= push.last_sequence
     if after.session:
         assert after.state is PushState.LIVE
-        assert verdict in (DeliveryOutcome.SKIPPED, DeliveryOutcome.DELIVERED)
+        assert outcome in (DeliveryOutcome.SKIPPED, DeliveryOutcome.DELIVERED)
         assert after.lag or not (after.task_ended or release)
     # Whoever has something to deliver, and nobody to do it, is found: it is due.
     if after.state is PushState.LIVE and after.lag:
         assert after.due_at
 
 
-@given(pushes, verdicts, st.sampled_from(["session", "token", "state"]))
-def test_what_is_said_without_the_claim_is_not_heard(push: PushRecord, verdict: DeliveryOutcome, what: str) -> None:
-    told = said(push, verdict, push.last_sequence)
+@given(pushes, outcomes, st.sampled_from(["session", "token", "state"]))
+def test_a_report_without_the_claim_has_no_effect(push: PushRecord, outcome: DeliveryOutcome, what: str) -> None:
+    unclaimed = report(push, outcome, push.last_sequence)
     other = {"session": {"session": 2}, "token": {"token": 2}, "state": {"state": PushState.ENDED}}[what]
-    assert apply_report(replace(push, **other), told, 0) is None  # type: ignore[arg-type]  # by name
+    assert apply_report(replace(push, **other), unclaimed, 0) is None  # type: ignore[arg-type]  # by name
 
 
-def test_what_has_failed_for_as_long_as_it_may_is_given_up() -> None:
+def test_a_push_that_fails_too_long_is_given_up() -> None:
     push = PushRecord(task=REF, config=CONFIG, created=0, last_delivered=1, last_sequence=2, session=1, token=1)
     attempt = DeliveryAttempt(sequence=2, error="refused the connection")
     first = apply_report(
-        push, said(push, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100), 1000
+        push, report(push, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100), 1000
     )
     assert first is not None
     assert (first.state, first.due_at, first.failures, first.session) == (PushState.LIVE, 1005, 1, 0)
-    held = replace(first, session=1)
-    again = said(held, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100)
-    before, later = apply_report(held, again, 1099), apply_report(held, again, 1100)
+    reclaimed = replace(first, session=1)
+    restarted = report(reclaimed, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100)
+    before, later = apply_report(reclaimed, restarted, 1099), apply_report(reclaimed, restarted, 1100)
     assert before is not None
     assert later is not None
     assert (before.state, later.state) == (PushState.LIVE, PushState.DEAD)
     assert later.reason == "given up after 2 attempts: refused the connection"
 
 
-def test_a_success_begins_the_count_anew() -> None:
+def test_a_success_resets_the_failure_count() -> None:
     push = PushRecord(
         task=REF,
         config=CONFIG,
@@ -112,23 +112,23 @@ def test_a_success_begins_the_count_anew() -> None:
         failing_since=5,
         reason="x",
     )
-    after = apply_report(replace(push, reason="x"), said(push, DeliveryOutcome.DELIVERED, 2), 10**9)
+    after = apply_report(replace(push, reason="x"), report(push, DeliveryOutcome.DELIVERED, 2), 10**9)
     assert after is not None
     assert (after.failures, after.failing_since, after.reason, after.session) == (0, 0, "", 1)
 
 
-def test_a_receiver_that_is_gone_is_asked_no_more() -> None:
+def test_a_receiver_that_answers_410_is_not_called_again() -> None:
     push = PushRecord(
         task=REF, config=CONFIG, created=0, last_delivered=1, last_sequence=3, session=1, token=1, due_at=1
     )
-    after = apply_report(push, said(push, DeliveryOutcome.ENDED, 1), 0)
+    after = apply_report(push, report(push, DeliveryOutcome.ENDED, 1), 0)
     assert after is not None
     assert (after.state, after.due_at, after.session, after.last_delivered) == (PushState.ENDED, 0, 0, 1)
 
 
 @pytest.mark.parametrize("state", PushState)
-def test_one_in_the_place_of_another_takes_over_its_place_unless_that_one_is_gone(state: PushState) -> None:
-    former = PushRecord(
+def test_a_replacement_continues_unless_the_previous_one_has_ended(state: PushState) -> None:
+    previous = PushRecord(
         task=REF,
         config=CONFIG,
         created=3,
@@ -139,10 +139,10 @@ def test_one_in_the_place_of_another_takes_over_its_place_unless_that_one_is_gon
         token=6,
         attempt_count=8,
     )
-    fresh = PushRecord(
+    new = PushRecord(
         task=REF, config=replace(CONFIG, url="https://new.example"), created=70, last_delivered=9, last_sequence=9
     )
-    kept = replace_record(fresh, former, 70)
+    kept = replace_record(new, previous, 70)
     assert (kept.config.url, kept.token, kept.state, kept.attempt_count) == (
         "https://new.example",
         7,
@@ -153,7 +153,7 @@ def test_one_in_the_place_of_another_takes_over_its_place_unless_that_one_is_gon
     assert (kept.created, kept.last_delivered, kept.due_at) == expected
 
 
-def test_beginning_again_fences_whoever_delivers() -> None:
+def test_a_restart_fences_the_holder_of_the_claim() -> None:
     push = PushRecord(
         task=REF,
         config=CONFIG,
@@ -166,33 +166,39 @@ def test_beginning_again_fences_whoever_delivers() -> None:
         token=1,
     )
     assert restart_record(push, 50).state is PushState.DONE  # nothing is left
-    again = restart_record(push, 50, after=2)
-    assert (again.last_delivered, again.due_at, again.session, again.token, again.last_state_sent) == (2, 50, 0, 2, 0)
-    assert again.state is PushState.LIVE
+    restarted = restart_record(push, 50, after=2)
+    assert (
+        restarted.last_delivered,
+        restarted.due_at,
+        restarted.session,
+        restarted.token,
+        restarted.last_state_sent,
+    ) == (2, 50, 0, 2, 0)
+    assert restarted.state is PushState.LIVE
 
 
-# When to try again -------------------------------------------------------------------------------------------------
+# When to try restarted -------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1), st.floats(0, 1e9))
-def test_no_wait_is_longer_than_the_longest(tries: int, dice: float, asked: float) -> None:
-    patience = PushRetryPolicy(first_delay=1, max_delay=3600)
-    assert 0 <= patience.delay(tries, dice, asked) <= 3600
+def test_no_delay_is_longer_than_the_longest(failures: int, random: float, retry_after: float) -> None:
+    policy = PushRetryPolicy(first_delay=1, max_delay=3600)
+    assert 0 <= policy.delay(failures, random, retry_after) <= 3600
 
 
-def test_waits_double_up_to_the_longest_and_the_dice_take_their_share() -> None:
-    patience = PushRetryPolicy(first_delay=1, max_delay=3600)
-    most = [patience.delay(tries, 1.0) for tries in range(1, 16)]
+def test_delays_double_up_to_the_longest_with_full_jitter() -> None:
+    policy = PushRetryPolicy(first_delay=1, max_delay=3600)
+    most = [policy.delay(failures, 1.0) for failures in range(1, 16)]
     assert most[:6] == [1, 2, 4, 8, 16, 32]
     assert most[-1] == 3600
-    assert patience.delay(4, 0.25) == 2
-    assert patience.delay(4, 0.0) == 0
+    assert policy.delay(4, 0.25) == 2
+    assert policy.delay(4, 0.0) == 0
 
 
-def test_a_receiver_gets_the_time_that_it_asks_for() -> None:
-    patience = PushRetryPolicy(first_delay=1, max_delay=60)
-    assert patience.delay(1, 0.5, retry_after=30) == 30
-    assert patience.delay(1, 0.5, retry_after=3000) == 60
+def test_retry_after_is_respected_up_to_the_longest_delay() -> None:
+    policy = PushRetryPolicy(first_delay=1, max_delay=60)
+    assert policy.delay(1, 0.5, retry_after=30) == 30
+    assert policy.delay(1, 0.5, retry_after=3000) == 60
 
 
 @pytest.mark.parametrize(
@@ -216,6 +222,6 @@ def test_retry_after_is_seconds_or_a_date(status: int, headers: dict[str, str], 
     assert retry_after_seconds(status, headers, NOW) == seconds
 
 
-def test_a_reason_is_what_was_answered_or_why_there_was_nothing() -> None:
+def test_a_reason_is_the_status_or_the_error() -> None:
     assert failure_reason(DeliveryAttempt(sequence=1, status=500)) == "answered 500"
     assert failure_reason(DeliveryAttempt(sequence=1, error="no such host")) == "no such host"

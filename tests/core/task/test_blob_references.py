@@ -1,4 +1,4 @@
-"""Taking large parts out of framed bytes, and putting them back to the byte."""
+"""Offloading large parts and restoring them byte for byte."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def message(parts: list[pb.Part]) -> bytes:
 
 
 @given(PARTS, PARTS, PARTS)
-def test_what_is_taken_out_is_to_the_byte_what_was_put_in(
-    asked: list[pb.Part], made: list[pb.Part], said: list[pb.Part]
+def test_restored_bytes_are_identical_to_the_offloaded_ones(
+    message_parts: list[pb.Part], artifact_parts: list[pb.Part], status_parts: list[pb.Part]
 ) -> None:
     new = created(new_ref(), claim=SESSION)
-    framed = pb.Artifact(parts=made).SerializeToString()
+    framed = pb.Artifact(parts=artifact_parts).SerializeToString()
     contents: dict[bytes, bytes] = {}
 
     def taken_out(change: Append) -> Append:
@@ -67,15 +67,18 @@ def test_what_is_taken_out_is_to_the_byte_what_was_put_in(
         assert {blob.digest for blob in spilled.change.blobs} == spilled.contents.keys()
         return spilled.change
 
-    first = replace(new, message=IncomingMessage(message(asked)))
+    first = replace(new, message=IncomingMessage(message(message_parts)))
     before = plan(None, first, 1)
     after = plan(None, taken_out(first), 1)
     then = by_runner(
-        before.outcome, ArtifactChange("a", frames.text(1, "a"), framed), StatusChange(2, message(said)), end=True
+        before.outcome,
+        ArtifactChange("a", frames.text(1, "a"), framed),
+        StatusChange(2, message(status_parts)),
+        end=True,
     )
     shown = [*before.events, *plan(before.record, then, 2).events]
     stored = [*after.events, *plan(after.record, taken_out(then), 2).events]
-    large = [part for parts in (asked, made, said) for part in parts if len(part.raw) > 20]
+    large = [part for parts in (message_parts, artifact_parts, status_parts) for part in parts if len(part.raw) > 20]
     assert {part.raw for part in large} == set(contents.values())
     for one, kept in zip(shown, stored, strict=True):
         assert (
@@ -86,7 +89,7 @@ def test_what_is_taken_out_is_to_the_byte_what_was_put_in(
             assert kept.data == one.data
 
 
-def test_a_reference_says_what_it_stands_for() -> None:
+def test_a_reference_names_its_blob() -> None:
     raw = b"x" * 300
     change = by_runner(
         plan(None, created(new_ref(), claim=SESSION), 1).outcome,
@@ -108,7 +111,7 @@ def test_a_reference_says_what_it_stands_for() -> None:
     assert [(one.blob.size, one.filename, one.media_type) for one in seen] == [(300, "ä.txt", "text/plain")]
 
 
-def test_a_reference_that_somebody_sends_is_none() -> None:
+def test_a_reference_sent_by_a_client_is_not_resolved() -> None:
     forged = frames.frame(blob_references.REFERENCE_FIELD, b"another marker!!" + bytes(32) + b"\x05")
     parts = frames.frame(4, frames.frame(1, b"t") + forged)
 
@@ -120,7 +123,7 @@ def test_a_reference_that_somebody_sends_is_none() -> None:
     assert restore_parts(text, blob_references.PARTS_TREE, MARKER, resolve) == text
 
 
-def test_only_what_is_concerned_is_looked_into() -> None:
+def test_only_matching_fields_are_rewritten() -> None:
     looked: list[bytes] = []
 
     def part(data: bytes) -> bytes:
@@ -134,12 +137,12 @@ def test_only_what_is_concerned_is_looked_into() -> None:
 
 
 @pytest.mark.parametrize("kind", [4, 6, 7])
-def test_a_wire_type_that_nobody_writes_is_refused(kind: int) -> None:
+def test_an_unknown_wire_type_is_rejected(kind: int) -> None:
     with pytest.raises(ValueError, match=str(kind)):
         list(frames.fields(bytes([8 | kind, 0])))
 
 
-def test_fields_of_every_wire_type_are_passed_over() -> None:
+def test_fields_of_every_wire_type_are_skipped() -> None:
     data = frames.integer(1, 300) + b"\x11" + bytes(8) + b"\x1d" + bytes(4) + frames.frame(9000, b"found")
     ((number, start, begin, end),) = frames.fields(data)
     assert (number, data[begin:end], data[start:end]) == (9000, b"found", frames.frame(9000, b"found"))

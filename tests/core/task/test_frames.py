@@ -19,7 +19,7 @@ def test_joined_fields_are_the_message(id_: str, name: str, texts: list[str]) ->
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_integers_are_written_as_protobuf_does(value: int) -> None:
+def test_integers_are_encoded_as_protobuf_does(value: int) -> None:
     page = pb.ListTasksResponse(page_size=value % 2**31)
     assert frames.integer(3, value % 2**31) == page.SerializeToString()
     assert len(frames.varint(value)) == max(1, (value.bit_length() + 6) // 7)
@@ -32,11 +32,11 @@ def test_timestamps_are_milliseconds(milliseconds: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8))
-def test_delimited_messages_come_apart_again(payloads: list[bytes]) -> None:
+def test_delimited_messages_are_split_again(payloads: list[bytes]) -> None:
     assert list(frames.undelimited(frames.delimited(payloads))) == payloads
 
 
-def test_an_empty_submessage_is_no_field() -> None:
+def test_an_empty_submessage_is_omitted() -> None:
     assert frames.submessage(3, b"") == b""
     assert frames.frame(3, b"") == b"\x1a\x00"
 
@@ -55,7 +55,7 @@ GROUP = (
 """A group (field 100) of every wire type, with another in it: an unknown field of whoever still writes such."""
 
 
-def test_a_group_of_a_stranger_is_passed_over() -> None:
+def test_an_unknown_group_is_skipped() -> None:
     before, after = frames.text(1, "a"), frames.text(2, "b")
     data = before + GROUP + after
     assert pb.Artifact.FromString(data).SerializeToString() == before + after + GROUP  # kept, at the end

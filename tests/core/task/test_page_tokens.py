@@ -14,7 +14,7 @@ KEYS = st.tuples(st.integers(0, 2**60), st.binary(min_size=16, max_size=16))
 
 
 @given(KEYS)
-def test_a_token_leads_back_to_where_it_was_made(last: tuple[int, bytes]) -> None:
+def test_a_token_decodes_to_its_position(last: tuple[int, bytes]) -> None:
     assert cursors.parse_page_token(QUERY, cursors.page_token(QUERY, last)) == last
 
 
@@ -29,13 +29,13 @@ def test_a_token_leads_back_to_where_it_was_made(last: tuple[int, bytes]) -> Non
         TaskQuery(QUERY.owner, "echo", updated_since=1),
     ],
 )
-def test_a_token_is_worthless_for_another_query(other: TaskQuery) -> None:
+def test_a_token_of_another_query_is_rejected(other: TaskQuery) -> None:
     with pytest.raises(InvalidParams, match="other filters"):
         cursors.parse_page_token(other, cursors.page_token(QUERY, (1, bytes(16))))
 
 
 @given(st.text(max_size=60))
-def test_any_other_text_is_refused_by_name(text: str) -> None:
+def test_any_other_text_is_rejected_with_the_field(text: str) -> None:
     with pytest.raises(InvalidParams, match="pageToken"):
         cursors.parse_page_token(QUERY, text)
 

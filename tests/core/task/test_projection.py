@@ -5,8 +5,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def artifact(*texts: str, append: bool = False, **fields: object) -> pb.StreamResponse:
-    made = pb.Artifact(artifact_id="a", parts=[pb.Part(text=text) for text in texts], **fields)  # type: ignore[arg-type]
-    return pb.StreamResponse(artifact_update=pb.TaskArtifactUpdateEvent(artifact=made, append=append))
+    artifact = pb.Artifact(artifact_id="a", parts=[pb.Part(text=text) for text in texts], **fields)  # type: ignore[arg-type]
+    return pb.StreamResponse(artifact_update=pb.TaskArtifactUpdateEvent(artifact=artifact, append=append))
 
 
 def test_appending_adds_parts_metadata_and_extensions() -> None:
@@ -19,20 +19,20 @@ def test_appending_adds_parts_metadata_and_extensions() -> None:
     assert (found.name, list(found.extensions)) == ("first", ["x", "y"])
 
 
-def test_appending_to_nothing_begins_an_artifact() -> None:
+def test_appending_to_a_missing_artifact_creates_it() -> None:
     task = pb.Task()
     fold(task, artifact("1", append=True))
     assert len(task.artifacts) == 1
 
 
-def test_without_append_the_artifact_is_replaced_where_it_stands() -> None:
+def test_without_append_the_artifact_is_replaced_in_place() -> None:
     task = pb.Task(artifacts=[pb.Artifact(artifact_id="a"), pb.Artifact(artifact_id="b")])
     fold(task, artifact("new"))
     assert [one.artifact_id for one in task.artifacts] == ["a", "b"]
     assert task.artifacts[0].parts[0].text == "new"
 
 
-def test_a_status_that_said_something_becomes_history() -> None:
+def test_the_message_of_a_status_becomes_history() -> None:
     task = pb.Task(status=pb.TaskStatus(message=pb.Message(message_id="old")))
     fold(
         task,
@@ -42,7 +42,7 @@ def test_a_status_that_said_something_becomes_history() -> None:
     assert task.status.state == pb.TASK_STATE_WORKING
 
 
-def test_a_task_takes_the_place_of_everything_and_a_message_of_nothing() -> None:
+def test_a_task_replaces_everything_and_a_message_nothing() -> None:
     task = pb.Task(id="1")
     fold(task, pb.StreamResponse(message=pb.Message(message_id="m")))
     assert task == pb.Task(id="1")

@@ -8,7 +8,7 @@ from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 DAY = 86_400_000
 
 
-def test_the_most_particular_word_counts() -> None:
+def test_the_most_specific_rule_counts() -> None:
     rules = RetentionPolicy(
         default={states.COMPLETED: 1, states.FAILED: 1, states.CANCELED: 1},
         declared={"echo": {states.COMPLETED: 2, states.FAILED: 2}},
@@ -19,11 +19,11 @@ def test_the_most_particular_word_counts() -> None:
     assert rules.age("other", states.REJECTED) == 0
 
 
-def test_one_age_is_for_all_in_which_a_task_has_ended() -> None:
+def test_a_single_age_applies_to_all_terminal_states() -> None:
     assert parse_retention_ages("1d") == dict.fromkeys(states.TERMINAL, DAY)
 
 
-def test_states_are_written_as_people_write_them() -> None:
+def test_state_names_are_parsed_in_every_spelling() -> None:
     assert parse_retention_ages({"input-required": "1d", "COMPLETED": 60, "auth_required": "0"}) == {
         states.INPUT_REQUIRED: DAY,
         states.COMPLETED: 60_000,
@@ -31,7 +31,7 @@ def test_states_are_written_as_people_write_them() -> None:
     }
 
 
-@pytest.mark.parametrize("said", [{"working": "1d"}, {"completed": True}, {"completed": "soon"}, "soon"])
-def test_what_makes_no_sense_is_refused(said: object) -> None:
+@pytest.mark.parametrize("value", [{"working": "1d"}, {"completed": True}, {"completed": "soon"}, "soon"])
+def test_invalid_rules_are_rejected(value: object) -> None:
     with pytest.raises(ValueError, match=r"not an age|not a state"):
-        parse_retention_ages(said)  # type: ignore[arg-type]
+        parse_retention_ages(value)  # type: ignore[arg-type]

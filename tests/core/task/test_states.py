@@ -23,7 +23,7 @@ def test_a_finished_task_never_moves_again(state: int, strict: bool) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(states.STORED_STATES - states.TERMINAL))
-def test_whoever_has_not_ended_may_go_anywhere(state: int) -> None:
+def test_an_unfinished_task_may_enter_any_state(state: int) -> None:
     assert all(states.can_transition_to(state, following) for following in states.STORED_STATES)
 
 
@@ -41,7 +41,7 @@ def test_the_strict_table_is_that_of_a2a_rust(state: int, allowed: set[int]) -> 
 
 
 @pytest.mark.parametrize("unknown", [0, 9, -1])
-def test_a_state_that_is_none_follows_nothing(unknown: int) -> None:
+def test_an_unknown_state_follows_nothing(unknown: int) -> None:
     assert not states.can_transition_to(SUBMITTED, unknown)
 
 
