@@ -1,4 +1,4 @@
-"""The bus of one process: a few callbacks on one event loop."""
+"""In-process bus: callbacks on one event loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dragoman.ports import Job, RegistryChange, TaskSignal, Unsubscribe
 
 
 class LocalBus:
-    """Implements `dragoman.ports.Bus` for one event loop; nothing is lost, repeated or reordered.
+    """Implements `dragoman.ports.Bus` for one event loop, without loss, repetition or reordering.
 
-    Jobs, signals and news are handed over on the loop's next turn, never inside the caller's.
+    Events are delivered in the caller; jobs, signals and registry changes on the loop's next iteration.
     """
 
     problem = ""

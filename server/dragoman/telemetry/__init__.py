@@ -1,1 +1,1 @@
-"""Showing others how the server is, in forms that they know: adapters, one external form each."""
+"""Exporters of metrics (Prometheus) and traces (OTLP)."""

@@ -1,7 +1,7 @@
-"""Spans on their way to a collector: OTLP over HTTP or gRPC, many at a time, from a thread of its own.
+"""OTLP exporter: sends spans in batches to a collector, over HTTP or gRPC, from its own thread.
 
-A message costs a hundred times what a span in it does, so they are gathered for a second. A collector that is away is
-tried again; meanwhile spans wait, as many as there is room for.
+A request costs a hundred times as much as a span in it, so spans are collected for a second. Failed requests are
+retried; meanwhile spans wait in a bounded queue.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
 log = logging.getLogger("dragoman.telemetry")
 
 EXPORT_INTERVAL: Final = 1.0
-"""Seconds in which spans are gathered, unless they are enough before."""
+"""Seconds to collect spans, unless a batch is full before."""
 
 EXPORT_TIMEOUT: Final = 10.0
-"""Seconds for one message."""
+"""Seconds for one request."""
 
 FINAL_EXPORT_TIMEOUT: Final = 3.0
-"""The same once the process stops."""
+"""Seconds for a request during shutdown."""
 
 EXPORT_RETRY_BACKOFF: Final = Backoff(1.0, 30.0)
-"""Seconds until a message that failed is sent again: at first, and at most."""
+"""Delay before a failed request is retried: initial and maximal seconds."""
 
 EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 TRACES_PATH: Final = "/v1/traces"
 
 
 class ExportFailed(Exception):
-    """The collector did not take a message; the text says why."""
+    """The collector did not accept a request; the text explains why."""
 
 
 class OtlpTransport(Protocol):
-    """A way to a collector."""
+    """A connection to a collector."""
 
     def send(self, message: bytes, timeout: float) -> None:
-        """Sends an ExportTraceServiceRequest. Raises Failed."""
+        """Sends an ExportTraceServiceRequest. Raises ExportFailed."""
         ...
 
     def close(self) -> None:
-        """Nothing more is sent."""
+        """Closes the connection."""
         ...
 
 
 class OtlpHttpTransport:
-    """OTLP over HTTP, in protobuf, on one connection for as long as the collector keeps it."""
+    """OTLP over HTTP in protobuf, over one keep-alive connection."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
@@ -75,7 +75,7 @@ class OtlpHttpTransport:
             self._connection.close()
             if not was_open or not isinstance(error, ConnectionError):
                 raise ExportFailed(str(error) or type(error).__name__) from error
-            self.send(message, timeout)  # the collector has closed it since the last message
+            self.send(message, timeout)  # the collector has closed the idle connection
         else:
             if status >= 300:
                 raise ExportFailed(f"{status} {reason}")
@@ -116,12 +116,12 @@ class OtlpGrpcTransport:
 
 
 def otlp_transport(url: str, headers: Mapping[str, str]) -> OtlpTransport:
-    """The way that a URL means: http, https, grpc or grpcs."""
+    """The transport for a URL: http, https, grpc or grpcs."""
     return OtlpGrpcTransport(url, headers) if url.startswith("grpc") else OtlpHttpTransport(url, headers)
 
 
 class SpanExporter:
-    """Sends what a recorder has, until it is closed."""
+    """Sends the spans of a recorder until closed."""
 
     def __init__(self, recorder: SpanRecorder, transport: OtlpTransport, resource: Mapping[str, str]) -> None:
         self._recorder = recorder
@@ -133,12 +133,12 @@ class SpanExporter:
         self._failing = False
         self.sent = 0
         self.failed = 0
-        """Messages that were not taken; they are sent again."""
+        """Failed requests, which are retried."""
         self._thread = threading.Thread(target=self._run, name="dragoman-traces", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Sends what is left, if it is taken soon. Blocks."""
+        """Sends the remaining spans, with FINAL_EXPORT_TIMEOUT per request, and stops. Blocks."""
         self._stop.set()
         self._batch_ready.set()
         self._thread.join()
@@ -165,7 +165,7 @@ class SpanExporter:
                 self._batch_ready.clear()
 
     def _send(self, batch: Sequence[bytes], timeout: float) -> bool:
-        """Whether they were taken."""
+        """Returns whether the collector accepted the batch."""
         try:
             self._transport.send(messages.encode_export_request(self._resource, batch), timeout)
         except ExportFailed as error:
@@ -177,19 +177,19 @@ class SpanExporter:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the collector did not take what it was sent last."""
+        """Whether the last request failed."""
         return self._failing
 
     def _record_failure(self, reason: str) -> None:
         self.failed += 1
         if not self._failing:
             self._failing = True
-            log.warning("traces cannot be sent (%s); they wait, and the oldest are kept", reason)
+            log.warning("traces cannot be sent (%s); retrying, new spans are dropped if the queue is full", reason)
 
 
 def resource_attributes(role: str) -> dict[str, str]:
-    """What is said of this process, as OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have it, or as it is."""
-    said = {
+    """Resource attributes of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence."""
+    attributes = {
         "service.name": role,
         "service.version": version(),
         "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
@@ -197,5 +197,5 @@ def resource_attributes(role: str) -> dict[str, str]:
     for item in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
         name, equals, value = item.partition("=")
         if equals:
-            said[name.strip()] = value.strip()
-    return said | ({"service.name": name} if (name := os.environ.get("OTEL_SERVICE_NAME", "")) else {})
+            attributes[name.strip()] = value.strip()
+    return attributes | ({"service.name": name} if (name := os.environ.get("OTEL_SERVICE_NAME", "")) else {})

@@ -1,7 +1,7 @@
-"""Families of numbers as Prometheus reads them, with those of the process and of Python beside them.
+"""Prometheus exposition of our metrics, and those of the process and of Python.
 
-Names get the prefix `dragoman_`, and the endings that the format asks for. The library is imported when somebody first
-asks: most servers are asked by nobody.
+Names get the prefix `dragoman_` and the suffixes of the format. The library is imported on the first scrape, because
+most servers are never scraped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ METRIC_PREFIX: Final = "dragoman_"
 
 
 class Exposition:
-    """Writes out families, and what can be known of this process."""
+    """Renders metric families and process metrics."""
 
     def __init__(self) -> None:
         from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
@@ -32,7 +32,7 @@ class Exposition:
             collector(registry=self._registry)
 
     def render(self, families: Iterable[MetricFamily], accept: str = "") -> tuple[bytes, str]:
-        """The text, and its media type: OpenMetrics for who accepts that, else Prometheus' own."""
+        """Returns the text and its media type: OpenMetrics if accepted, otherwise the Prometheus text format."""
         from prometheus_client.exposition import choose_encoder
 
         encode, media_type = choose_encoder(accept)
@@ -40,12 +40,12 @@ class Exposition:
         return encode(self._registry), media_type
 
     def collect(self) -> Iterator[Metric]:
-        """What the library calls."""
+        """Called by the library."""
         return map(to_metric, self._families)
 
 
 def to_metric(family: MetricFamily) -> Metric:
-    """One family, as the library has it."""
+    """Converts one family to the library's form."""
     from prometheus_client import core
 
     name, help, labels = METRIC_PREFIX + family.name, family.help, family.labels
@@ -64,6 +64,6 @@ def to_metric(family: MetricFamily) -> Metric:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """How many values were at most each bound."""
+    """Cumulative counts by upper bound."""
     bounds = [*map(repr, histogram.bounds), "+Inf"]
     return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))

@@ -1,8 +1,7 @@
-"""Spans: made on the way of requests, and written later, many at a time, by who sends them: in between the code of a
-request that costs a multiple.
+"""Span recorder: requests record tuples, the exporter encodes them later in batches.
 
-A caller that names a trace (`traceparent`) says whether it is recorded; of traces that begin here, a share is, by its
-id, so that every server decides alike.
+Encoding within the request would cost a multiple. A caller that sends `traceparent` decides whether its trace is
+recorded. Of traces that start here a share is sampled by trace id, so all servers decide alike.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from dragoman.ports.tracing import SpanKind
 from dragoman.release import version
 
 MAX_QUEUED_SPANS: Final = 16_384
-"""Spans that wait to be sent; what is past that is dropped, and counted."""
+"""Spans that can wait for export; further spans are dropped and counted."""
 
 EXPORT_BATCH_SIZE: Final = 512
-"""Spans that are enough to be sent."""
+"""Spans per export request."""
 
 
 class SpanRecorder:
-    """Implements `dragoman.ports.tracing.Tracer`. `take` gives what was recorded."""
+    """Implements `dragoman.ports.tracing.Tracer`; `take` returns the recorded spans."""
 
     def __init__(self, share: float = 1.0) -> None:
-        """`share`: of the traces that begin here, from 0 to 1."""
+        """`share`: fraction of the traces starting here that are recorded, 0 to 1."""
         self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
         self.on_batch_ready: Callable[[], None] = lambda: None
-        """Called when LOT of them wait."""
+        """Called when EXPORT_BATCH_SIZE spans wait."""
         self.recorded = 0
         self.dropped = 0
 
     def start_span(self, parent: str) -> str:
-        # As `trace.written` and `trace.is_recorded` have it: what is done twice in each request does without calls.
+        # Same format as in core.trace, inlined: this runs twice per request.
         if not parent:
             ids = IDS.random_bytes()
             text = ids.hex()
@@ -72,7 +71,7 @@ class SpanRecorder:
         if waiting >= MAX_QUEUED_SPANS:
             self.dropped += 1
             return
-        # A tuple of texts and numbers: after a first look the collection of garbage passes over those.
+        # A tuple of strings and numbers: the garbage collector untracks it after its first pass.
         self._queue.append((name, kind, context, parent, seconds, time.time_ns(), attributes, values, error, link))
         self.recorded += 1
         if waiting + 1 == EXPORT_BATCH_SIZE:
@@ -80,18 +79,18 @@ class SpanRecorder:
 
     @property
     def queued(self) -> int:
-        """Spans that are over, and that nobody was given yet."""
+        """Finished spans that wait for export."""
         return len(self._queue)
 
     def take(self, max_spans: int) -> list[bytes]:
-        """Up to so many spans that are over, and that nobody was given yet. From any thread, but from one only."""
+        """Removes and encodes up to `max_spans` finished spans. Call from one thread only, any one."""
         return [encode_span(*self._queue.popleft()) for _ in range(min(max_spans, len(self._queue)))]
 
 
 def attach_context(context: str) -> None:
-    """Makes a recorded trace context (of ours) the present one, for the rest of the present asyncio task."""
+    """Makes a recorded trace context current in OpenTelemetry for the rest of the asyncio task."""
     if "opentelemetry.trace" in sys.modules:
-        # To import it is to wait for who is loading it just now, in another thread.
+        # This import may wait for another thread that is importing it.
         from opentelemetry import context as contexts
         from opentelemetry import trace as api
 
@@ -100,10 +99,10 @@ def attach_context(context: str) -> None:
 
 @cache
 def _remote_span_class(api: Any) -> Any:
-    """The kind of span that takes its text apart only once somebody makes a child of it."""
+    """A span class that parses its trace context only when a child is created."""
     flags = api.TraceFlags(api.TraceFlags.SAMPLED)
 
-    class Handed(api.NonRecordingSpan):  # type: ignore[misc]  # of a module that need not be there
+    class Handed(api.NonRecordingSpan):  # type: ignore[misc]  # of an optional module
         def __init__(self, context: str) -> None:
             self._text = context
 
@@ -122,7 +121,7 @@ _TIME_FIELDS: Final = struct.Struct("<BQBQ").pack
 """start_time_unix_nano and end_time_unix_nano, each after its key."""
 
 _UNCACHED_ATTRIBUTES: Final = frozenset(("dragoman.task", "dragoman.request", "dragoman.event"))
-"""Attributes whose values are hardly ever met again."""
+"""Attributes with values that hardly ever repeat."""
 
 
 def encode_span(
@@ -137,11 +136,13 @@ def encode_span(
     error: str,
     link: str,
 ) -> bytes:
-    """A Span that took `seconds`, and `ended` so many nanoseconds after the epoch. `context`, `parent` and
-    `link` are
-    trace contexts, the latter two empty for none. `attributes` are names; a value that is an empty text is left out."""
+    """Encodes an OTLP Span that took `seconds` and ended `ended_at_nanos` after the epoch.
+
+    `context`, `parent` and `link` are trace contexts, the latter two may be empty. `attributes` are the names of
+    `values`; empty strings are omitted.
+    """
     alone, shared = _split_attributes(attributes)
-    # trace_id, span_id and parent_span_id, each after its key and its length
+    # trace_id, span_id and parent_span_id, each with its key and length
     ids = f"0a10{context[3:35]}1208{context[36:52]}{'2208' if parent else ''}{parent[36:52]}"
     times = _TIME_FIELDS(0x39, ended_at_nanos - int(seconds * 1e9), 0x41, ended_at_nanos)
     written = bytes.fromhex(ids) + times + _shared_fields(name, kind, attributes, shared(values))
@@ -156,7 +157,7 @@ def encode_span(
 
 @lru_cache(256)
 def _split_attributes(attributes: tuple[str, ...]) -> tuple[list[int], Callable[[tuple[AttributeValue, ...]], Any]]:
-    """Where among attributes those of one span alone are, and what takes out the values of the others."""
+    """Indexes of the uncached attributes, and a getter for the values of the others."""
     alone = [place for place, name in enumerate(attributes) if name in _UNCACHED_ATTRIBUTES]
     others = [place for place, name in enumerate(attributes) if name not in _UNCACHED_ATTRIBUTES]
     return alone, itemgetter(*others) if others else lambda values: ()
@@ -166,14 +167,14 @@ def _split_attributes(attributes: tuple[str, ...]) -> tuple[list[int], Callable[
 def _shared_fields(
     name: str, kind: str, attributes: tuple[str, ...], values: tuple[AttributeValue, ...] | AttributeValue
 ) -> bytes:
-    """The fields that many spans share. `record_values`: those of the attributes that are not of one span alone."""
+    """The cacheable fields of a span. `values`: those of the attributes not in _UNCACHED_ATTRIBUTES."""
     shared = [each for each in attributes if each not in _UNCACHED_ATTRIBUTES]
-    told = map(_attribute_field, shared, values if isinstance(values, tuple) else (values,))
-    return b"".join([_text(5, name), frames.integer(6, _SPAN_KINDS[kind]), *told])
+    fields = map(_attribute_field, shared, values if isinstance(values, tuple) else (values,))
+    return b"".join([_text(5, name), frames.integer(6, _SPAN_KINDS[kind]), *fields])
 
 
 def _attribute_field(name: str, value: AttributeValue) -> bytes:
-    """One of a span's attributes; nothing for an empty text."""
+    """Encodes one attribute; empty for an empty string."""
     if value == "":
         return b""
     if isinstance(value, int):
@@ -184,29 +185,28 @@ def _attribute_field(name: str, value: AttributeValue) -> bytes:
 
 @lru_cache(4096)
 def _attribute_prefix(name: str, length: int) -> bytes:
-    """What an attribute says before its text of so many bytes."""
+    """The encoded attribute up to its string value of `length` bytes."""
     return frames.frame(9, _key_value(name, "-" * length))[:-length]
 
 
 def _key_value(name: str, value: AttributeValue) -> bytes:
-    """A KeyValue."""
-    told = _text(1, value) if isinstance(value, str) else frames.varint(3 << 3) + frames.varint(value)
-    return _text(1, name) + frames.frame(2, told)
+    """Encodes a KeyValue."""
+    any_value = _text(1, value) if isinstance(value, str) else frames.varint(3 << 3) + frames.varint(value)
+    return _text(1, name) + frames.frame(2, any_value)
 
 
 def _text(number: int, value: str) -> bytes:
-    """A string field; nothing at all for an empty one. What is no Unicode is told as far as it is: who sends spans can
-    refuse nothing any more."""
+    """Encodes a string field; empty for an empty string. Lone surrogates are replaced: it is too late for an error."""
     return frames.frame(number, value.encode(errors="replace")) if value else b""
 
 
 def encode_resource(attributes: Mapping[str, str]) -> bytes:
-    """What a request says of the process that sends it, to stand before its spans."""
+    """Encodes the Resource, which precedes the spans of a request."""
     return frames.frame(1, b"".join(frames.frame(1, _key_value(*each)) for each in attributes.items()))
 
 
 def encode_export_request(resource: bytes, spans: Iterable[bytes]) -> bytes:
-    """An ExportTraceServiceRequest."""
+    """Encodes an ExportTraceServiceRequest."""
     body = b"".join([_SCOPE, *(frames.frame(2, each) for each in spans)])
     return frames.frame(1, resource + frames.frame(2, body))
 

@@ -81,15 +81,15 @@ def test_two_servers_are_one_also_while_nats_is_away_and_when_one_dies(
         # Without NATS everything is as it was, only later.
         own_nats.stop()
         for server in (one, other):
-            assert own_nats.url() in server.err.until("is away")
-            assert ready(server) == {"status": "degraded", "reason": "bus: it is away"}
+            assert own_nats.url() in server.err.until("is not reachable")
+            assert ready(server) == {"status": "degraded", "reason": "bus: not reachable"}
         done = task_of(dragoman("send", "hello", "--json", "--grpc", one.grpc).out)
         assert json.loads(dragoman("get", done, "--json", "--grpc", other.grpc).out)["artifacts"]
         resumed = task_of(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--grpc", one.grpc).out)
         begun(url, "slow")
         own_nats.start()
         for server in (one, other):
-            server.err.until("is back")
+            server.err.until("reconnected to the bus")
             assert ready(server) == {"status": "ok"}
 
         # One dies: its session expires after ten seconds; then the other begins the turn again.
@@ -107,7 +107,7 @@ def test_a_server_starts_without_its_nats(tmp_path: Path, dragoman: Run, url: st
         assert ready(server)["status"] == "degraded"
         assert dragoman("send", "hello", "--grpc", server.grpc).code == 0
         own_nats.start()
-        server.err.until("is back")
+        server.err.until("reconnected to the bus")
         assert ready(server) == {"status": "ok"}
 
 

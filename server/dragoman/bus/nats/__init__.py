@@ -1,4 +1,4 @@
-"""The bus between processes: NATS, without anything stored in it. What it loses, the store has."""
+"""Bus between processes over core NATS (no JetStream). Lost messages are recovered from the store."""
 
 from dragoman.bus.nats.bus import NatsBus, open_nats_bus
 from dragoman.bus.nats.connection import InvalidNatsAddress, NatsAddress

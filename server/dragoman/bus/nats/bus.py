@@ -1,10 +1,9 @@
-"""The bus between processes.
+"""Bus between the servers of a store, over NATS.
 
-What is said is said here first, by the bus of this process, and then to the others: whoever follows a task where it
-runs waits for no network, and loses nothing when NATS is away. Nothing of our own comes back to us.
-
-Jobs, events and news may be lost, for the store has them, and is asked every few seconds. Signals are nowhere else, so
-they are kept for a while, and said again to everybody who comes (back).
+Messages go to the local bus first, then to NATS: subscribers in the process that runs a task do not wait for the
+network, and lose nothing during an outage of NATS. A server does not receive its own messages.
+Jobs, events and registry changes may be lost: the store has them and is polled every few seconds. Signals exist
+nowhere else, so they are retained for a while and resent to servers that connect.
 """
 
 from __future__ import annotations
@@ -29,32 +28,32 @@ log = logging.getLogger("dragoman.bus")
 T = TypeVar("T")
 
 BUS_HEARTBEAT_INTERVAL: Final = 10.0
-"""Seconds between two signs of life of a server."""
+"""Seconds between two heartbeats of a server."""
 
 MAX_MISSED_HEARTBEATS: Final = 3
-"""Signs of life that may be missing before a server is gone."""
+"""Missed heartbeats after which a server counts as stopped."""
 
 MAX_RECENT_SIGNALS: Final = 10_000
-"""Signals that are said again to who comes back."""
+"""Signals retained for servers that reconnect."""
 
 SENT_SIGNAL_TTL: Final = 30.0
-"""Seconds for which they are once NATS had them: others may have been cut off in this moment, and come back. No longer,
-since whoever was told that a task goes on may have gone on with it."""
+"""Seconds to retain a signal sent to NATS, for servers disconnected at that moment. Not longer: a server that was
+told about a follow-up message may already have processed it."""
 
 UNSENT_SIGNAL_TTL: Final = 600.0
-"""Seconds for which they wait for NATS while it is away."""
+"""Seconds to retain a signal during an outage of NATS."""
 
 JOB_QUEUE_GROUP: Final = "workers"
-"""The queue group: each job goes to one of it."""
+"""Queue group: each job is delivered to one member."""
 
 
 @asynccontextmanager
 async def open_nats_bus(
     local: Bus, address: NatsAddress, *, prefix: str, epoch: str, server: str = ""
 ) -> AsyncIterator[NatsBus]:
-    """The bus of a store's servers, for as long as the block runs; connected, if that can be done at once.
+    """Opens the bus of a store's servers for the duration of the block; waits for the first connection attempt.
 
-    here: the bus of this process. epoch: the store's. server: a name that no other has; drawn when there is none.
+    local: the bus of this process. epoch: that of the store. server: a unique name; random by default.
     """
     bus = NatsBus(local, address, prefix=prefix, epoch=epoch, server=server or os.urandom(8).hex())
     await bus.start()
@@ -65,7 +64,7 @@ async def open_nats_bus(
 
 
 class NatsBus:
-    """Implements `dragoman.ports.Bus` for processes that have one NATS, one prefix and one store."""
+    """Implements `dragoman.ports.Bus` for processes with the same NATS, prefix and store."""
 
     def __init__(self, local: Bus, address: NatsAddress, *, prefix: str, epoch: str, server: str) -> None:
         self._local = local
@@ -73,15 +72,15 @@ class NatsBus:
         self._subjects = Subjects(prefix, epoch)
         self._heartbeat = BusHeartbeat(server, epoch, fresh=False)
         self._foreign_servers: dict[str, tuple[str, float]] = {}
-        """Servers of other stores on our prefix: epoch, and when they were heard."""
+        """Servers of other stores with our prefix: epoch and time of the last heartbeat."""
         self._recent_signals: deque[tuple[float, bytes]] = deque(maxlen=MAX_RECENT_SIGNALS)
-        """What may have to be said again, and until when."""
+        """Expiry and message of signals that may have to be resent."""
         self._connection = NatsConnection(address, f"dragoman {server}", self._on_connected)
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._clock = asyncio.get_running_loop().time
 
     async def start(self) -> None:
-        """Begins to connect; returns when there was an attempt."""
+        """Starts to connect; returns after the first attempt."""
         await self._connection.subscribe(
             self._subjects.heartbeats, self._message_handler(codec.decode_heartbeat, self._on_heartbeat)
         )
@@ -95,10 +94,10 @@ class NatsBus:
     @property
     def problem(self) -> str:
         if self._foreign_servers:
-            return "servers of another store use its prefix"
+            return "servers of another store use the same prefix"
         return self._connection.problem
 
-    # Events -----------------------------------------------------------------------------------------------------
+    # Events ---------------------------------------------------------------------------------------------------------
 
     def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
         self._local.publish(task, events)
@@ -112,10 +111,10 @@ class NatsBus:
         stops = [await self._local.subscribe(task, deliver)]
         return await self._subscribe(stops, [self._subjects.events(task)], arrived)
 
-    # Jobs -------------------------------------------------------------------------------------------------------
+    # Jobs -----------------------------------------------------------------------------------------------------------
 
     def publish_job(self, job: Job) -> None:
-        """Tells one worker here, which costs nothing when it has no room, and one elsewhere."""
+        """Notifies one local and one remote subscriber; a subscriber without capacity ignores it at no cost."""
         self._local.publish_job(job)
         self._connection.send(self._subjects.jobs(job.agent), codec.encode_job(job))
 
@@ -124,7 +123,7 @@ class NatsBus:
         subjects = [self._subjects.jobs(agent) for agent in agents]
         return await self._subscribe(stops, subjects, self._message_handler(codec.decode_job, handle), JOB_QUEUE_GROUP)
 
-    # Signals ----------------------------------------------------------------------------------------------------
+    # Signals --------------------------------------------------------------------------------------------------------
 
     def publish_signal(self, task: TaskRef, signal: TaskSignal) -> None:
         self._local.publish_signal(task, signal)
@@ -135,18 +134,18 @@ class NatsBus:
         self._connection.send(self._subjects.signals, message)
 
     async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
-        def arrived(said: tuple[TaskRef, TaskSignal]) -> None:
-            handle(*said)
+        def arrived(signal: tuple[TaskRef, TaskSignal]) -> None:
+            handle(*signal)
 
         stops = [await self._local.subscribe_signals(handle)]
         return await self._subscribe(
             stops, [self._subjects.signals], self._message_handler(codec.decode_signal, arrived)
         )
 
-    # News -------------------------------------------------------------------------------------------------------
+    # Registry changes -----------------------------------------------------------------------------------------------
 
     def publish_change(self, change: RegistryChange) -> None:
-        """On the subject of signals, which servers of older versions, and their grants, know: they leave it unread."""
+        """Uses the subject of signals, which older servers and their grants know; they ignore the message."""
         self._local.publish_change(change)
         self._connection.send(self._subjects.signals, codec.encode_change(change))
 
@@ -157,17 +156,17 @@ class NatsBus:
         )
 
     def _resend_signals(self) -> None:
-        """Says again what somebody may not have heard."""
+        """Resends signals that some server may have missed."""
         now = self._clock()
         kept = [(min(until, now + SENT_SIGNAL_TTL), message) for until, message in self._recent_signals if until > now]
         self._recent_signals = deque(kept, MAX_RECENT_SIGNALS)
         for _, message in kept:
             self._connection.send(self._subjects.signals, message)
 
-    # Presence ---------------------------------------------------------------------------------------------------
+    # Heartbeats -----------------------------------------------------------------------------------------------------
 
     def _on_connected(self) -> None:
-        """Whoever is there learns that we missed something, and what we said while we were away."""
+        """Tells other servers to resend what we missed, and resends our own signals."""
         self._send_heartbeat(fresh=True)
         self._resend_signals()
 
@@ -181,13 +180,13 @@ class NatsBus:
             self._expire_foreign_servers()
 
     def _expire_foreign_servers(self) -> None:
-        """Strangers go without a word, so they are gone when they have been silent for long."""
+        """Forgets servers of other stores after too many missed heartbeats."""
         if not self._foreign_servers:
             return
-        until = self._clock() - MAX_MISSED_HEARTBEATS * BUS_HEARTBEAT_INTERVAL
-        self._foreign_servers = {server: said for server, said in self._foreign_servers.items() if said[1] > until}
+        oldest = self._clock() - MAX_MISSED_HEARTBEATS * BUS_HEARTBEAT_INTERVAL
+        self._foreign_servers = {server: seen for server, seen in self._foreign_servers.items() if seen[1] > oldest}
         if not self._foreign_servers:
-            log.info("nobody else uses the prefix %s of the bus any more", self._prefix)
+            log.info("nobody else uses the prefix %s on the bus any more", self._prefix)
 
     def _on_heartbeat(self, heartbeat: BusHeartbeat) -> None:
         if heartbeat.epoch == self._heartbeat.epoch:
@@ -196,21 +195,21 @@ class NatsBus:
             return
         if not self._foreign_servers:
             log.error(
-                "a server of another store (epoch %s, ours is %s) uses the prefix %s on the same bus: servers of one "
-                "cluster have one --store, and each cluster its own --bus-prefix",
+                "a server of another store (epoch %s, ours is %s) uses the prefix %s on the same bus; give all servers "
+                "of a cluster the same --store, and each cluster its own --bus-prefix",
                 heartbeat.epoch,
                 self._heartbeat.epoch,
                 self._prefix,
             )
-            self._send_heartbeat(fresh=False)  # so that it knows as well
+            self._send_heartbeat(fresh=False)  # so that it reports the conflict too
         self._foreign_servers[heartbeat.server] = (heartbeat.epoch, self._clock())
 
-    # Both sides -------------------------------------------------------------------------------------------------
+    # Helpers --------------------------------------------------------------------------------------------------------
 
     async def _subscribe(
         self, stops: list[Unsubscribe], subjects: Sequence[str], on_message: Callable[[bytes], None], queue: str = ""
     ) -> Unsubscribe:
-        """Listens to others as well; `stops` end what was begun here, which they do when this is cancelled."""
+        """Subscribes at NATS too; on failure or cancellation, `stops` end the local subscription."""
         try:
             for subject in subjects:
                 stop = await self._connection.subscribe(subject, on_message, queue)
@@ -224,16 +223,16 @@ class NatsBus:
     def _message_handler(self, decode: Callable[[bytes], T], handle: Callable[[T], None]) -> Callable[[bytes], None]:
         def arrived(message: bytes) -> None:
             try:
-                said = decode(message)
-            except InvalidBusMessage:  # of another version: as good as lost
+                value = decode(message)
+            except InvalidBusMessage:  # of another version: counts as lost
                 log.debug("a message on the bus cannot be read: %s", message[:64].hex())
                 return
-            handle(said)
+            handle(value)
 
         return arrived
 
     async def flush(self) -> None:
-        """Returns when NATS has what was said here, and we have what it had for us; or when it is away."""
+        """Returns when NATS has all our messages and we have all of its; or when it is not reachable."""
         await self._connection.drain()
         await self._connection.flush()
 

@@ -1,8 +1,7 @@
-"""What the messages are made of, and the subjects they travel on.
+"""Binary format and subjects of bus messages.
 
-A message begins with the number of this layout; one of another number is as good as lost, which every bus may do, so
-servers of two versions get along. Texts are UTF-8 behind their length. Subjects are made of digests, hex and base64,
-never of what a caller wrote.
+A message starts with the layout version. Other versions are dropped, which any bus may do, so servers of two versions
+can coexist. Texts are length-prefixed UTF-8. Subjects consist of digests, hex and base64, never of caller input.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from dragoman.ports import Job, RegistryChange, TaskSignal
 BUS_LAYOUT_VERSION: Final = 1
 
 _EVENT: Final = struct.Struct("!QBBI")
-"""Sequence, state, whether the turn ends, bytes of data."""
+"""Sequence, state, whether the turn ends, length of the data in bytes."""
 _LENGTH: Final = struct.Struct("!I")
 _SIGNALS: Final = (TaskSignal.CANCEL, TaskSignal.MESSAGE, TaskSignal.PUSH_CONFIGS)
-"""By the number that stands for each: add at the end."""
+"""The index is the wire value: append only."""
 _CHANGES: Final = (RegistryChange.WORKERS, RegistryChange.UPSTREAMS)
-"""Likewise, from `_FIRST_CHANGE` on."""
+"""The index plus `_FIRST_CHANGE` is the wire value: append only."""
 _FIRST_CHANGE: Final = 128
 _START: Final = bytes((BUS_LAYOUT_VERSION,))
 
 
 class InvalidBusMessage(ValueError):
-    """No message of ours, or one of another version's layout."""
+    """The message is malformed or has another layout version."""
 
 
 class Subjects:
-    """The subjects of one store: `PREFIX.EPOCH.…`, and `ENV_PREFIX.hello`, which all who have the prefix share."""
+    """The subjects of one store: `PREFIX.EPOCH.…`, and `PREFIX.hello`, shared by all servers with the prefix."""
 
     def __init__(self, prefix: str, epoch: str) -> None:
         self.heartbeats = f"{prefix}.hello"
@@ -46,20 +45,20 @@ class Subjects:
         self._jobs = f"{prefix}.{epoch}.job."
 
     def events(self, task: TaskRef) -> str:
-        """Where what is committed of a task is told."""
+        """The subject of a task's committed events."""
         digest = blake2b(_encode_ref(task), digest_size=16).digest()
         return self._events + base64.urlsafe_b64encode(digest)[:22].decode()
 
     def jobs(self, agent: str) -> str:
-        """Where tasks that wait for an agent are told."""
+        """The subject of tasks that wait for an agent."""
         return self._jobs + base64.urlsafe_b64encode(agent.encode()).rstrip(b"=").decode()
 
 
-# Events ---------------------------------------------------------------------------------------------------------
+# Events -------------------------------------------------------------------------------------------------------------
 
 
 def encode_events(events: Sequence[Event], limit: int) -> Iterator[bytes]:
-    """Messages of at most `limit` bytes. An event that fits into none is told of without its data."""
+    """Yields messages of at most `limit` bytes. An event too large for a message is sent without its data."""
     frames, size = [_START], 1
     for event in events:
         data = event.data if 1 + _EVENT.size + len(event.data) <= limit else b""
@@ -72,7 +71,7 @@ def encode_events(events: Sequence[Event], limit: int) -> Iterator[bytes]:
 
 
 def decode_events(message: bytes) -> list[Event]:
-    """Raises Unreadable."""
+    """Raises InvalidBusMessage."""
     at, found = _check_version(message), []
     while at < len(message):
         try:
@@ -86,7 +85,7 @@ def decode_events(message: bytes) -> list[Event]:
     return found
 
 
-# Jobs and signals -----------------------------------------------------------------------------------------------
+# Jobs and signals ---------------------------------------------------------------------------------------------------
 
 
 def encode_job(job: Job) -> bytes:
@@ -94,7 +93,7 @@ def encode_job(job: Job) -> bytes:
 
 
 def decode_job(message: bytes) -> Job:
-    """Raises Unreadable."""
+    """Raises InvalidBusMessage."""
     agent, at = _decode_text(message, _check_version(message))
     return Job(agent, _decode_ref(message, at))
 
@@ -104,7 +103,7 @@ def encode_signal(task: TaskRef, signal: TaskSignal) -> bytes:
 
 
 def decode_signal(message: bytes) -> tuple[TaskRef, TaskSignal]:
-    """Raises Unreadable."""
+    """Raises InvalidBusMessage."""
     at = _check_version(message)
     if at >= len(message) or message[at] >= len(_SIGNALS):
         raise InvalidBusMessage
@@ -116,25 +115,25 @@ def encode_change(change: RegistryChange) -> bytes:
 
 
 def decode_change(message: bytes) -> RegistryChange:
-    """Raises Unreadable, also for signals."""
+    """Raises InvalidBusMessage, also for signals."""
     at = _check_version(message)
     if len(message) != at + 1 or not 0 <= message[at] - _FIRST_CHANGE < len(_CHANGES):
         raise InvalidBusMessage
     return _CHANGES[message[at] - _FIRST_CHANGE]
 
 
-# Presence -------------------------------------------------------------------------------------------------------
+# Heartbeats ---------------------------------------------------------------------------------------------------------
 
 
 class BusHeartbeat(NamedTuple):
-    """A server says that it is there. JSON, which operators can read as well."""
+    """The heartbeat of a server; JSON, so that operators can read it too."""
 
     server: str
-    """Hex that this process drew."""
+    """Random name of the process, in hex."""
     epoch: str
-    """Of its store."""
+    """Epoch of its store."""
     fresh: bool
-    """It has just connected, and heard nothing before."""
+    """Whether it has just connected and may have missed messages."""
 
 
 def encode_heartbeat(heartbeat: BusHeartbeat) -> bytes:
@@ -142,10 +141,10 @@ def encode_heartbeat(heartbeat: BusHeartbeat) -> bytes:
 
 
 def decode_heartbeat(message: bytes) -> BusHeartbeat:
-    """Raises Unreadable."""
+    """Raises InvalidBusMessage."""
     try:
-        said = orjson.loads(message)
-        found = BusHeartbeat(said["server"], said["epoch"], said["fresh"])
+        value = orjson.loads(message)
+        found = BusHeartbeat(value["server"], value["epoch"], value["fresh"])
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidBusMessage from error
     if not (_is_name(found.server) and _is_name(found.epoch)):
@@ -157,7 +156,7 @@ def _is_name(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= 64 and text.isascii() and text.isalnum()
 
 
-# Pieces ---------------------------------------------------------------------------------------------------------
+# Primitives ---------------------------------------------------------------------------------------------------------
 
 
 def _check_version(message: bytes) -> int:

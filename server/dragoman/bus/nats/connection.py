@@ -1,9 +1,8 @@
-"""One connection to NATS for ever: made again whenever it breaks, with everything that is listened to.
+"""Permanent connection to NATS, which reconnects and resubscribes after every failure.
 
-The library would reconnect by itself, but gives up after some errors (credentials that are refused while somebody
-changes them), so here each connection is a new client, and how long to wait is ours to say.
-
-What is said while NATS is away is lost, and so is what lies in a queue that is full; that is for others to mend.
+The library can reconnect, but gives up after some errors (rejected credentials while somebody changes them), so each
+connection here is a new client, with our own backoff. Messages sent while NATS is not reachable, or while the queue
+is full, are lost; callers recover from that.
 """
 
 from __future__ import annotations
@@ -35,38 +34,38 @@ NATS_CONNECT_TIMEOUT: Final = 2.0
 """Seconds for one attempt to connect to one server."""
 
 NATS_FLUSH_TIMEOUT: Final = 1.0
-"""Seconds that NATS may take to answer before it counts as away."""
+"""Seconds without a response after which NATS counts as not reachable."""
 
 NATS_PING_INTERVAL: Final = 5.0
-"""Seconds between two looks whether a silent NATS is there; two without an answer, and it is away."""
+"""Seconds between two pings of an idle connection; after two without a pong it is closed."""
 
 NATS_MAX_RECONNECT_DELAY: Final = 5.0
-"""Seconds between two attempts, at most."""
+"""Longest delay between two attempts, in seconds."""
 
 NATS_RECONNECT_BACKOFF: Final = Backoff(0.1, NATS_MAX_RECONNECT_DELAY, jitter=0.5)
 
 MAX_BUS_QUEUE_BYTES: Final = 16 * 1024 * 1024
-"""What may wait to be sent; what comes on top is lost."""
+"""Bytes of messages that wait to be sent; further messages are dropped."""
 
 _CLOSED_ERRORS: Final = (Error, OSError, RuntimeError)
-"""What the library raises for a connection that is closing, and lets through of a transport that is closed already:
-uvloop's says so by a RuntimeError."""
+"""Exceptions of a closing connection, including those of a closed transport that the library does not catch
+(RuntimeError in uvloop)."""
 
 MAX_BUS_MESSAGE_BYTES: Final = 1024 * 1024
-"""The largest message, unless the server allows less."""
+"""Largest message, unless the server has a lower limit."""
 
 
 class _NatsClient(Client):
-    """A client that encrypts where it was told to, and knows when it was heard, and when it is over."""
+    """A NATS client that enforces TLS, can flush completely, and reports its end."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended = asyncio.Event()
-        """Set when there is no connection any more, however that came."""
+        """Set when the connection has ended, for any reason."""
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        # The library still says what waits to be said. A transport that is gone may answer by an error; then it would
-        # break off here, and nobody hear that it is over.
+        # The library would send what is pending. A closed transport can raise then, which would skip the rest of the
+        # shutdown and leave `ended` unset.
         self._pending, self._pending_data_size = [], 0
         try:
             await super()._close(status, do_cbs)
@@ -74,34 +73,34 @@ class _NatsClient(Client):
             self.ended.set()
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        # The library encrypts when the server asks for it. One that does not, or somebody in between, gets no
-        # credentials.
+        # The library uses TLS only if the server requests it. A server that does not, or a man in the middle, must not
+        # get our credentials.
         await super()._process_info(info, initial_connection)
         server = self._current_server
         if initial_connection and server and server.uri.scheme == "tls" and not info.get("tls_required"):
-            raise Error("it does not encrypt, and tls:// was asked for")
+            raise Error("the server does not offer TLS, and the URL is tls://")
 
     async def flush_fully(self) -> None:
-        """Returns when the server has read what was said before."""
-        await self._flush_pending(force_flush=True)  # `flush` sends its PING past what is still here
+        """Returns when the server has received everything sent before."""
+        await self._flush_pending(force_flush=True)  # `flush` alone sends its PING before pending data
         await self.flush(int(NATS_FLUSH_TIMEOUT) + 1)
 
 
 @dataclass(eq=False)
 class _Subscription:
-    """What is listened to, over all connections."""
+    """A subscription that outlives connections."""
 
     subject: str
     queue: str
     on_message: Callable[[bytes], None]
     client: Client | None = None
-    """The connection that was told."""
+    """The connection on which it was started."""
     subscription: Subscription | None = None
     stopped: bool = False
 
 
 class NatsConnection:
-    """A connection that is kept up between `open` and `close`."""
+    """A connection that is maintained between `open` and `close`."""
 
     def __init__(
         self,
@@ -110,15 +109,15 @@ class NatsConnection:
         on_connected: Callable[[], None],
         random: Callable[[], float] = random.random,
     ) -> None:
-        """`connected` is called for each new connection, before anything else goes over it."""
+        """`on_connected` is called for each new connection, before anything is sent over it."""
         self.address = address
-        self.problem = "it was not reached yet"
-        """Why it cannot be used, or not fully; empty while all is well."""
+        self.problem = "not connected yet"
+        """Why it cannot be used, or not fully; empty if healthy."""
         self.is_up = False
         self.max_message_bytes = MAX_BUS_MESSAGE_BYTES
-        """Bytes of the largest message."""
+        """Largest message in bytes."""
         self.attempted = asyncio.Event()
-        """Set once there was an attempt to connect."""
+        """Set after the first attempt to connect."""
         self._name = name
         self._on_connected = on_connected
         self._random = random
@@ -136,11 +135,11 @@ class NatsConnection:
         self._closing = False
 
     def open(self) -> None:
-        """Begins to connect."""
+        """Starts to connect."""
         self._run_task = asyncio.create_task(self._run(), name="bus")
 
     async def close(self) -> None:
-        """Sends what waits, if that can be done at once, and ends. May be called twice."""
+        """Sends queued messages within NATS_FLUSH_TIMEOUT and disconnects. May be called twice."""
         self._closing = True
         with suppress(TimeoutError):
             async with asyncio.timeout(NATS_FLUSH_TIMEOUT):
@@ -152,7 +151,7 @@ class NatsConnection:
             await asyncio.wait((self._run_task,), timeout=NATS_FLUSH_TIMEOUT)
 
     async def _run(self) -> None:
-        """Connects, and connects again, until closed."""
+        """Connects and reconnects until closed."""
         failures = 0
         while not self._closing:
             if await self._run_connection():
@@ -161,13 +160,13 @@ class NatsConnection:
             await asyncio.sleep(NATS_RECONNECT_BACKOFF.delay(failures, self._random()))
 
     async def _run_connection(self) -> bool:
-        """One connection, from its beginning to its end. Gives whether there was one."""
+        """Runs one connection to its end. Returns whether it was established."""
         client = _NatsClient()
         reasons: deque[str] = deque(maxlen=1)
 
         async def failed(error: Exception) -> None:
             if not isinstance(error, Error | OSError):
-                log.error("what the bus brought could not be taken", exc_info=error)
+                log.error("handling a message from the bus failed", exc_info=error)
                 return
             reasons.append(self._error_text(error))
             if "permissions violation" in str(error).lower():
@@ -202,7 +201,7 @@ class NatsConnection:
                 pump.cancel()
                 await asyncio.wait((pump,))
             self._mark_down(reasons[-1] if reasons else "the connection was closed")
-        except Exception as error:  # whatever it is, the next attempt may go better
+        except Exception as error:  # any failure may be temporary, so there is another attempt
             was_up = self.is_up
             self._mark_down(reasons[-1] if reasons else self._error_text(error))
             return was_up
@@ -225,9 +224,9 @@ class NatsConnection:
 
     def _mark_up(self, client: _NatsClient) -> None:
         if self.attempted.is_set():
-            log.info("the bus %s is back", self.address)
+            log.info("reconnected to the bus %s", self.address)
         else:
-            log.info("the bus %s is there", self.address)
+            log.info("connected to the bus %s", self.address)
         self._client, self.is_up, self.problem = client, True, ""
         self._permission_error = ""
         self.max_message_bytes = min(MAX_BUS_MESSAGE_BYTES, client.max_payload)
@@ -237,18 +236,22 @@ class NatsConnection:
     def _mark_down(self, reason: str) -> None:
         if not self._closing and (self.is_up or not self.attempted.is_set()):
             log.warning(
-                "the bus %s is away (%s); what other servers do is seen some seconds later until it is back",
+                "the bus %s is not reachable (%s); until it is back, events of other servers arrive some seconds late",
                 self.address,
                 reason,
             )
-        self.is_up, self.problem = False, "it is away"
+        self.is_up, self.problem = False, "not reachable"
 
     def _on_permission_error(self, reason: str) -> None:
-        """Our user may not do what a server does: told once for each connection."""
+        """Reports missing permissions of our NATS user, once per connection."""
         if not self._permission_error:
-            log.error("the bus %s does not let us: %s; see docs/how-to/postgresql.md", self.address, reason)
+            log.error(
+                "the bus %s rejects an operation: %s; grant the permissions in docs/how-to/postgresql.md",
+                self.address,
+                reason,
+            )
         self._permission_error = reason
-        self.problem = "it does not grant what a server needs"
+        self.problem = "missing permissions"
 
     def _error_text(self, error: BaseException) -> str:
         text = " ".join(str(error).split()).removeprefix("nats: ") or type(error).__name__
@@ -257,7 +260,7 @@ class NatsConnection:
     # Sending ----------------------------------------------------------------------------------------------------
 
     def send(self, subject: str, message: bytes) -> None:
-        """Sends it soon, or never."""
+        """Queues a message; drops it if NATS is not reachable or the queue is full."""
         if self.is_up and self._queued_bytes + len(message) <= MAX_BUS_QUEUE_BYTES:
             self._queue.append((subject, message))
             self._queued_bytes += len(message)
@@ -276,7 +279,7 @@ class NatsConnection:
             self._queue_empty.set()
 
     async def drain(self) -> None:
-        """Returns when nothing waits to be sent, or when NATS is away."""
+        """Returns when the queue is empty, or NATS is not reachable."""
         if self._queue and self.is_up:
             await self._queue_empty.wait()
         await self.flush()
@@ -284,9 +287,9 @@ class NatsConnection:
     # Listening --------------------------------------------------------------------------------------------------
 
     async def subscribe(self, subject: str, on_message: Callable[[bytes], None], queue: str = "") -> Unsubscribe:
-        """Calls `arrived` for messages; of those who listen with one `queue`, one is given each message.
+        """Calls `on_message` for each message; with a `queue` group, one member gets each message.
 
-        NATS knows once it has `settle_all`; while it is away, it is told later.
+        NATS has processed it after `flush`. If NATS is not reachable, the next connection subscribes.
         """
         listening = _Subscription(subject, queue, on_message)
         self._subscriptions.add(listening)
@@ -315,7 +318,7 @@ class NatsConnection:
                 subscription.on_message(message.data)
 
         subscription.client = client
-        with suppress(*_CLOSED_ERRORS):  # it is closing: the next connection is told
+        with suppress(*_CLOSED_ERRORS):  # it is closing: the next connection subscribes
             subscription.subscription = await client.subscribe(
                 subscription.subject, queue=subscription.queue, cb=arrived
             )
@@ -329,7 +332,7 @@ class NatsConnection:
                 await subscription.unsubscribe()
 
     async def flush(self) -> None:
-        """Returns when NATS has read what it was told until now, or is away. All who wait at a time ask it once."""
+        """Returns when NATS has processed everything sent so far, or is not reachable. Concurrent calls are merged."""
         if self._client is None:
             return
         if self._next_flush_task is None:
@@ -347,8 +350,8 @@ class NatsConnection:
             async with asyncio.timeout(NATS_FLUSH_TIMEOUT):
                 await client.flush_fully()
         except TimeoutError:
-            if self._client is client:  # else there is another one by now, which is not to blame
-                self._mark_down("it does not answer")
+            if self._client is client:  # otherwise a new connection has replaced it
+                self._mark_down("it does not respond")
             await self._close_client(client)
         except _CLOSED_ERRORS:
             return  # it is closing
@@ -362,12 +365,12 @@ NATS_DEFAULT_PORT = 4222
 
 
 class InvalidNatsAddress(ValueError):
-    """No address of NATS. The text says what is wrong, and holds nothing that is secret."""
+    """The NATS address is invalid. The text explains why and contains no secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class NatsAddress:
-    """Servers of one NATS cluster, and our credentials there."""
+    """Servers of one NATS cluster, and our credentials."""
 
     servers: tuple[str, ...]
     """URLs without credentials."""
@@ -375,23 +378,23 @@ class NatsAddress:
     password: str | None = None
     token: str | None = None
     credentials: Path | None = None
-    """A file with a user's JWT and seed, as `nsc` makes it."""
+    """File with a user's JWT and seed, as created by `nsc`."""
     ca_file: Path | None = None
-    """Certificates (PEM) of which one vouches for the servers, besides those that the system knows."""
+    """CA certificates (PEM) to trust in addition to those of the system."""
 
     def __str__(self) -> str:
         return ",".join(self.servers)
 
     @property
     def uses_tls(self) -> bool:
-        """Whether nothing may be said before the connection is encrypted."""
+        """Whether TLS is required."""
         return self.servers[0].startswith("tls://")
 
     @classmethod
     def parse(cls, text: str, credentials: Path | None = None, ca_file: Path | None = None) -> Self:
-        """Reads URLs with commas in between, of one scheme; credentials in the first hold for all.
+        """Parses comma-separated URLs of one scheme; credentials in the first apply to all.
 
-        Raises BadAddress.
+        Raises InvalidNatsAddress.
         """
         servers = []
         user: str | None = None
@@ -400,7 +403,7 @@ class NatsAddress:
             try:
                 parts = urlsplit(url.strip())
                 host, port = parts.hostname, parts.port or NATS_DEFAULT_PORT
-            except ValueError:  # a port that is none, or half an IPv6 address
+            except ValueError:  # an invalid port or IPv6 address
                 raise InvalidNatsAddress(f"is no address of NATS; use {NATS_URL_FORMAT}") from None
             if parts.scheme not in ("nats", "tls") or not host or parts.path or parts.query or parts.fragment:
                 raise InvalidNatsAddress(f"is no address of NATS; use {NATS_URL_FORMAT}")
@@ -429,14 +432,14 @@ class NatsAddress:
         return found
 
     def redact(self, text: str) -> str:
-        """A text of others, as it may be logged."""
+        """A foreign text without our secrets, for the log."""
         for secret in (self.password, self.token):
             if secret:
                 text = text.replace(secret, "***")
         return text
 
     def ssl_context(self) -> ssl.SSLContext:
-        """How servers prove who they are. Raises OSError for certificates that are none."""
+        """The TLS context that verifies the servers. Raises OSError for an unreadable CA file."""
         context = ssl.create_default_context()
         if self.ca_file is not None:
             context.load_verify_locations(self.ca_file)

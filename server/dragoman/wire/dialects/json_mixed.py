@@ -1,11 +1,9 @@
-"""Two shapes between 0.3 and 1.0, each of one family of clients.
+"""Two JSON dialects between 0.3 and 1.0, and responses that merge several dialects.
 
-`JSON_FASTA2A`, fasta2a 2.x: the methods of 0.3 with the objects of 1.0 (flat parts, wrapped unions, no `kind`), words
-for
-states and roles as in 0.3, and `blocking`.
-
-`RUST`, a2a-rust 0.3: the methods of 1.0, parts told apart by `type`, words as in 0.3, a send's result without its
-wrapper, a stream's events within theirs.
+`JSON_FASTA2A`, fasta2a 2.x: the methods of 0.3 with the objects of 1.0 (flat parts, wrapped unions, no `kind`), states
+and roles as in 0.3, and `blocking`.
+`JSON_RUST`, a2a-rust 0.3: the methods of 1.0, parts distinguished by `type`, states and roles as in 0.3, the result of
+a send without its wrapper, the events of a stream within theirs.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _ALWAYS_EMITTED: Final = {
     "lf.a2a.v1.TaskArtifactUpdateEvent": {"task_id", "context_id"},
     "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
     "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": {"configs"},
-    # a2a-rust reads no authentication without them.
+    # a2a-rust rejects an authentication without them.
     "lf.a2a.v1.AuthenticationInfo": {"scheme", "credentials"},
 }
 
@@ -90,7 +88,7 @@ JSON_RUST: Final = protojson.JsonDialect(
 
 
 def is_rust(request: object) -> bool:
-    """Whether a send in the shape of 1.0 is a2a-rust's: its first part says its `type`."""
+    """Whether a send in 1.0 form comes from a2a-rust: its first part has a `type`."""
     message = request.get("message") if isinstance(request, dict) else None
     given = message.get("parts") if isinstance(message, dict) else None
     first = given[0] if isinstance(given, list) and given else None
@@ -101,7 +99,7 @@ _TASK_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 
 
 def _flat_with_kind(encode: Encode) -> Encode:
-    """A flat part with the words of 0.3 beside, where they agree: data that is no object is only said flat."""
+    """Writes a flat part merged with its 0.3 form. Data that is not an object is only written flat."""
     tagged = parts.part_encoder("kind")
 
     def write(part: Any) -> dict[str, Any]:
@@ -125,7 +123,7 @@ _EVENT_RUST: Final = protojson.compile(pb.StreamResponse, JSON_RUST)
 
 
 def merge(own: Any, other: Any) -> Any:
-    """Both values in one: objects key by key, arrays item by item; where they differ otherwise, `own`."""
+    """Merges two JSON values: objects by key, arrays by item; `own` takes precedence."""
     if type(own) is dict and type(other) is dict:
         return {**other, **{key: merge(value, other[key]) if key in other else value for key, value in own.items()}}
     if type(own) is list and type(other) is list and len(own) == len(other):
@@ -134,24 +132,24 @@ def merge(own: Any, other: Any) -> Any:
 
 
 def write_v01_task(task: pb.Task) -> dict[str, Any]:
-    """A task made in 0.1."""
+    """A task created over 0.1, readable for 0.3 too."""
     value: dict[str, Any] = merge(json_v01.write_task(task), _TASK_V03.to_dict(task))
     return value
 
 
 def write_fasta2a_task(task: pb.Task) -> dict[str, Any]:
-    """A task made in fasta2a 2.x."""
+    """A task created by fasta2a 2.x, readable for 0.3 too."""
     return _TASK_FASTA2A.to_dict(task)
 
 
 def write_rust_task(task: pb.Task) -> dict[str, Any]:
-    """A task made in a2a-rust 0.3."""
+    """A task created by a2a-rust 0.3, readable for 0.3 too."""
     value: dict[str, Any] = merge(_TASK_RUST.to_dict(task), _TASK_V03.to_dict(task))
     return value
 
 
 def v01_event_writer() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any]]]:
-    """A writer of one stream on a task made in 0.1. The stream has no Task in it, which no dialect asks for here."""
+    """Creates the event encoder of one stream of a task created over 0.1. No dialect needs a Task in this stream."""
     stream = json_v01.V01StreamWriter()
 
     def write(event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
@@ -166,10 +164,10 @@ def v01_event_writer() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any
 
 
 def write_fasta2a_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
-    """One event of a stream on a task made in fasta2a 2.x, whose readers look inside of a wrapper."""
+    """One event of a stream of a task created by fasta2a 2.x, whose clients read the wrapped form."""
     return {**json_v03.write_event(event, is_last), **_EVENT_FASTA2A.to_dict(event)}
 
 
 def write_rust_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
-    """One event of a stream on a task made in a2a-rust 0.3, whose readers look inside of a wrapper too."""
+    """One event of a stream of a task created by a2a-rust 0.3, whose clients read the wrapped form too."""
     return {**json_v03.write_event(event, is_last), **_EVENT_RUST.to_dict(event)}

@@ -1,7 +1,7 @@
-"""What older readers and writers of JSON say differently, and every reader of ours therefore understands.
+"""ProtoJSON dialects of 1.0 and 0.3, and the aliases of older clients that every decoder accepts.
 
-Before 1.0 states and roles were lower-case words, `blocking` stood for the opposite of `returnImmediately`, and
-zero was "not said". Clients mix: a2a-rust 0.3 sends the words in 1.0 calls, 1.0's release candidate `blocking`.
+Before 1.0, states and roles were lower-case words, `blocking` was the opposite of `returnImmediately`, and zero meant
+absent. Clients mix these: a2a-rust 0.3 sends the words in 1.0 calls, the 1.0 release candidate sends `blocking`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CANCELED_ALIASES: Final = (
 )
 
 ENUM_ALIASES: Final[Mapping[str, Sequence[Sequence[str]]]] = {
-    # Two l's, and the constants of a client that sends 0.1's states in capitals.
+    # "Cancelled" with two l's, and a client that sends the states of 0.1 in capitals.
     "lf.a2a.v1.TaskState": [
         _CANCELED_ALIASES,
         ("TASK_STATE_UNSPECIFIED", "UNKNOWN", "unknown", "unspecified"),
@@ -47,11 +47,11 @@ ENUM_ALIASES: Final[Mapping[str, Sequence[Sequence[str]]]] = {
     ],
     "lf.a2a.v1.Role": [(name, word, name.removeprefix("ROLE_")) for name, word in ROLE_WORDS.items()],
 }
-"""Groups of spellings that mean the same, by enum."""
+"""Groups of synonyms, by enum."""
 
 
 def decode_hook(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Decode], Decode]:
-    """Decodes what `change` makes of an object. `change` gets a copy of its own."""
+    """A hook that applies `change` to a copy of each object before decoding it."""
 
     def around(decode: Decode) -> Decode:
         def read(message: Any, value: object) -> None:
@@ -63,7 +63,7 @@ def decode_hook(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
 
 
 def read_blocking(value: dict[str, Any]) -> dict[str, Any]:
-    """`blocking` as the opposite of `returnImmediately`; one that waits need not say so."""
+    """Reads `blocking` as the opposite of `returnImmediately`."""
     blocking = value.pop("blocking", None)
     if blocking is not None:
         if type(blocking) is not bool:
@@ -75,7 +75,7 @@ def read_blocking(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_context(value: dict[str, Any]) -> dict[str, Any]:
-    """`contextId` beside the message, where a2a-rust 0.3 says it, as the message's own; its own goes before it."""
+    """Moves `contextId` beside the message, as in a2a-rust 0.3, into the message, unless it has one."""
     context, message = value.get("contextId"), value.get("message")
     if context is not None and type(message) is dict and not (message.get("contextId") or message.get("context_id")):
         value["message"] = {**message, "contextId": context}
@@ -83,8 +83,10 @@ def read_context(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_push(value: dict[str, Any]) -> dict[str, Any]:
-    """A push configuration as 1.0 has it: without the wrapper of the versions before, whose task is `taskId`, or `id`
-    beside it; and the first of their `schemes` as the one `scheme`."""
+    """Converts a push configuration to 1.0: removes the wrapper of older versions, takes the first of `schemes`.
+
+    The task is `taskId`, or `id` beside the wrapper.
+    """
     inner = value.get("pushNotificationConfig", value.get("push_notification_config"))
     if inner is not None:
         if type(inner) is not dict:
@@ -92,7 +94,7 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
             error.path.append("pushNotificationConfig")
             raise error
         task = value.get("taskId", value.get("task_id"))
-        if task is not None and value.get("id") is not None:  # 1.0's release candidate has both beside it
+        if task is not None and value.get("id") is not None:  # the 1.0 release candidate has both beside the wrapper
             inner = {"id": value["id"], **inner}
         value = {**inner, "taskId": value.get("id") if task is None else task, "tenant": value.get("tenant")}
     authentication = value.get("authentication")
@@ -110,14 +112,14 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_history(value: dict[str, Any]) -> dict[str, Any]:
-    """Zero as "all" in `historyLength`."""
+    """Reads a `historyLength` of zero as "all"."""
     if value.get("historyLength") == 0:
         del value["historyLength"]
     return value
 
 
 def _tagged_data(decode: Decode) -> Decode:
-    """Reads a part whose `kind` is data as JSON-RPC has it, too: the object stands there without a wrapper."""
+    """Accepts a data part as in JSON-RPC too, with the object unwrapped."""
 
     def read(message: Any, value: object) -> None:
         if type(value) is dict and value.get("kind") == "data" and type(data := value.get("data")) is dict:
@@ -132,7 +134,7 @@ _STATUS_AFTER: Final = ("status_timestamp_after", "statusTimestampAfter", "last_
 
 PROTOJSON_V03: Final = JsonDialect(
     "a2a.v1",
-    # Names that changed between the releases of the package, all with the same number.
+    # Fields renamed between releases of the package, all with the same number.
     fields={
         "a2a.v1.SendMessageRequest": [("request", "message")],
         "a2a.v1.SendMessageConfiguration": [
@@ -142,7 +144,7 @@ PROTOJSON_V03: Final = JsonDialect(
         "a2a.v1.StreamResponse": [("msg", "message")],
         "a2a.v1.TaskStatus": [("update", "message")],
         "a2a.v1.Message": [("content", "parts")],
-        # The words of the same version over JSON-RPC.
+        # The names of the same version over JSON-RPC.
         "a2a.v1.FilePart": [("file_with_bytes", "bytes"), ("file_with_uri", "uri")],
         "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
     },
@@ -153,14 +155,14 @@ PROTOJSON_V03: Final = JsonDialect(
         "a2a.v1.ListTaskPushNotificationConfigResponse": {"configs"},
     },
 )
-"""A2A 0.3 as protobuf defines it, with the later additions."""
+"""A2A 0.3 as defined in protobuf, with later additions."""
 
 PROTOJSON_V1: Final = JsonDialect(
     "lf.a2a.v1",
     fields={
         # The filter of the Go client.
         "lf.a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
-        # 1.0's release candidate.
+        # The 1.0 release candidate.
         "lf.a2a.v1.SendMessageConfiguration": [
             ("task_push_notification_config", "push_notification_config", "pushNotificationConfig")
         ],
@@ -175,8 +177,8 @@ PROTOJSON_V1: Final = JsonDialect(
         "lf.a2a.v1.Part": parts.part_decoder,
         "lf.a2a.v1.SendMessageRequest": decode_hook(read_context),
         "lf.a2a.v1.SendMessageConfiguration": decode_hook(read_blocking),
-        # The wrapper of 1.0's release candidate.
+        # The wrapper of the 1.0 release candidate.
         "lf.a2a.v1.TaskPushNotificationConfig": decode_hook(read_push),
     },
 )
-"""A2A 1.0, written exactly; read with what older clients mix in."""
+"""A2A 1.0: written exactly, read with the aliases of older clients."""

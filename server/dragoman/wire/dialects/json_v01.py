@@ -1,16 +1,10 @@
-"""A2A 0.1 over JSON-RPC: the domain messages in the JSON of that version (0.1.0 §6 and §7).
+"""JSON of A2A 0.1 over JSON-RPC, for 1.0 messages (0.1.0 §6 and §7).
 
-What differs from the later shapes:
-
-- The caller names its task (`id`) and its conversation (`sessionId`, later `contextId`); a message has no ids.
-- Parts are of the `type` family (wire/dialects/parts.py).
-- An artifact has no id: it is known by its `index`, its place in the task, and carries `append` and `lastChunk`.
-- A stream holds no Task: one is said as an event for each artifact, then its status.
-- There is no `rejected` and no `auth-required`. They are said as `failed` and `input-required`, whose meaning for
-  a caller is the same: it is over without a result, or the caller has to do something.
-
-Which index an artifact has is known to whoever has seen the artifacts before it, so a stream is written by a
-`OpenStream`, which remembers.
+Differences to later versions: the client chooses the task id (`id`) and the context (`sessionId`), messages have no
+ids, parts are of the `type` family (wire/dialects/parts.py). An artifact has no id but an `index`, its position in the
+task, and carries `append` and `lastChunk`; V01StreamWriter remembers the indexes of a stream. A stream has no Task: it
+is written as one event per artifact, then its status. `rejected` and `auth-required` do not exist and are written as
+`failed` and `input-required`, which mean the same to a caller: no result, or action needed.
 """
 
 from __future__ import annotations
@@ -36,7 +30,7 @@ def _without(*keys: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def _write_part(value: dict[str, Any]) -> dict[str, Any]:
-    # fasta2a 0.2 reads a file's `data` or `url`, which are `bytes` and `uri` in the specification, and a type always.
+    # fasta2a 0.2 reads `data` or `url` of a file, in place of `bytes` and `uri`, and requires a media type.
     file = value.get("file")
     if file is not None:
         file.setdefault("mimeType", "application/octet-stream")
@@ -61,7 +55,7 @@ def _read_task(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_push(value: dict[str, Any]) -> dict[str, Any]:
-    # 0.1 knows one configuration for a task, which has no name.
+    # 0.1 has one configuration per task, without an id.
     return _without("id")(read_push(value))
 
 
@@ -77,7 +71,7 @@ def _read_artifact(value: dict[str, Any]) -> dict[str, Any]:
 JSON_V01: Final = protojson.JsonDialect(
     "0.1",
     enums=ENUM_ALIASES,
-    # Writing maps two states to one word; reading takes the word for the state that has it by right.
+    # Two states are written as one word, which is read as the state of that name.
     enum_words={"lf.a2a.v1.TaskState": _STATES, "lf.a2a.v1.Role": ROLE_WORDS},
     always_emitted={
         "lf.a2a.v1.Task": {"id", "context_id"},
@@ -104,7 +98,7 @@ JSON_V01: Final = protojson.JsonDialect(
         "lf.a2a.v1.TaskPushNotificationConfig": encode_hook(_write_push),
     },
 )
-"""A2A 0.1, as far as its objects are those of later versions."""
+"""A2A 0.1, for objects that correspond to later versions."""
 
 _SEND: Final = protojson.compile(pb.SendMessageRequest, JSON_V01)
 _CONFIGURATION: Final = protojson.compile(pb.SendMessageConfiguration, JSON_V01)
@@ -121,9 +115,9 @@ _PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON_V01)
 
 
 def read_send(params: object) -> pb.SendMessageRequest:
-    """TaskSendParams. The message gets an id here, because it has none and every later reader expects one.
+    """TaskSendParams. Generates a message id, which 0.1 does not have.
 
-    Raises InvalidParams with the path of the field, as all readers here do.
+    Raises InvalidParams with the path of the field, as all decoders here do.
     """
     given = _object(params)
     message = given.get("message")
@@ -149,7 +143,7 @@ def read_send(params: object) -> pb.SendMessageRequest:
 
 
 def write_send(request: pb.SendMessageRequest) -> dict[str, Any]:
-    """TaskSendParams of a request whose message names its task."""
+    """TaskSendParams; the message must have a task id."""
     message = request.message
     out: dict[str, Any] = {"id": message.task_id, "message": _MESSAGE.to_dict(message)}
     if message.context_id:
@@ -189,16 +183,16 @@ def _required_id(params: dict[str, Any]) -> str:
     return given
 
 
-# Answers ---------------------------------------------------------------------------------------------------
+# Responses -------------------------------------------------------------------------------------------------
 
 
 def write_task(task: pb.Task) -> dict[str, Any]:
-    """A Task."""
+    """A Task as 0.1 JSON."""
     return _TASK.to_dict(task)
 
 
 def write_send_response(response: pb.SendMessageResponse) -> dict[str, Any]:
-    """The Task that answers a send. A Message is said as a finished task that speaks it: 0.1 knows nothing else."""
+    """The response to a send. A Message becomes a completed task with it as status message: 0.1 has only tasks."""
     if response.WhichOneof("payload") == "message":
         message = response.message
         status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
@@ -207,12 +201,12 @@ def write_send_response(response: pb.SendMessageResponse) -> dict[str, Any]:
 
 
 def read_task(value: object) -> pb.Task:
-    """A Task that a server of 0.1 sent; artifacts are named after their index."""
+    """Decodes a Task of a 0.1 server; artifact ids are the indexes."""
     return _TASK.decode(value)
 
 
 def read_event(value: object) -> pb.StreamResponse:
-    """One event that a server of 0.1 sent: told apart by `artifact`."""
+    """Decodes one event of a 0.1 server; `artifact` distinguishes the two kinds."""
     given = _object(value)
     task_id, metadata = given.get("id"), given.get("metadata")
     artifact = given.get("artifact")
@@ -224,7 +218,7 @@ def read_event(value: object) -> pb.StreamResponse:
 
 
 def to_updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
-    """The status and artifact updates that say what an event says: a Task is its artifacts and its status."""
+    """Splits an event into status and artifact updates: a Task into its artifacts and status."""
     match event.WhichOneof("payload"):
         case "task":
             task = event.task
@@ -254,14 +248,14 @@ def to_updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:
 
 
 class V01StreamWriter:
-    """Writes the updates of one stream, and remembers the artifacts it has told of."""
+    """Encodes the updates of one stream; remembers artifact indexes."""
 
     def __init__(self, artifact_ids: Iterable[str] = ()) -> None:
-        """`told`: ids of the artifacts that it has told of already, in the order of their first updates."""
+        """`artifact_ids`: artifacts already sent, in the order of their first updates."""
         self._indexes: dict[str, int] = {id: index for index, id in enumerate(artifact_ids)}
 
     def write(self, event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
-        """One update (see `to_updates`). None may be left out, or later artifacts get wrong places."""
+        """Encodes one update (see `to_updates`). Skipping updates would give later artifacts wrong indexes."""
         if event.WhichOneof("payload") == "status_update":
             update = event.status_update
             final = is_last or states.is_terminal(update.status.state)
@@ -273,12 +267,12 @@ class V01StreamWriter:
             }
         change = event.artifact_update
         index = self._indexes.setdefault(change.artifact.artifact_id, len(self._indexes))
-        said = {**_ARTIFACT.to_dict(change.artifact), "index": index}
+        artifact = {**_ARTIFACT.to_dict(change.artifact), "index": index}
         if change.append:
-            said["append"] = True
+            artifact["append"] = True
         if change.last_chunk:
-            said["lastChunk"] = True
-        return {"id": change.task_id, "artifact": said, **_metadata(change)}
+            artifact["lastChunk"] = True
+        return {"id": change.task_id, "artifact": artifact, **_metadata(change)}
 
 
 def _metadata(update: pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> dict[str, Any]:

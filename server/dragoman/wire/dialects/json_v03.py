@@ -1,12 +1,9 @@
-"""A2A 0.2 and 0.3 over JSON-RPC: the domain messages in the JSON of those versions (0.3.0 §6 and §7).
+"""JSON of A2A 0.2 and 0.3 over JSON-RPC, for 1.0 messages (0.3.0 §6 and §7).
 
-They are the 1.0 messages with `kind` on every object, parts of the `kind` family (wire/dialects/parts.py), lower-case
-words
-for states and roles, `blocking` for the opposite of `returnImmediately`, and a push configuration in a wrapper.
-Zero is "not said" for `historyLength`, and a call without `blocking` waits.
-
-`JSON` reads and writes `lf.a2a.v1` messages in that shape. Readers take more than writers make: no `kind` at all,
-enums in 1.0's words, either spelling of a key.
+Differences to 1.0: `kind` on every object, parts of the `kind` family (wire/dialects/parts.py), lower-case states and
+roles, `blocking` as the opposite of `returnImmediately` (absent means blocking), push configurations in a wrapper, and
+a `historyLength` of zero means absent.
+`JSON_V03` decodes more than it encodes: a missing `kind`, enums as in 1.0, both spellings of a key.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def constant_hook(key: str, value: str) -> Callable[[Encode], Encode]:
-    """Writes a constant before what a message has."""
+    """A hook that writes a constant before the fields of a message."""
 
     def around(encode: Encode) -> Encode:
         return lambda message: {key: value, **encode(message)}
@@ -42,7 +39,7 @@ def constant_hook(key: str, value: str) -> Callable[[Encode], Encode]:
 
 
 def encode_hook(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], Encode]:
-    """Writes what `change` makes of an object's JSON."""
+    """A hook that applies `change` to the JSON of an object after encoding it."""
 
     def around(encode: Encode) -> Encode:
         return lambda message: change(encode(message))
@@ -51,12 +48,12 @@ def encode_hook(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], E
 
 
 def wrap_union(member_name: Callable[[dict[str, Any]], str]) -> Callable[[Decode], Decode]:
-    """Reads a union that is written without its wrapper; `members` says which member an object is."""
+    """A hook that decodes a union without its wrapper; `member_name` returns the member that an object is."""
     return decode_hook(lambda value: {member_name(value): value})
 
 
 def unwrap_union(encode: Encode) -> Encode:
-    """Writes the one member of a union without its wrapper."""
+    """A hook that encodes the member of a union without its wrapper."""
 
     def write(message: Any) -> Any:
         value = encode(message)
@@ -69,12 +66,12 @@ def unwrap_union(encode: Encode) -> Encode:
 
 
 def write_blocking(value: dict[str, Any]) -> dict[str, Any]:
-    """The opposite of `returnImmediately`, said in any case: servers differ on what its absence means."""
+    """Writes the opposite of `returnImmediately`, always, because servers differ if it is absent."""
     return {"blocking": not value.pop("returnImmediately", False), **value}
 
 
 def write_push(value: dict[str, Any]) -> dict[str, Any]:
-    """One push configuration in the shape of 0.3, without the task it is for."""
+    """One push configuration in 0.3 form, without its task."""
     if "authentication" in value:
         authentication = dict(value["authentication"])
         scheme = authentication.pop("scheme", "")
@@ -102,7 +99,7 @@ def _write_task_push(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_get_push_config(value: dict[str, Any]) -> dict[str, Any]:
-    # The task is `id` here. Who names no configuration means the first one that there is (0.2.5 §7.6).
+    # The task is `id` here. Without a configuration id, the first is meant (0.2.5 §7.6).
     id = value.pop("pushNotificationConfigId", None)
     return {
         **value,
@@ -120,17 +117,17 @@ def _read_delete_push_config(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_list_push_configs(value: dict[str, Any]) -> dict[str, Any]:
-    """Which task's configurations to list: `id`."""
+    """Reads the task from `id`."""
     return {**value, "taskId": value.get("taskId", value.get("id"))}
 
 
-# Answers ---------------------------------------------------------------------------------------------------
+# Responses -------------------------------------------------------------------------------------------------
 
 _KINDS: Final = {"status-update": "statusUpdate", "artifact-update": "artifactUpdate"}
 
 
 def union_member(value: dict[str, Any]) -> str:
-    """Which of Task, Message, status and artifact update an object is, by `kind`, else by what it has."""
+    """Whether an object is a Task, Message, status or artifact update: by `kind`, otherwise by its keys."""
     kind = str(value.get("kind"))
     if kind in ("task", "message", *_KINDS):
         return _KINDS.get(kind, kind)
@@ -178,21 +175,20 @@ JSON_V03: Final = protojson.JsonDialect(
         "lf.a2a.v1.StreamResponse": unwrap_union,
     },
 )
-"""A2A 0.2.x and 0.3 as JSON-RPC carries them."""
+"""A2A 0.2.x and 0.3 over JSON-RPC."""
 
 _EVENT: Final = protojson.compile(pb.StreamResponse, JSON_V03)
 _PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON_V03)
 
 
 def write_v01_push(config: pb.TaskPushNotificationConfig) -> dict[str, Any]:
-    """A configuration for those who ask by 0.1's method names: fasta2a names the task `id` around it, as 0.1 does."""
+    """A configuration for callers of 0.1 methods. Outside of it the task is `id`, which fasta2a reads too."""
     value = _PUSH.to_dict(config)
     return {"id": value["taskId"], **value}
 
 
 def write_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:
-    """What a stream says of one event. A status update is `final` when the stream stops with it (`ends`), and at a
-    terminal state in any case."""
+    """One event of a stream. A status update is `final` if it `is_last` or its state is terminal."""
     value = _EVENT.to_dict(event)
     if event.WhichOneof("payload") == "status_update":
         value["final"] = is_last or states.is_terminal(event.status_update.status.state)

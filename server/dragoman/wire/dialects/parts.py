@@ -1,4 +1,4 @@
-r"""Parts as JSON: three ways to say what a part holds, all of them read wherever one may stand.
+r"""Parts in JSON: three families, all accepted in every dialect.
 
 | family | text | bytes | data |
 |---|---|---|---|
@@ -6,9 +6,9 @@ r"""Parts as JSON: three ways to say what a part holds, all of them read whereve
 | `kind` (0.2, 0.3), or `type` (0.1, a2a-rust 0.3) | `{kind: "text", text}` \
 | `{kind: "file", file: {bytes, name, mimeType}}` | `{kind: "data", data}`: an object |
 
-A link stands in `url` in the first family and in `file.uri` in the others. Data that is no object travels in the
-older two as `{"value": …}` under the part metadata `data_part_compat`, which the official converters know too. What
-they have no field for (media type and file name of a part that is no file) is left out of what they get.
+A link is `url` in the first family and `file.uri` in the others. In the older two, data that is not an object is
+`{"value": …}` with the part metadata `data_part_compat`, as in the official converters; media type and file name of a
+part that is not a file are omitted, because they have no field for them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dragoman.wire.json.protojson_encoder import Encode
 from dragoman.wire.json.wellknown import FieldError
 
 DATA_WRAPPER_KEY: Final = "data_part_compat"
-"""Part metadata: `data` holds the real value under the key `value`, because it is no object."""
+"""Part metadata: the actual data is under the key `value`, because it is not an object."""
 
 _TAGS: Final = ("kind", "type")
 _MEMBERS: Final = ("text", "file", "data")
 
 
 def part_decoder(decode_flat: Decode) -> Decode:
-    """A reader of parts of every family, `flat` being that of 1.0's."""
+    """A decoder of parts of all families; `decode_flat` decodes those of 1.0."""
 
     def read(part: Any, value: object) -> None:
         if type(value) is dict and ("kind" in value or "type" in value or "file" in value):
@@ -40,22 +40,22 @@ def part_decoder(decode_flat: Decode) -> Decode:
 
 
 def is_tagged(part: object) -> bool:
-    """Whether a part is of one of the older families."""
+    """Whether a part belongs to one of the older families."""
     return type(part) is dict and ("kind" in part or "type" in part or "file" in part)
 
 
 def _read_tagged(part: Any, value: dict[str, Any]) -> None:
     tag = next((name for name in _TAGS if value.get(name) is not None), None)
-    said = value[tag] if tag else None
-    if said is not None and said not in _MEMBERS:
-        raise _field_error(tag or "", f"must be one of {', '.join(_MEMBERS)}; not {wellknown.describe_value(said)}")
+    kind = value[tag] if tag else None
+    if kind is not None and kind not in _MEMBERS:
+        raise _field_error(tag or "", f"must be one of {', '.join(_MEMBERS)}; not {wellknown.describe_value(kind)}")
     given = [name for name in _MEMBERS if value.get(name) is not None]
-    if said == "data" and "data" in value and "data" not in given:
+    if kind == "data" and "data" in value and "data" not in given:
         raise _field_error("data", "must be a JSON object")
     if len(given) > 1:
         raise _field_error(given[1], f"cannot stand beside {given[0]}; give only one of {', '.join(_MEMBERS)}")
-    if said is not None and given != [said]:
-        raise _field_error(said, f'is required in a part whose {tag} is "{said}"')
+    if kind is not None and given != [kind]:
+        raise _field_error(kind, f'is required in a part whose {tag} is "{kind}"')
     if (metadata := value.get("metadata")) is not None:
         _read_field("metadata", wellknown.decode_struct, part.metadata, metadata)
         part.metadata.SetInParent()
@@ -104,7 +104,7 @@ def _read_file(part: Any, file: object) -> None:
 
 
 def part_encoder(tag: str) -> Encode:
-    """A writer of parts whose content is named by `tag`, `kind` or `type`."""
+    """An encoder of parts with the discriminator `tag`: `kind` or `type`."""
 
     def write(part: Any) -> dict[str, Any]:
         content = part.WhichOneof("content")
@@ -122,7 +122,7 @@ def part_encoder(tag: str) -> Encode:
                 if type(data) is not dict:
                     data, metadata = {"value": data}, {**(metadata or {}), DATA_WRAPPER_KEY: True}
                 out = {tag: "data", "data": data}
-            case _:  # an agent's part without content, which no reader of these families could take
+            case _:  # an agent's part without content, which clients of these families reject
                 out = {tag: "text", "text": ""}
         if metadata is not None:
             out["metadata"] = metadata

@@ -1,19 +1,10 @@
-"""A2A 0.3 (`a2a.v1`) and the domain vocabulary (`lf.a2a.v1`), one into the other.
+"""Server side of A2A 0.3 (`a2a.v1`): `read_…` converts to 1.0 messages, `write_…` converts back.
 
-`read_…` takes what a 0.3 caller sent, `write_…` makes what it gets. The two packages differ less in what they
-say than in how:
-
-- A task is a resource name (`tasks/ID`) in 0.3 and an id in 1.0.
-- `blocking` became `returnImmediately`, its opposite. A caller who sends no configuration waits; one who
-  sends a configuration and leaves `blocking` out does not, because false and absent are one in proto3.
-- Zero is "not said" for every number in 0.3, also for `history_length`, where 1.0 takes it for "none".
-- A part's file and data sit in messages of their own. Data is an object in 0.3 and any JSON in 1.0: other
-  values travel as `{"value": …}` under the part metadata `data_part_compat`, which the official converters
-  know too.
-- 0.3 marks the last status update of a stream with `final`.
-
-What 0.3 has no field for (media type and file name of a part that is no file, `pageSize` of a list) is left
-out of what it gets; nothing stored changes.
+A task is a resource name (`tasks/ID`) in 0.3. `blocking` is the opposite of `returnImmediately`: a call without
+configuration blocks, one whose configuration omits `blocking` does not (false equals absent in proto3). Zero means
+absent for every number, including `history_length`, where 1.0 has "none". Data is an object; other JSON is sent as
+`{"value": …}` with the part metadata `data_part_compat`, as in the official converters. The last status update of a
+stream is `final`. Without a 0.3 field and omitted: media type and file name of a part that is no file, `pageSize`.
 """
 
 from __future__ import annotations
@@ -31,18 +22,18 @@ from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 V03_DATA_WRAPPER_KEY: Final = "data_part_compat"
-"""Part metadata: `data` holds the real value under the key `value`, because it is no object."""
+"""Part metadata: the actual data is under the key `value`, because it is not an object."""
 
 
 # Requests --------------------------------------------------------------------------------------------------
 
 
 def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
-    """The (tenant, task id) of a resource name and the request's own tenant.
+    """Returns (tenant, task id) from a resource name and the tenant of the request.
 
-    Takes `tasks/ID`, `projects/…/agents/AGENT/tasks/ID` (whose tenant is all before `/tasks/`), and the bare
-    `ID` that clients of the 1.0 release candidate send in the same field. Raises InvalidParams, naming
-    `field`, for anything else, and when the name and the request give different tenants.
+    Accepts `tasks/ID`, `projects/…/agents/AGENT/tasks/ID` (the tenant is everything before `/tasks/`), and the plain
+    `ID` of clients of the 1.0 release candidate. Raises InvalidParams for `field` otherwise, and if name and request
+    have different tenants.
     """
     within, rest = split_resource_name(name)
     task_id = rest.removeprefix("tasks/")
@@ -57,8 +48,8 @@ def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
 def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
     """SendMessage and SendStreamingMessage.
 
-    Whether the message may be stored is for `core.messages.check` to say; it calls the parts `message.parts`,
-    the name that later 0.3 texts use for `content`.
+    `core.limits.message_checks` validates the message later; its errors call `content` `message.parts`, as later 0.3
+    texts do.
     """
     out = pb.SendMessageRequest(tenant=request.tenant)
     if request.HasField("request"):
@@ -80,7 +71,7 @@ def _read_configuration(configuration: v03.SendMessageConfiguration, out: pb.Sen
 
 
 def read_push_config(config: v03.PushNotificationConfig) -> pb.TaskPushNotificationConfig:
-    """A push configuration without its task; of several schemes the first."""
+    """A push configuration without its task; the first of several schemes."""
     out = pb.TaskPushNotificationConfig(id=config.id, url=config.url, token=config.token)
     if config.HasField("authentication"):
         out.authentication.scheme = next(iter(config.authentication.schemes), "")
@@ -89,7 +80,7 @@ def read_push_config(config: v03.PushNotificationConfig) -> pb.TaskPushNotificat
 
 
 def read_get_task(request: v03.GetTaskRequest) -> pb.GetTaskRequest:
-    """GetTask. Raises InvalidParams for a name that is no task's."""
+    """GetTask. Raises InvalidParams for an invalid task name."""
     tenant, task_id = parse_task_name("name", request.name, request.tenant)
     out = pb.GetTaskRequest(tenant=tenant, id=task_id)
     if request.history_length:
@@ -98,7 +89,7 @@ def read_get_task(request: v03.GetTaskRequest) -> pb.GetTaskRequest:
 
 
 def read_list_tasks(request: v03.ListTasksRequest) -> pb.ListTasksRequest:
-    """ListTasks, which 0.3 had on its main branch only."""
+    """ListTasks, which existed only on the main branch of 0.3."""
     out = pb.ListTasksRequest(
         tenant=request.tenant,
         context_id=request.context_id,
@@ -117,24 +108,24 @@ def read_list_tasks(request: v03.ListTasksRequest) -> pb.ListTasksRequest:
 
 
 def read_cancel_task(request: v03.CancelTaskRequest) -> pb.CancelTaskRequest:
-    """CancelTask. Raises InvalidParams for a name that is no task's."""
+    """CancelTask. Raises InvalidParams for an invalid task name."""
     tenant, task_id = parse_task_name("name", request.name, request.tenant)
     return pb.CancelTaskRequest(tenant=tenant, id=task_id)
 
 
 def read_subscription(request: v03.TaskSubscriptionRequest) -> pb.SubscribeToTaskRequest:
-    """TaskSubscription, SubscribeToTask in 1.0. Raises InvalidParams for a name that is no task's."""
+    """TaskSubscription (SubscribeToTask in 1.0). Raises InvalidParams for an invalid task name."""
     tenant, task_id = parse_task_name("name", request.name, request.tenant)
     return pb.SubscribeToTaskRequest(tenant=tenant, id=task_id)
 
 
 def read_get_agent_card(request: v03.GetAgentCardRequest) -> pb.GetExtendedAgentCardRequest:
-    """GetAgentCard: all it can say is the tenant."""
+    """GetAgentCard; its only field is the tenant."""
     return pb.GetExtendedAgentCardRequest(tenant=request.tenant)
 
 
 def read_message(message: v03.Message) -> pb.Message:
-    """A message in the domain vocabulary; a part without content stays one."""
+    """A message as 1.0 message; a part without content remains one."""
     out = pb.Message()
     _read_message(message, out)
     return out
@@ -165,7 +156,7 @@ def _read_part(part: v03.Part, out: pb.Part) -> None:
             out.media_type = part.file.mime_type
             match part.file.WhichOneof("file"):
                 case "file_with_bytes":
-                    # As they came: some clients put base64 text here, but the field is bytes.
+                    # Unchanged: some clients send base64 text here, but the field is bytes.
                     out.raw = part.file.file_with_bytes
                 case "file_with_uri":
                     out.url = part.file.file_with_uri
@@ -181,7 +172,7 @@ def _read_part(part: v03.Part, out: pb.Part) -> None:
 
 
 def _is_wrapped(part: v03.Part) -> bool:
-    # Not by `fields[WRAPPED]` alone: reading a missing key of a map of messages makes it.
+    # The `in` is needed: reading a missing key of a message map creates it.
     return V03_DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[V03_DATA_WRAPPER_KEY].bool_value
 
 
@@ -189,7 +180,7 @@ def _is_wrapped(part: v03.Part) -> bool:
 
 
 def write_send_message(response: pb.SendMessageResponse) -> v03.SendMessageResponse:
-    """The answer to a send: a task, or a message and no task."""
+    """The response to a send: a task or a message."""
     out = v03.SendMessageResponse()
     match response.WhichOneof("payload"):
         case "task":
@@ -200,11 +191,7 @@ def write_send_message(response: pb.SendMessageResponse) -> v03.SendMessageRespo
 
 
 def write_stream(response: pb.StreamResponse, *, is_last: bool = False) -> v03.StreamResponse:
-    """One event of a stream.
-
-    `ends` says that the stream stops with this event. A status update is `final` then, and at a terminal
-    state in any case.
-    """
+    """One event of a stream. A status update is `final` if it `is_last` or its state is terminal."""
     out = v03.StreamResponse()
     match response.WhichOneof("payload"):
         case "task":
@@ -227,14 +214,14 @@ def write_list_tasks(response: pb.ListTasksResponse) -> v03.ListTasksResponse:
 
 
 def write_task(task: pb.Task) -> v03.Task:
-    """A task as 0.3 knows it."""
+    """A task as 0.3 message."""
     out = v03.Task()
     _write_task(task, out)
     return out
 
 
 def write_message(message: pb.Message) -> v03.Message:
-    """A message as 0.3 knows it."""
+    """A message as 0.3 message."""
     out = v03.Message()
     _write_message(message, out)
     return out
@@ -322,7 +309,7 @@ def _write_part(part: pb.Part, out: v03.Part) -> None:
             value = out.data.data.fields["value"]
             value.CopyFrom(part.data)
             if value.WhichOneof("kind") is None:
-                value.null_value = struct_pb2.NULL_VALUE  # a Value that says nothing has no JSON form
+                value.null_value = struct_pb2.NULL_VALUE  # an empty Value has no JSON form
             out.metadata.fields[V03_DATA_WRAPPER_KEY].bool_value = True
 
 
@@ -334,16 +321,16 @@ def _write_file(part: pb.Part, out: v03.FilePart) -> None:
 PUSH_CONFIGS_COLLECTION: Final = "/pushNotificationConfigs"
 
 _MISSING_IDS: Final = ("", "None", "undefined", "null")
-"""What stands in a name where a client wrote down an id that it does not have."""
+"""What clients without a configuration id put into the name."""
 
 
 # Requests --------------------------------------------------------------------------------------------------
 
 
 def read_create_push_config(request: v03.CreateTaskPushNotificationConfigRequest) -> pb.TaskPushNotificationConfig:
-    """CreateTaskPushNotificationConfig. Raises InvalidParams for a parent that is no task's.
+    """CreateTaskPushNotificationConfig. Raises InvalidParams for an invalid parent.
 
-    The published HTTP rule takes the collection into `parent`.
+    The published HTTP rule includes the collection in `parent`.
     """
     tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
     out = read_push_config(request.config.push_notification_config)
@@ -354,7 +341,7 @@ def read_create_push_config(request: v03.CreateTaskPushNotificationConfigRequest
 def read_get_push_config(
     request: v03.GetTaskPushNotificationConfigRequest,
 ) -> pb.GetTaskPushNotificationConfigRequest:
-    """GetTaskPushNotificationConfig. Who names no configuration means the first. Raises InvalidParams."""
+    """GetTaskPushNotificationConfig. Without an id it returns the first. Raises InvalidParams."""
     tenant, task_id, id = _parse_config_name(request.name, request.tenant)
     return pb.GetTaskPushNotificationConfigRequest(
         tenant=tenant, task_id=task_id, id=OLDEST_CONFIG_ID if id in _MISSING_IDS else id
@@ -364,7 +351,7 @@ def read_get_push_config(
 def read_list_push_configs(
     request: v03.ListTaskPushNotificationConfigRequest,
 ) -> pb.ListTaskPushNotificationConfigsRequest:
-    """ListTaskPushNotificationConfig. Raises InvalidParams for a parent that is no task's."""
+    """ListTaskPushNotificationConfig. Raises InvalidParams for an invalid parent."""
     tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
     return pb.ListTaskPushNotificationConfigsRequest(
         tenant=tenant, task_id=task_id, page_size=request.page_size, page_token=request.page_token
@@ -374,7 +361,7 @@ def read_list_push_configs(
 def read_delete_push_config(
     request: v03.DeleteTaskPushNotificationConfigRequest,
 ) -> pb.DeleteTaskPushNotificationConfigRequest:
-    """DeleteTaskPushNotificationConfig. Raises InvalidParams for a name without a configuration."""
+    """DeleteTaskPushNotificationConfig. Raises InvalidParams for a name without a configuration id."""
     tenant, task_id, id = _parse_config_name(request.name, request.tenant)
     if not id:
         raise InvalidParams.field("name", f"must be tasks/TASK{PUSH_CONFIGS_COLLECTION}/ID")
@@ -382,7 +369,7 @@ def read_delete_push_config(
 
 
 def _parse_config_name(name: str, tenant: str) -> tuple[str, str, str]:
-    """Tenant, task and configuration of a resource name."""
+    """Splits a resource name into tenant, task id and configuration id."""
     within, rest = split_resource_name(name)
     task, _, id = rest.partition(f"{PUSH_CONFIGS_COLLECTION}/")
     task = f"{within}/{task}" if within else task

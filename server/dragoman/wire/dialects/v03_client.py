@@ -1,7 +1,6 @@
-"""A2A 0.3 (`a2a.v1`) as its callers see it: what `wire/dialects/v03.py` reads is written here, and what it writes is
-read.
+"""Client side of A2A 0.3 (`a2a.v1`): encodes requests, decodes responses.
 
-The server needs one direction, our client the other; together they show that nothing is lost on the way.
+The inverse of `wire/dialects/v03.py`, which is the server side; tests convert in both directions.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def write_send_message(request: pb.SendMessageRequest) -> v03.SendMessageRequest:
-    """SendMessage and SendStreamingMessage. `blocking` is always said: its absence means different things."""
+    """SendMessage and SendStreamingMessage. `blocking` is always set, because servers differ if it is absent."""
     out = v03.SendMessageRequest(tenant=request.tenant, request=codec.write_message(request.message))
     given = request.configuration
     out.configuration.accepted_output_modes.extend(given.accepted_output_modes)
@@ -28,7 +27,7 @@ def write_send_message(request: pb.SendMessageRequest) -> v03.SendMessageRequest
 
 
 def write_get_task(request: pb.GetTaskRequest) -> v03.GetTaskRequest:
-    """GetTask. Zero messages cannot be asked for: in 0.3 zero is all."""
+    """GetTask. A history of zero messages cannot be requested: in 0.3 zero means all."""
     return v03.GetTaskRequest(tenant=request.tenant, name=f"tasks/{request.id}", history_length=request.history_length)
 
 
@@ -58,11 +57,11 @@ def write_subscription(request: pb.SubscribeToTaskRequest) -> v03.TaskSubscripti
     return v03.TaskSubscriptionRequest(tenant=request.tenant, name=f"tasks/{request.id}")
 
 
-# Answers ---------------------------------------------------------------------------------------------------
+# Responses -------------------------------------------------------------------------------------------------
 
 
 def read_send_message(response: v03.SendMessageResponse) -> pb.SendMessageResponse:
-    """A task, or a message and no task."""
+    """A task or a message."""
     if response.WhichOneof("payload") == "msg":
         return pb.SendMessageResponse(message=codec.read_message(response.msg))
     return pb.SendMessageResponse(task=read_task(response.task))
@@ -78,7 +77,7 @@ def read_list_tasks(response: v03.ListTasksResponse) -> pb.ListTasksResponse:
 
 
 def read_stream(response: v03.StreamResponse) -> pb.StreamResponse:
-    """One event of a stream. `final` says nothing that the end of the stream does not."""
+    """One event of a stream. `final` is ignored: the end of the stream says the same."""
     match response.WhichOneof("payload"):
         case "task":
             return pb.StreamResponse(task=read_task(response.task))
@@ -107,7 +106,7 @@ def read_stream(response: v03.StreamResponse) -> pb.StreamResponse:
 
 
 def read_task(task: v03.Task) -> pb.Task:
-    """A task in the domain vocabulary."""
+    """A task as 1.0 message."""
     out = pb.Task(
         id=task.id,
         context_id=task.context_id,
@@ -131,7 +130,7 @@ def _read_status(status: v03.TaskStatus) -> pb.TaskStatus:
 
 
 def _read_artifact(artifact: v03.Artifact) -> pb.Artifact:
-    # A message reads parts, and parts are all that an artifact has to convert.
+    # read_message converts parts, the only thing to convert in an artifact.
     parts = codec.read_message(v03.Message(content=artifact.parts)).parts
     out = pb.Artifact(
         artifact_id=artifact.artifact_id,
