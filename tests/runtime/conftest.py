@@ -16,7 +16,7 @@ def _agents_have_time(time_to_stop: None) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_renews_and_nobody_reaps(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_background_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """But tests, that move the clock of a store: on a machine that stands still for some seconds, a round of the
     runtime's own would come in between. Nor does anybody else tidy, or give up what waits."""
     monkeypatch.setattr(sessions, "RENEW_INTERVAL", 3600.0)

@@ -69,9 +69,9 @@ class Harness:
 
     async def start(self, text: str = "hello", **message: Any) -> pb.Task:
         """A send that does not wait."""
-        asked = request(text, **message)
-        asked.configuration.return_immediately = True
-        return pb.SendMessageResponse.FromString(await self.runtime.service.send_message(self.call, asked)).task
+        send_request = request(text, **message)
+        send_request.configuration.return_immediately = True
+        return pb.SendMessageResponse.FromString(await self.runtime.service.send_message(self.call, send_request)).task
 
     async def get(self, task_id: str) -> pb.Task:
         return pb.Task.FromString(await self.runtime.service.get_task(self.call, pb.GetTaskRequest(id=task_id)))
@@ -90,8 +90,8 @@ class Harness:
         return self.runtime.service.subscribe_to_task(self.call, pb.SubscribeToTaskRequest(id=task_id))
 
     async def list(self, **filters: Any) -> pb.ListTasksResponse:
-        asked = pb.ListTasksRequest(**filters)
-        return pb.ListTasksResponse.FromString(await self.runtime.service.list_tasks(self.call, asked))
+        send_request = pb.ListTasksRequest(**filters)
+        return pb.ListTasksResponse.FromString(await self.runtime.service.list_tasks(self.call, send_request))
 
     async def ended(self, task_id: str) -> pb.Task:
         """The task once it has ended."""
@@ -104,7 +104,17 @@ class Harness:
         return await self.get(task_id)
 
 
-ABOUT = ("keep", "direct", "streaming", "cancelable", "while_working", "on_crash", "idle_limit", "time_limit", "id")
+ABOUT = (
+    "agent_retention",
+    "direct",
+    "streaming",
+    "cancelable",
+    "while_working",
+    "on_crash",
+    "idle_limit",
+    "time_limit",
+    "id",
+)
 
 
 @asynccontextmanager
@@ -117,8 +127,8 @@ async def open_harness(
 ) -> AsyncIterator[Harness]:
     """Runs these functions as agents, the first as root. `options` are those of open_runtime and of `@agent`."""
     about: dict[str, Any] = {name: options.pop(name) for name in ABOUT if name in options}
-    if "keep" in about:
-        about["retention"] = about.pop("keep")
+    if "agent_retention" in about:
+        about["retention"] = about.pop("agent_retention")
     agents = [declare(**about)(function) for function in functions]
     opened = store or open_store(tmp_path / "tasks.db")
     try:

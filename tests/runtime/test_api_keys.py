@@ -36,7 +36,7 @@ def changed() -> list[str]:
 
 
 @pytest.fixture
-def keyring(store: SqliteStore, clock: Clock, changed: list[str]) -> ApiKeyService:
+def api_keys(store: SqliteStore, clock: Clock, changed: list[str]) -> ApiKeyService:
     numbers = itertools.count(1)
     return ApiKeyService(
         store.api_keys,
@@ -46,18 +46,18 @@ def keyring(store: SqliteStore, clock: Clock, changed: list[str]) -> ApiKeyServi
     )
 
 
-async def test_a_new_key_is_kept_as_a_digest_and_told_once(
-    keyring: ApiKeyService, store: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_new_key_is_stored_as_a_digest_and_returned_once(
+    api_keys: ApiKeyService, store: SqliteStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    key, text = await keyring.create("nightly", grants=["agent:echo"], lifetime=DAY)
+    key, text = await api_keys.create("nightly", grants=["agent:echo"], lifetime=DAY)
     shown = caller_credentials.parse_api_key(text)
     assert shown is not None
     assert shown.id == key.id
     assert key.matches(shown.digest, key.created)
     assert (key.name, key.principal, sorted(key.grants)) == ("nightly", "nightly", ["agent:echo"])
     assert key.expires == key.created + DAY
-    assert await keyring.list() == [key]
+    assert await api_keys.list() == [key]
     secret = text.rpartition("_")[2]
     assert [line.__dict__["key"] for line in caplog.records if line.name == "dragoman.security"] == [key.id]
     assert not any(secret in str(line.__dict__) for line in caplog.records)
@@ -65,15 +65,15 @@ async def test_a_new_key_is_kept_as_a_digest_and_told_once(
     assert not any(secret.encode() in path.read_bytes() for path in tmp_path.iterdir())
 
 
-async def test_keys_of_one_principal_may_be_several(keyring: ApiKeyService) -> None:
-    first, _ = await keyring.create("laptop", principal="alice")
-    second, _ = await keyring.create("server", principal="alice")
+async def test_keys_of_one_principal_may_be_several(api_keys: ApiKeyService) -> None:
+    first, _ = await api_keys.create("laptop", principal="alice")
+    second, _ = await api_keys.create("server", principal="alice")
     assert first.id != second.id
-    assert {key.principal for key in await keyring.list()} == {"alice"}
+    assert {key.principal for key in await api_keys.list()} == {"alice"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("arguments", "field"),
     [
         ({"name": ""}, "name"),
         ({"name": " x"}, "name"),
@@ -86,19 +86,19 @@ async def test_keys_of_one_principal_may_be_several(keyring: ApiKeyService) -> N
     ],
 )
 async def test_a_wrong_wish_is_named_and_makes_nothing(
-    keyring: ApiKeyService, asked: dict[str, object], field: str
+    api_keys: ApiKeyService, arguments: dict[str, object], field: str
 ) -> None:
     with pytest.raises(InvalidParams) as caught:
-        await keyring.create(**asked)  # type: ignore[arg-type]
+        await api_keys.create(**arguments)  # type: ignore[arg-type]
     assert caught.value.violations[0].field == field
-    assert await keyring.list(all=True) == []
+    assert await api_keys.list(all=True) == []
 
 
 async def test_a_rotated_key_has_a_new_secret_and_the_old_one_for_a_while(
-    keyring: ApiKeyService, clock: Clock, changed: list[str]
+    api_keys: ApiKeyService, clock: Clock, changed: list[str]
 ) -> None:
-    key, old = await keyring.create("n", lifetime=10 * DAY)
-    rotated, new = await keyring.rotate(key.id, grace=DAY)
+    key, old = await api_keys.create("n", lifetime=10 * DAY)
+    rotated, new = await api_keys.rotate(key.id, grace=DAY)
     assert rotated.id == key.id
     assert rotated.expires == key.expires
     for text, later, good in ((old, DAY - 1, True), (old, DAY, False), (new, DAY, True)):
@@ -106,30 +106,30 @@ async def test_a_rotated_key_has_a_new_secret_and_the_old_one_for_a_while(
     assert changed == [key.id]
 
 
-async def test_a_rotation_may_give_a_key_more_time(keyring: ApiKeyService, clock: Clock) -> None:
-    key, _ = await keyring.create("n", lifetime=DAY)
+async def test_a_rotation_may_give_a_key_more_time(api_keys: ApiKeyService, clock: Clock) -> None:
+    key, _ = await api_keys.create("n", lifetime=DAY)
     clock.now += DAY
     with pytest.raises(InvalidParams, match="has expired; give it a lifetime"):
-        await keyring.rotate(key.id)
-    rotated, _ = await keyring.rotate(key.id, lifetime=DAY)
+        await api_keys.rotate(key.id)
+    rotated, _ = await api_keys.rotate(key.id, lifetime=DAY)
     assert rotated.expires == clock.now + DAY
-    assert (await keyring.rotate(key.id, lifetime=0))[0].expires == 0
+    assert (await api_keys.rotate(key.id, lifetime=0))[0].expires == 0
 
 
-async def test_a_revoked_key_is_neither_listed_nor_rotated(keyring: ApiKeyService, changed: list[str]) -> None:
-    key, _ = await keyring.create("n")
-    revoked = await keyring.revoke(key.id)
+async def test_a_revoked_key_is_neither_listed_nor_rotated(api_keys: ApiKeyService, changed: list[str]) -> None:
+    key, _ = await api_keys.create("n")
+    revoked = await api_keys.revoke(key.id)
     assert revoked.revoked
-    assert await keyring.revoke(key.id) == revoked
-    assert await keyring.list() == []
-    assert await keyring.list(all=True) == [revoked]
-    with pytest.raises(InvalidParams, match="was revoked; make another"):
-        await keyring.rotate(key.id, lifetime=DAY)
+    assert await api_keys.revoke(key.id) == revoked
+    assert await api_keys.list() == []
+    assert await api_keys.list(all=True) == [revoked]
+    with pytest.raises(InvalidParams, match="was revoked; create another one"):
+        await api_keys.rotate(key.id, lifetime=DAY)
     assert changed == [key.id, key.id]
 
 
-async def test_an_unknown_key_is_named_but_never_a_pasted_one(keyring: ApiKeyService) -> None:
-    for verb in (keyring.rotate, keyring.revoke):
+async def test_an_unknown_key_is_named_but_never_a_pasted_one(api_keys: ApiKeyService) -> None:
+    for verb in (api_keys.rotate, api_keys.revoke):
         with pytest.raises(KeyNotFound, match='no key "aaaaaaaaaaaa"'):
             await verb("aaaaaaaaaaaa")
         with pytest.raises(KeyNotFound) as caught:

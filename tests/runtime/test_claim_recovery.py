@@ -57,7 +57,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def polls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tasks there were left to ask for, after each time that the store was asked."""
     left: list[int] = []
     ask = sessions.ClaimRecovery.poll
@@ -121,7 +121,7 @@ async def test_and_one_that_had_waited_for_a_slot(tmp_path: Path) -> None:
         await here.idle()
 
 
-async def test_the_store_is_asked_until_it_answers(tmp_path: Path) -> None:
+async def test_the_store_is_polled_until_it_responds(tmp_path: Path) -> None:
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         store.next = store.does
@@ -133,7 +133,7 @@ async def test_the_store_is_asked_until_it_answers(tmp_path: Path) -> None:
         assert texts(await here.ended(await only(here))) == ["hello"]
 
 
-async def test_a_commit_that_comes_late_is_found(tmp_path: Path, asked: list[int]) -> None:
+async def test_a_commit_that_comes_late_is_found(tmp_path: Path, polls: list[int]) -> None:
     late: list[Append] = []
 
     async def comes_late(change: Append) -> None:
@@ -144,13 +144,13 @@ async def test_a_commit_that_comes_late_is_found(tmp_path: Path, asked: list[int
         store.next = comes_late
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: len(asked) > 2)
+        await until(lambda: len(polls) > 2)
         await store.does(late[0])
         assert texts(await here.ended(await only(here))) == ["hello"]
 
 
-async def test_one_that_never_comes_is_not_asked_for_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
+async def test_a_claim_that_never_appears_is_not_polled_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[int]
 ) -> None:
     monkeypatch.setattr(sessions, "CLAIM_WAIT_SECONDS", 0.0)
     store: Any = BreaksOff(tmp_path / "tasks.db")
@@ -158,13 +158,13 @@ async def test_one_that_never_comes_is_not_asked_for_for_ever(
         store.next = store.does_not
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: bool(asked))
+        await until(lambda: bool(polls))
         assert not (await here.list()).tasks
         assert state(await here.send("hello")) == "COMPLETED"
-    assert asked == [0]
+    assert polls == [0]
 
 
-async def test_what_runs_here_does_not_begin_a_second_time(tmp_path: Path, asked: list[int]) -> None:
+async def test_what_runs_here_does_not_begin_a_second_time(tmp_path: Path, polls: list[int]) -> None:
     begun: list[str] = []
 
     async def works(turn: Turn) -> str:
@@ -178,14 +178,14 @@ async def test_what_runs_here_does_not_begin_a_second_time(tmp_path: Path, asked
         store.next = store.does  # the message of a caller who comes while it runs
         with pytest.raises(Unavailable):
             await here.start("more", task_id=task.id)
-        await until(lambda: bool(asked))
+        await until(lambda: bool(polls))
         assert (begun, here.runtime.scheduler.running) == (["hello"], 1)
         here.at("over").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
-    assert asked == [0]
+    assert polls == [0]
 
 
-async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: Path, asked: list[int]) -> None:
+async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: Path, polls: list[int]) -> None:
     begun: list[str] = []
 
     async def works(turn: Turn) -> str:
@@ -204,11 +204,11 @@ async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: 
         store.next = is_taken_over
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: bool(asked))
-    assert (begun, asked) == ([], [0])
+        await until(lambda: bool(polls))
+    assert (begun, polls) == ([], [0])
 
 
-async def test_what_was_certainly_not_done_is_not_asked_for(tmp_path: Path, asked: list[int]) -> None:
+async def test_claims_with_a_known_outcome_are_not_polled(tmp_path: Path, polls: list[int]) -> None:
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         store.unavailable.add("append")
@@ -218,9 +218,9 @@ async def test_what_was_certainly_not_done_is_not_asked_for(tmp_path: Path, aske
         store.next = store.does
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: bool(asked))
+        await until(lambda: bool(polls))
         assert [texts(await here.ended(task.id)) for task in (await here.list()).tasks] == [["hello"]]
-    assert asked == [0]
+    assert polls == [0]
 
 
 async def test_a_claim_that_is_answered_later_than_the_question_begins_no_second_run(

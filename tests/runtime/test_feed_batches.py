@@ -40,10 +40,10 @@ class Stored:
 
     def __init__(self, events: list[Event]) -> None:
         self.all = events
-        self.asked = 0
+        self.requested = 0
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
-        self.asked += 1
+        self.requested += 1
         return [Event(one.sequence, one.data) for one in self.all[after : after + limit]]
 
 
@@ -87,7 +87,7 @@ async def test_who_stands_at_the_same_place_is_given_the_same_lot() -> None:
     steps=st.lists(st.tuples(st.integers(1, 700), st.booleans()), max_size=12),
     asks=st.lists(st.booleans(), max_size=60),
 )
-async def test_lots_and_single_events_leave_no_gap_wherever_they_come_from(
+async def test_batches_and_single_events_leave_no_gap_from_any_source(
     steps: list[tuple[int, bool]], asks: list[bool]
 ) -> None:
     many = events(sum(count for count, _ in steps))
@@ -96,9 +96,9 @@ async def test_lots_and_single_events_leave_no_gap_wherever_they_come_from(
     seen: list[int] = []
     at = 0
     async with asyncio.timeout(60), following.subscribe(REF) as subscriber:
-        for count, told in steps:
+        for count, delivered in steps:
             some, at = many[at : at + count], at + count
-            if told:
+            if delivered:
                 bus.publish(REF, some)
             else:  # the bus lost them, and the store tells how far the task is
                 following._feeds[REF].observe_version(at)
@@ -134,7 +134,7 @@ async def test_who_waits_is_given_what_comes() -> None:
 async def test_a_flow_is_read_either_way_and_ends() -> None:
     closed = False
 
-    async def lots() -> EventBatches:
+    async def batches() -> EventBatches:
         nonlocal closed
         try:
             yield events(3)
@@ -142,7 +142,7 @@ async def test_a_flow_is_read_either_way_and_ends() -> None:
         finally:
             closed = True
 
-    flow = EventStream(lots())
+    flow = EventStream(batches())
     assert (await anext(flow)).sequence == 1
     assert [event.sequence for event in await flow.next_batch()] == [2, 3]
     assert [event.sequence async for event in flow] == [1, 2]
@@ -154,11 +154,11 @@ async def test_a_flow_is_read_either_way_and_ends() -> None:
 
 
 async def test_a_flow_raises_what_its_operation_raises() -> None:
-    async def lots() -> EventBatches:
+    async def batches() -> EventBatches:
         yield events(1)
         raise TaskNotFound
 
-    flow = EventStream(lots())
+    flow = EventStream(batches())
     assert len(await flow.next_batch()) == 1
     with pytest.raises(TaskNotFound):
         await flow.next_batch()
@@ -181,8 +181,8 @@ async def test_a_stream_stops_in_the_middle_of_what_is_there(tmp_path: Path) -> 
         task = await here.send()
         assert task.status.state == states.INPUT_REQUIRED
         await here.send("more", task_id=task.id)
-        asked = pb.SubscribeToTaskRequest(id=task.id)
-        flow = here.runtime.service.subscribe_to_task(replace(here.call, cursor="1"), asked)
+        requested = pb.SubscribeToTaskRequest(id=task.id)
+        flow = here.runtime.service.subscribe_to_task(replace(here.call, cursor="1"), requested)
         lot = await flow.next_batch()
         assert kinds(list(lot))[-1] == "COMPLETED"
         assert not await flow.next_batch()

@@ -64,7 +64,7 @@ async def test_a_follow_up_streams_from_the_task_as_it_is(tmp_path: Path) -> Non
         assert numbers(second) == [3, 4, 5]
 
 
-async def test_authentication_asked_in_passing_keeps_the_stream_open(tmp_path: Path) -> None:
+async def test_authentication_required_during_a_turn_keeps_the_stream_open(tmp_path: Path) -> None:
     async def asks(turn: Turn) -> str:
         turn.status("log in there", pb.TASK_STATE_AUTH_REQUIRED)
         await turn.flush()
@@ -74,7 +74,7 @@ async def test_authentication_asked_in_passing_keeps_the_stream_open(tmp_path: P
         assert kinds(await collect(here.stream()))[-3:] == ["AUTH_REQUIRED", "thanks", "COMPLETED"]
 
 
-async def test_authentication_asked_for_the_next_turn_ends_the_stream(tmp_path: Path) -> None:
+async def test_authentication_required_for_the_next_turn_ends_the_stream(tmp_path: Path) -> None:
     async def asks(turn: Turn) -> None:
         turn.need_auth("log in first")
 
@@ -102,9 +102,11 @@ async def test_subscribing_to_a_finished_task_is_refused_or_shows_it(tmp_path: P
         task = await here.send()
         with pytest.raises(UnsupportedOperation):
             await collect(here.follow(task.id))
-        lenient = Call(here.call.caller, shows_finished=True)
-        asked = pb.SubscribeToTaskRequest(id=task.id)
-        assert kinds(await collect(here.runtime.service.subscribe_to_task(lenient, asked))) == ["task COMPLETED"]
+        call_showing_finished = Call(here.call.caller, shows_finished=True)
+        subscribe_request = pb.SubscribeToTaskRequest(id=task.id)
+        assert kinds(
+            await collect(here.runtime.service.subscribe_to_task(call_showing_finished, subscribe_request))
+        ) == ["task COMPLETED"]
         with pytest.raises(TaskNotFound):
             await collect(here.follow("no such task"))
 
@@ -211,9 +213,9 @@ async def test_a_caller_that_goes_away_changes_nothing(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             await disconnect(sending)
         await here.send("the writer has done what came before")
-        made = (await here.list(context_id="gone")).tasks
-        assert made
-        assert {state(await here.ended(task.id)) for task in made} == {"COMPLETED"}
+        tasks_of_context = (await here.list(context_id="gone")).tasks
+        assert tasks_of_context
+        assert {state(await here.ended(task.id)) for task in tasks_of_context} == {"COMPLETED"}
 
 
 async def test_a_stream_that_is_left_leaves_the_task_running(tmp_path: Path) -> None:
@@ -255,8 +257,8 @@ async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_pat
         subscription = pb.SubscribeToTaskRequest(id=task.id)
         events = await collect(here.runtime.service.subscribe_to_task(after, subscription))
     (event,) = [pb.StreamResponse.FromString(event.data) for event in events]
-    told = json_format.MessageToDict(event.task.metadata)[RESUME_EXTENSION.uri]
-    assert told == {"gap": True, "from": 2, "sequence": events[0].sequence}
+    gap = json_format.MessageToDict(event.task.metadata)[RESUME_EXTENSION.uri]
+    assert gap == {"gap": True, "from": 2, "sequence": events[0].sequence}
     assert texts(event.task) == texts(task)
 
 

@@ -58,7 +58,7 @@ async def until(holds: Callable[[], object]) -> None:
 @pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
 async def test_what_the_paused_one_writes_late_is_nowhere(tmp_path: Path, late: Any, again: bool) -> None:
     """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
-    go_on, gone = asyncio.Event(), asyncio.Event()
+    go_on, finished = asyncio.Event(), asyncio.Event()
 
     async def pauses(turn: Turn) -> object:
         turn.chunk(f"attempt {turn.attempt}; ")
@@ -69,7 +69,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(tmp_path: Path, late: 
             await go_on.wait()
             return await late(turn)
         finally:
-            gone.set()
+            finished.set()
 
     path, now = tmp_path / "tasks.db", Clock()
     first, second = (open_store(path, clock=now) for _ in range(2))
@@ -87,7 +87,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(tmp_path: Path, late: 
         events = await second.events(run.record.ref, 0)
 
         go_on.set()
-        await gone.wait()
+        await finished.wait()
         await paused.idle()
         after = await other.get(task.id)
         assert after == before

@@ -130,8 +130,12 @@ async def test_a_stream_that_broke_on_one_server_is_taken_up_on_the_other(
         first = [await anext(stream) for _ in range(4)]
         await begun.wait()
         call = replace(servers.other.call, cursor=first[-1].cursor)
-        asked = pb.SubscribeToTaskRequest(id=next(iter(servers.one.runtime.scheduler._runners.values())).task_id)
-        following = asyncio.create_task(collect(servers.other.runtime.service.subscribe_to_task(call, asked)))
+        subscribe_request = pb.SubscribeToTaskRequest(
+            id=next(iter(servers.one.runtime.scheduler._runners.values())).task_id
+        )
+        following = asyncio.create_task(
+            collect(servers.other.runtime.service.subscribe_to_task(call, subscribe_request))
+        )
         go_on.set()
         rest = [event async for event in stream]
         assert [event.cursor for event in await following] == [event.cursor for event in rest]
@@ -199,7 +203,7 @@ async def test_a_send_that_waits_is_answered_when_another_server_has_run_its_tas
     assert ran == ["first", *map(str, range(20))]
 
 
-async def test_who_has_room_tells_nobody_of_tasks_that_wait_for_a_moment(
+async def test_a_server_with_room_publishes_no_jobs_for_tasks_that_wait_briefly(
     tmp_path: Path, postgres_url: str, nats: NatsServer
 ) -> None:
     """While a server looks for waiting tasks, new ones wait as well. Told of each of them, the others would look, too,
@@ -209,19 +213,19 @@ async def test_who_has_room_tells_nobody_of_tasks_that_wait_for_a_moment(
         return turn.text
 
     async with pair(tmp_path, postgres_url, nats, echo) as servers:
-        told = list[Job]()
+        jobs = list[Job]()
         for world, bus in zip(servers[:2], servers.buses, strict=True):
-            bus.publish_job = told.append  # type: ignore[method-assign, assignment]
+            bus.publish_job = jobs.append  # type: ignore[method-assign, assignment]
             world.runtime.scheduler._has_backlog = world.runtime.scheduler._backlog_exceeds_slots = True
             world.runtime.scheduler._fill_slots()
         done = await asyncio.gather(
             *(servers[number % 2].send(str(number)) for number in range(40))  # type: ignore[union-attr]
         )
         assert sorted(int(texts(task)[0]) for task in done) == list(range(40))
-        assert told == []
+        assert jobs == []
 
 
-async def test_a_server_that_drains_is_told_of_no_jobs(tmp_path: Path, postgres_url: str, nats: NatsServer) -> None:
+async def test_a_draining_server_gets_no_jobs(tmp_path: Path, postgres_url: str, nats: NatsServer) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def waits(turn: Turn) -> None:
@@ -233,16 +237,16 @@ async def test_a_server_that_drains_is_told_of_no_jobs(tmp_path: Path, postgres_
         await begun.wait()
         draining = asyncio.create_task(servers.other.runtime.scheduler.drain(30))
         await until(lambda: servers.other.runtime.scheduler.draining)
-        heard = list[Job]()
+        received_jobs = list[Job]()
         address, epoch = NatsAddress.parse(nats.url(WHO)), servers.one.store.epoch
         async with open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as third:
-            await third.subscribe_jobs(["waits"], heard.append)
+            await third.subscribe_jobs(["waits"], received_jobs.append)
             for bus in servers.buses:
                 await bus.flush()
             jobs = [Job("waits", new_ref()) for _ in range(20)]
             for job in jobs:
                 servers.buses[0].publish_job(job)
-            await until(lambda: len(heard) == len(jobs))
+            await until(lambda: len(received_jobs) == len(jobs))
         go_on.set()
         await draining
 
@@ -258,7 +262,7 @@ async def _followed(world: Harness, task_id: str) -> asyncio.Task[list[Event]]:
     return asyncio.create_task(rest())
 
 
-async def test_nats_goes_and_comes_back_and_nobody_misses_anything(
+async def test_an_outage_of_nats_loses_no_events(
     tmp_path: Path, postgres_url: str, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.05)
@@ -298,8 +302,8 @@ async def test_nats_goes_and_comes_back_and_nobody_misses_anything(
         say("")
         for shown, task in zip(await asyncio.gather(*following), [*tasks, late], strict=True):
             assert kinds(shown)[-1] == "COMPLETED"
-            said = texts(await servers.other.get(task.id))
-            assert said == (["c"] if task is late else ["abc"])
+            answer_texts = texts(await servers.other.get(task.id))
+            assert answer_texts == (["c"] if task is late else ["abc"])
 
 
 async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(

@@ -37,7 +37,7 @@ async def asks(turn: Turn) -> str:
 
 
 @pytest.mark.parametrize("what", ["messages", "usage", "context_state"])
-async def test_a_turn_begins_when_the_store_can_tell_what_was_said_before(tmp_path: Path, what: str) -> None:
+async def test_a_turn_begins_when_the_store_can_read_its_input(tmp_path: Path, what: str) -> None:
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
@@ -287,7 +287,7 @@ async def test_a_turn_does_not_wait_for_the_store_to_tell_its_trace(tmp_path: Pa
 
 
 @pytest.mark.parametrize("history", [None, 0, 1])
-async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_read(
+async def test_a_send_that_created_a_task_is_answered_though_the_task_cannot_be_read(
     tmp_path: Path, history: int | None
 ) -> None:
     """At once, at the limit of a wait that is over, while others run, and as the first of a stream."""
@@ -296,23 +296,23 @@ async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_rea
         await here.at("go").wait()
         return turn.text
 
-    def asked(text: str) -> pb.SendMessageRequest:
-        made = request(text)
+    def send_request(text: str) -> pb.SendMessageRequest:
+        created = request(text)
         if history is not None:
-            made.configuration.history_length = history
-        return made
+            created.configuration.history_length = history
+        return created
 
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, works, store=store, slots=1) as here:
         service, call = here.runtime.service, here.call
         store.unavailable.add("read")
-        at_once = asked("at once")
+        at_once = send_request("at once")
         at_once.configuration.return_immediately = True
         answers = [
             pb.SendMessageResponse.FromString(await service.send_message(call, at_once)),
-            pb.SendMessageResponse.FromString(await service.send_message(Call(call.caller, 0), asked("waits"))),
+            pb.SendMessageResponse.FromString(await service.send_message(Call(call.caller, 0), send_request("waits"))),
         ]
-        stream = service.send_streaming_message(call, asked("streams"))
+        stream = service.send_streaming_message(call, send_request("streams"))
         answers.append(pb.SendMessageResponse.FromString((await anext(stream)).data))
         rest = asyncio.create_task(collect(stream))
         for answer in answers:
@@ -325,7 +325,7 @@ async def test_a_send_that_made_a_task_is_answered_though_the_task_cannot_be_rea
         assert [texts(task) for task in ended] == [["at once"], ["waits"], ["streams"]]
 
 
-async def test_a_message_that_was_stored_is_said_to_be_when_its_task_cannot_be_read(tmp_path: Path) -> None:
+async def test_a_stored_message_is_reported_when_its_task_cannot_be_read(tmp_path: Path) -> None:
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         first, second = await here.send(), await here.send()
@@ -390,7 +390,7 @@ async def two(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, Any, ses
         yield one, other, *beats
 
 
-async def test_after_an_outage_nobody_is_taken_for_dead_who_comes_back_in_time(tmp_path: Path) -> None:
+async def test_after_an_outage_sessions_renewed_in_time_are_not_reaped(tmp_path: Path) -> None:
     times = Times()
     async with two(tmp_path, times) as (one, other, beats, others):
         task = await one.start()
@@ -411,7 +411,7 @@ async def test_after_an_outage_nobody_is_taken_for_dead_who_comes_back_in_time(t
         assert status_text(await other.get(task.id)).startswith("INTERRUPTED: ")
 
 
-async def test_who_was_stopped_for_longer_than_its_lease_is_reaped_and_reaps_nobody(tmp_path: Path) -> None:
+async def test_a_process_paused_for_longer_than_its_lease_is_reaped_and_reaps_none(tmp_path: Path) -> None:
     times = Times()
     async with two(tmp_path, times) as (one, other, beats, others):
         task, there = await one.start(), await other.start()
@@ -425,7 +425,7 @@ async def test_who_was_stopped_for_longer_than_its_lease_is_reaped_and_reaps_nob
 
 
 @pytest.mark.parametrize("whose", ["store", "own"])
-async def test_a_clock_that_jumps_or_stands_still_takes_nobody_for_dead(tmp_path: Path, whose: str) -> None:
+async def test_a_clock_that_jumps_or_stops_makes_no_session_dead(tmp_path: Path, whose: str) -> None:
     """A machine that is held still has a clock of its own that stood still with it; the store's went on, or jumped."""
     times = Times()
     async with two(tmp_path, times) as (one, other, beats, others):

@@ -37,7 +37,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(
     tmp_path: Path, stores: Stores, clock: Clock, late: Any, again: bool
 ) -> None:
     """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
-    go_on, gone = asyncio.Event(), asyncio.Event()
+    go_on, finished = asyncio.Event(), asyncio.Event()
 
     async def pauses(turn: Turn) -> object:
         turn.chunk(f"attempt {turn.attempt}; ")
@@ -48,7 +48,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(
             await go_on.wait()
             return await late(turn)
         finally:
-            gone.set()
+            finished.set()
 
     first, second = stores
     options: dict[str, Any] = {"exclusive": False} | ({"on_crash": retry(1)} if again else {})
@@ -64,7 +64,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(
         before = await other.ended(task.id)
         events = await second.events(run.record.ref, 0)
         go_on.set()
-        await gone.wait()
+        await finished.wait()
         await paused.idle()
         assert await other.get(task.id) == before
         assert await second.events(run.record.ref, 0) == events
@@ -74,7 +74,7 @@ async def test_what_the_paused_one_writes_late_is_nowhere(
     )  # fmt: skip
 
 
-async def test_tasks_that_wait_are_taken_up_by_whoever_has_room_and_each_once(tmp_path: Path, stores: Stores) -> None:
+async def test_waiting_tasks_run_once_on_any_process_with_room(tmp_path: Path, stores: Stores) -> None:
     runs: list[str] = []
 
     async def echo(turn: Turn) -> str:
@@ -96,7 +96,7 @@ async def test_tasks_that_wait_are_taken_up_by_whoever_has_room_and_each_once(tm
     assert sorted(runs) == sorted(map(str, range(60)))
 
 
-async def test_a_task_that_nobody_told_of_is_found(
+async def test_a_task_without_a_job_message_is_found(
     tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever made it ready died before it could say so; the other one is idle."""

@@ -47,7 +47,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
             await over.wait()
         return turn.text
 
-    def told(text: str) -> int:
+    def logged(text: str) -> int:
         return sum(text in record.getMessage() for record in caplog.records)
 
     async def more(here: Harness, task: str) -> str:
@@ -66,13 +66,13 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
     ):
         both = (one, other)
         working = [(here, (await here.start("work")).id) for here in both for _ in range(TASKS)]
-        asked = [(here, (await here.send("ask")).id) for here in both for _ in range(TASKS)]
+        waiting_tasks = [(here, (await here.send("ask")).id) for here in both for _ in range(TASKS)]
         await until(lambda: all(here.runtime.scheduler.running == TASKS for here in both))
-        sending = [asyncio.ensure_future(more(here, task)) for here, task in asked]
+        sending = [asyncio.ensure_future(more(here, task)) for here, task in waiting_tasks]
         await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
-        before = told("could not be renewed")
-        await until(lambda: told("could not be renewed") > before + 4)
+        before = logged("could not be renewed")
+        await until(lambda: logged("could not be renewed") > before + 4)
         clock.now += int(sessions.LEASE_SECONDS * 1000) + 1
         await asyncio.to_thread(own_postgres.start)
         taken = [task for task in await asyncio.gather(*sending) if task]
@@ -84,7 +84,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
             ended = await one.ended(task)
             assert (state(ended), status_text(ended), texts(ended)) == ("COMPLETED", "", ["more"])
         assert taken
-        assert told("the session was over for") > 0
+        assert logged("the session had expired for") > 0
 
 
 async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_back(
@@ -104,10 +104,10 @@ async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_ba
         if not stopped.is_set():
             stopped.set()
             await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
-            told = errors.map_error(errors.CommitOutcomeUnknown("the connection was closed in a commit"))
-            assert isinstance(told, Unavailable)
-            told.outcome_unknown = True
-            raise told
+            logged = errors.map_error(errors.CommitOutcomeUnknown("the connection was closed in a commit"))
+            assert isinstance(logged, Unavailable)
+            logged.outcome_unknown = True
+            raise logged
         return result
 
     store = await open_store(own_postgres.url())

@@ -52,10 +52,10 @@ class Far:
     async def on_canceled(self, memory: bytes) -> None:
         """There is nothing to let go of."""
 
-    async def take_turn(self, desk: TurnContext) -> TurnResult:
+    async def take_turn(self, context: TurnContext) -> TurnResult:
         self.held += 1
         end: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
-        self.turns.put_nowait((desk, end))
+        self.turns.put_nowait((context, end))
         try:
             return await end
         finally:
@@ -85,9 +85,9 @@ async def test_no_more_turns_begin_than_there_is_room_for(tmp_path: Path) -> Non
         assert sorted(state(task) for task in tasks) == ["SUBMITTED"] * 5
         order = []
         for _ in range(5):
-            desk, end = await far.turns.get()
+            context, end = await far.turns.get()
             assert far.held <= 2
-            order.append(desk.message.parts[0].text)
+            order.append(context.message.parts[0].text)
             end.set_result(DONE)
         for task in tasks:
             assert state(await here.ended(task.id)) == "COMPLETED"
@@ -99,41 +99,41 @@ async def test_a_turn_that_is_begun_again_knows_how_many_messages_its_first_atte
 ) -> None:
     async with served(tmp_path, far := Far(retries=1)) as here:
         task = await here.start("first")
-        desk, end = await far.turns.get()
-        assert desk.waiting_messages == 0
+        context, end = await far.turns.get()
+        assert context.waiting_messages == 0
         for text in ("second", "third"):
             await here.start(text, task_id=task.id)
         end.set_exception(WorkerLost())
-        desk, end = await far.turns.get()
-        assert (desk.attempt, desk.message.parts[0].text, desk.waiting_messages) == (2, "first", 2)
-        incoming = desk.incoming()
+        context, end = await far.turns.get()
+        assert (context.attempt, context.message.parts[0].text, context.waiting_messages) == (2, "first", 2)
+        incoming = context.incoming()
         assert [(await anext(incoming))[0].parts[0].text for _ in range(2)] == ["second", "third"]
         end.set_result(DONE)
         assert state(await here.ended(task.id)) == "COMPLETED"
 
 
-async def test_nobody_passes_those_who_wait(tmp_path: Path) -> None:
+async def test_new_tasks_do_not_overtake_waiting_ones(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=0)) as here:
         first = await here.start("first")
         far.room = 1  # and nobody was told yet
         second = await here.start("second")
         here.runtime.registry.capacity_changed()
-        desk, end = await far.turns.get()
-        assert desk.task_id == first.id
+        context, end = await far.turns.get()
+        assert context.task_id == first.id
         end.set_result(DONE)
-        desk, end = await far.turns.get()
-        assert desk.task_id == second.id
+        context, end = await far.turns.get()
+        assert context.task_id == second.id
         end.set_result(DONE)
         await here.ended(second.id)
 
 
-async def test_only_who_can_run_an_agent_is_told_of_its_jobs(tmp_path: Path) -> None:
+async def test_only_processes_that_can_run_an_agent_get_its_jobs(tmp_path: Path) -> None:
     """The bus tells each job to one of those who ask, in turn: here the other one is the test."""
     store, bus, mine = open_store(tmp_path / "tasks.db"), LocalBus(), list[Job]()
     far = Far(capacity=0)
     await bus.subscribe_jobs(["far"], mine.append)
 
-    async def told() -> int:
+    async def job_count() -> int:
         """Of how many of a hundred jobs the runtime hears."""
         for _ in range(3):
             await asyncio.sleep(0)
@@ -145,28 +145,28 @@ async def test_only_who_can_run_an_agent_is_told_of_its_jobs(tmp_path: Path) -> 
         return 100 - len(mine)
 
     async with open_runtime(store, bus, [far]) as runtime:
-        assert await told() == 0
+        assert await job_count() == 0
         for room, jobs in ((1, 50), (2, 50), (0, 0), (1, 50)):
             far.room = room
             runtime.registry.capacity_changed()
-            assert await told() == jobs
+            assert await job_count() == jobs
         await runtime.scheduler.drain(0)
         runtime.registry.capacity_changed()
-        assert await told() == 0
+        assert await job_count() == 0
     await store.close()
 
 
-async def test_a_look_for_waiting_tasks_holds_nobody_up_where_there_is_room(tmp_path: Path) -> None:
+async def test_a_fetch_of_waiting_tasks_delays_no_new_task_where_there_is_room(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=4)) as here:
         await until(lambda: here.runtime.scheduler.remote_capacity.accepts_message("far"))
         looked, go_on = asyncio.Event(), asyncio.Event()
         store: Any = here.store
         waiting = store.ready_tasks
 
-        async def slow(*asked: Any) -> Any:
+        async def slow(*arguments: Any) -> Any:
             looked.set()
             await go_on.wait()
-            return await waiting(*asked)
+            return await waiting(*arguments)
 
         store.ready_tasks = slow
         here.runtime.scheduler.remote_capacity.assume_backlog()
@@ -197,8 +197,8 @@ async def test_a_turn_whose_process_is_lost_fails_or_begins_again(tmp_path: Path
         _, end = await far.turns.get()
         end.set_exception(WorkerLost)
         if retries:
-            desk, end = await far.turns.get()
-            assert desk.attempt == 2
+            context, end = await far.turns.get()
+            assert context.attempt == 2
             end.set_result(DONE)
         ended = await here.ended(task.id)
         assert state(ended) == expected
@@ -231,13 +231,13 @@ async def test_who_is_away_is_waited_for_only_so_long(tmp_path: Path) -> None:
 async def test_an_agent_may_come_while_the_server_runs_and_go(tmp_path: Path) -> None:
     shown: list[str] = []
     async with served(tmp_path, near := Far("near")) as here:
-        enlisting = here.runtime.registry
-        enlisting.add_listener(lambda spec: shown.append(spec.name), lambda id: shown.append(f"no {id}"))
+        registry = here.runtime.registry
+        registry.add_listener(lambda spec: shown.append(spec.name), lambda id: shown.append(f"no {id}"))
         late = Far("late")
-        assert not enlisting.is_local("near")
-        await enlisting.register(late)
+        assert not registry.is_local("near")
+        await registry.register(late)
         assert list(here.runtime.service.agents) == ["near", "late"]
-        assert await enlisting.unregister("late") == 0
+        assert await registry.unregister("late") == 0
         assert list(here.runtime.service.agents) == ["near"]
         assert shown == ["late", "no late"]
         task = await here.start()
@@ -254,7 +254,7 @@ class Slow(UnavailableStore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self.arguments, self.may = asyncio.Event(), asyncio.Event()
         self.claims: list[int] = []
 
     def append(self, change: Append) -> asyncio.Future[Any]:
@@ -264,7 +264,7 @@ class Slow(UnavailableStore):
 
     async def _slowly(self, change: Append) -> Appended:
         self.claims.append(change.claim_session)
-        self.asked.set()
+        self.arguments.set()
         await self.may.wait()
         appended: Appended = await self._store.append(change)
         return appended
@@ -279,7 +279,7 @@ async def removed_meanwhile(tmp_path: Path, far: Far) -> AsyncIterator[tuple[Har
             here = Harness(runtime, store)
             await until(lambda: runtime.scheduler.remote_capacity.accepts_message("far") or not far.room)
             sending = asyncio.ensure_future(here.send())
-            await store.asked.wait()
+            await store.arguments.wait()
             assert await runtime.registry.unregister("far") == 0
             yield here, store, sending
     finally:
@@ -310,7 +310,7 @@ async def test_a_task_that_is_written_when_its_agent_was_removed_ends(
     assert [claim > 0 for claim in store.claims] == [capacity > 0]
 
 
-async def test_one_that_cannot_be_ended_does_not_keep_the_server(tmp_path: Path) -> None:
+async def test_a_task_that_cannot_be_ended_does_not_block_shutdown(tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with removed_meanwhile(tmp_path, Far("far", 1)) as (here, store, sending):
         store.may.set()

@@ -88,8 +88,8 @@ async def test_without_anybody_to_run_it_a_task_waits_and_explain_says_for_whom(
     async with open_harness(tmp_path, slow, exclusive=False, runs_agents=False) as server:
         task = await server.start("hello")
         assert state(task) == "SUBMITTED"
-        (said,) = await server.runtime.explainer.explain(task.id)
-        assert said.next.startswith("It waits for a process that runs its agent (--role worker, or all)")
+        (explanation,) = await server.runtime.explainer.explain(task.id)
+        assert explanation.next.startswith("It waits for a process that runs its agent (--role worker, or all)")
         assert not server.runtime.registry.is_local("nobody")
         assert server.runtime.registry.is_local("slow")
         assert state(await server.cancel(task.id)) == "CANCELED"

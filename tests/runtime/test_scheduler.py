@@ -61,7 +61,7 @@ async def start(here: Harness, principal: str, text: str = "go") -> pb.Task:
     return pb.SendMessageResponse.FromString(answer).task
 
 
-async def test_who_has_many_waiting_keeps_nobody_else_from_a_turn(tmp_path: Path) -> None:
+async def test_a_principal_with_many_waiting_tasks_does_not_block_others(tmp_path: Path) -> None:
     gate = Gate()
     async with asyncio.timeout(60), open_harness(tmp_path, gate.agent(), slots=1) as here:
         for number in range(50):
@@ -83,18 +83,18 @@ async def test_who_comes_later_does_not_pass_those_who_wait(tmp_path: Path) -> N
         for number in range(3):
             await start(here, "alice", str(number))
         await gate.began.wait()
-        looking, look, asked = asyncio.Event(), here.store.ready_tasks, asyncio.Event()
+        looking, look, queried = asyncio.Event(), here.store.ready_tasks, asyncio.Event()
 
         async def waiting(*given: Any) -> Any:
             looking.set()
-            await asked.wait()
+            await queried.wait()
             return await look(*given)
 
         here.store.ready_tasks = waiting  # type: ignore[assignment]  # the slot is free, and nobody has it yet
         gate.may.release()
         await looking.wait()
         await start(here, "alice", "late")
-        asked.set()
+        queried.set()
         gate.open()
         await gate.count(4)
         assert gate.served == ["alice 0", "alice 1", "alice 2", "alice late"]

@@ -67,7 +67,7 @@ async def hold(turn: Turn) -> str:
     return f"attempt {yielded}"
 
 
-async def test_the_tasks_of_a_process_that_is_gone_end_within_its_lease(tmp_path: Path) -> None:
+async def test_the_tasks_of_a_dead_process_end_within_its_lease(tmp_path: Path) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, hold) as (one, other):
         task = await one.start()
@@ -220,24 +220,24 @@ async def test_a_drain_gives_a_turn_back_that_may_be_begun_again(tmp_path: Path)
         assert texts(await there.ended(task.id)) == ["later"]
 
 
-async def test_a_blocked_loop_is_told_with_agent_and_line(
+async def test_a_blocked_loop_is_logged_with_agent_and_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told() -> list[str]:
+    def blocked_messages() -> list[str]:
         # Of a machine that stood still nobody is told as an agent.
         return [text for record in caplog.records if "by agent blocks" in (text := record.getMessage())]
 
     async def blocks(turn: Turn) -> str:
         until = time.monotonic() + 60
-        while not told() and time.monotonic() < until:
+        while not blocked_messages() and time.monotonic() < until:
             time.sleep(0.01)  # noqa: ASYNC251 - what an agent must not do
         return "done"
 
     with caplog.at_level(logging.WARNING, "dragoman.runtime"):
         async with open_harness(tmp_path, blocks) as here:
             await here.send()
-    assert "the event loop has been blocked for" in told()[0]
-    assert f"{Path(__file__)}, line" in told()[0]
+    assert "the event loop has been blocked for" in blocked_messages()[0]
+    assert f"{Path(__file__)}, line" in blocked_messages()[0]
 
 
 async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
@@ -319,4 +319,4 @@ async def test_a_verb_that_comes_too_late_for_its_conversation_ends_its_task(tmp
         await here.idle()
         ended = await here.get(slow.id)
     assert (state(fast), state(ended)) == ("COMPLETED", "FAILED")
-    assert "conversation changed its state" in status_text(ended)
+    assert "changed the conversation's state" in status_text(ended)

@@ -1,4 +1,4 @@
-"""Floor 4: what happens to a task. Sees ports only; no transport, no database, no broker by name."""
+"""The runtime: what happens to tasks. Uses ports only, never a transport, database or broker by name."""
 
 from dragoman.runtime.assembly import AuditOptions, PushOptions, Runtime, open_runtime
 from dragoman.runtime.operations.call import Call, Limits

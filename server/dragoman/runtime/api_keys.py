@@ -1,4 +1,4 @@
-"""API keys as operators handle them: made, listed, rotated, revoked. The text of a key leaves here once."""
+"""API keys: create, list, rotate, revoke. The text of a key leaves here once and is not stored."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MAX_KEY_NAME_LENGTH: Final = 100
 """Characters of a key's name."""
 
 MAX_KEY_LIFETIME_MS: Final = 100 * 366 * 86_400_000
-"""Milliseconds that a key may live or a former secret be good: past that, somebody slipped."""
+"""Milliseconds of a key's lifetime or grace period; a longer one is taken for a mistake."""
 
 _log: Final = logging.getLogger("dragoman.security")
 
 
 def _ignore_change(_: str) -> None:
-    """Has no use for a key that changed."""
+    """Default of `on_change`."""
 
 
 class ApiKeyService:
-    """The keys of one store. All verbs raise children of core.errors.A2AError, and change nothing then."""
+    """The API keys of one store. Methods raise subclasses of core.errors.A2AError and then change nothing."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ApiKeyService:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         on_change: Callable[[str], None] = _ignore_change,
     ) -> None:
-        """`changed` is told the id of a key that was rotated or revoked. `clock` gives milliseconds since the epoch."""
+        """`on_change` is called with the id of a rotated or revoked key. `clock` gives milliseconds since the epoch."""
         self._keys = keys
         self._clock = clock
         self._random_bytes = random_bytes
@@ -46,8 +46,10 @@ class ApiKeyService:
     async def create(
         self, name: str, *, principal: str = "", grants: Iterable[str] = (), lifetime: int = 0
     ) -> tuple[ApiKey, str]:
-        """A new key and its text, which is kept nowhere. principal: by default the name. lifetime: in milliseconds,
-        0 for ever."""
+        """Creates a key. Returns it with its text, which is not stored.
+
+        `principal`: by default the name. `lifetime`: milliseconds, 0 for ever.
+        """
         if not name or not name.isprintable() or name != name.strip():
             raise InvalidParams.field("name", "is required: printable text, without blanks around it")
         if len(name) > MAX_KEY_NAME_LENGTH:
@@ -74,40 +76,43 @@ class ApiKeyService:
             expires=now + lifetime if lifetime else 0,
         )
         await self._keys.add(key)
-        _log_change("an API key was made", key)
+        _log_change("an API key was created", key)
         return key, text
 
     async def list(self, *, all: bool = False) -> list[ApiKey]:
-        """Keys, the newest first: those that are good, or `all`."""
+        """Valid keys, or `all`; newest first."""
         now = self._clock()
         return [key for key in await self._keys.list() if all or not key.problem(now)]
 
     async def rotate(self, id: str, *, grace: int = 0, lifetime: int | None = None) -> tuple[ApiKey, str]:
-        """Another secret for a key, and its text. The one before is good for `grace` milliseconds more; one from before
-        that stops now. lifetime: from now on, 0 for ever; None leaves the key's end as it is."""
+        """Replaces the secret of a key. Returns the key with its new text.
+
+        The previous secret is valid for `grace` more milliseconds, an older one no longer. `lifetime`: milliseconds
+        from now, 0 for ever; None keeps the key's expiry.
+        """
         _check_time("grace", grace)
         _check_time("lifetime", lifetime or 0)
         now = self._clock()
         key = await self._keys.find(id)
         if key is None:
             raise _key_not_found(id)
-        trouble = key.problem(now)
-        if key.revoked or (trouble and lifetime is None):
-            cure = "make another" if key.revoked else "give it a lifetime"
-            raise InvalidParams.field("id", f'the key "{id}" {trouble}; {cure}')
+        problem = key.problem(now)
+        if key.revoked or (problem and lifetime is None):
+            cure = "create another one" if key.revoked else "give it a lifetime"
+            raise InvalidParams.field("id", f'the key "{id}" {problem}; {cure}')
         text = caller_credentials.format_api_key(id, self._random_bytes(caller_credentials.API_KEY_SECRET_BYTES))
         expires = None if lifetime is None else now + lifetime if lifetime else 0
         rotated = await self._keys.rotate(
             id, caller_credentials.api_key_digest(text), now=now, until=now + grace, expires=expires
         )
-        if rotated is None:  # somebody revoked it in this moment
-            raise InvalidParams.field("id", f'the key "{id}" was revoked; make another')
+        if rotated is None:  # revoked at the same time
+            raise InvalidParams.field("id", f'the key "{id}" was revoked; create another one')
         self._on_change(id)
         _log_change("an API key was rotated", rotated)
         return rotated, text
 
     async def revoke(self, id: str) -> ApiKey:
-        """Ends a key for good. One that was revoked stays as it is."""
+        """Revokes a key for good. Revoking it again changes nothing."""
         key = await self._keys.revoke(id, now=self._clock())
         if key is None:
             raise _key_not_found(id)
@@ -122,8 +127,8 @@ def _check_time(field: str, milliseconds: int) -> None:
 
 
 def _key_not_found(id: str) -> KeyNotFound:
-    shown = id if caller_credentials.API_KEY_ID.fullmatch(id) else "…"  # it may be a whole key, pasted
-    return KeyNotFound(f'id: there is no key "{shown}"; ListKeys shows those there are')
+    shown = id if caller_credentials.API_KEY_ID.fullmatch(id) else "…"  # the user may have pasted the whole key
+    return KeyNotFound(f'id: there is no key "{shown}"; ListKeys shows all keys')
 
 
 def _log_change(text: str, key: ApiKey) -> None:

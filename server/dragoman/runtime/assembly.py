@@ -1,4 +1,4 @@
-"""Putting the runtime together from its ports, and taking it apart again."""
+"""Builds the runtime from its ports, and shuts it down."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from dragoman.runtime.turn.input import ReferenceResolver
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What stands between the bindings and the ports."""
+    """The runtime as the bindings and operator commands see it."""
 
     service: TaskService
     scheduler: Scheduler
@@ -53,14 +53,14 @@ class Runtime:
     registry: AgentRegistry
     metrics: RuntimeMetrics
     push_scheduler: PushScheduler | None
-    """Who delivers push notifications; None on a server that has none."""
+    """Delivers push notifications; None on a server without them."""
     auditor: Auditor | None = None
-    """Who tells the audit log; None where there is none."""
+    """Writes the audit log; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What the audit log is told, and for how long it keeps that: milliseconds, 0 for ever."""
+    """What the audit log records, and for how long: milliseconds, 0 for ever."""
 
     clock: Callable[[], int]
     level: AuditLevel = "all"
@@ -69,7 +69,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What push notifications need besides the store: the way out, the words, and how long to go on trying."""
+    """What push notifications need besides the store: HTTP client, encoder, and retry policy."""
 
     outbound: OutboundHttp
     encoder: WebhookEncoder
@@ -78,7 +78,7 @@ class PushOptions:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     claim_hold: float = CLAIM_HOLD_SECONDS
     ready: asyncio.Event | None = None
-    """Set once the server listens: letters tell where."""
+    """Set once the server listens: webhook requests contain its URL."""
 
 
 @asynccontextmanager
@@ -108,48 +108,44 @@ async def open_runtime(
     new_key: Callable[[], bytes] = new_task_key,
     new_context: Callable[[], str] = new_context_id,
 ) -> AsyncIterator[Runtime]:
-    """Opens a session on the store, ends what earlier ones left running, and serves these agents.
+    """Opens a session on the store, ends tasks that earlier sessions left running, and serves these agents.
 
-    `alone`: nobody else serves this store, so sessions that are still open are those of the dead. `lease`: seconds
-    after which others may take this one for dead when it is not renewed.
+    `root`: the agent addressed by requests that name none; by default the one with `default=True`, else the first.
+    `exclusive`: no other process uses this store, so open sessions belong to dead processes. `lease`: seconds after
+    which others may treat this session as dead unless it is renewed. `retention`: how long tasks are kept. `isolation`:
+    who sees them. `access_policy`: which agents are open to callers without credentials. `quotas`: what callers may
+    use. `budgets`: what tasks may use. `worker_wait`: seconds that tasks wait for absent remote agents. `tracer`:
+    records spans of turns and pushes. `allow_no_agents`: the root agent is then the first that registers, unless `root`
+    names one. Without `runs_agents` the turns of these agents are left to other processes on the store.
 
-    Without `pushing` there are no push notifications, and what is asked of them is refused.
+    Without `push_options` there are no push notifications, and requests for them are rejected; without `audit` there is
+    no audit log. `new_key` and `new_context` create the ids of tasks and conversations.
 
-    `root` is the id of the agent meant when a request names none: by default the one that says `default=True`,
-    else the first. `retention` says how long tasks are kept, `isolation` who sees them, `doorway` whom we let in
-    without credentials, `quotas` what callers may take up; `worker_wait`: seconds for which tasks wait for agents
-    elsewhere that are away; `tracer` is told of runs and pushes; `budgets`: what tasks may use. `vacant`: there need be
-    no agent yet; the root agent is then the first that comes, unless `root` names one. Without `runs` the turns of
-    these agents are left to other processes on the store.
-
-    `audit` says what the audit log is told: nothing without it. `new_key` and `new_context` give tasks and
-    conversations their ids.
-
-    On leaving, runs that are left end as FAILED. The caller holds the store's lock and closes store and bus. Raises
-    ValueError for agents that cannot be served together.
+    On exit, running turns end as FAILED. The caller holds the store's lock and closes store and bus. Raises ValueError
+    for agents that cannot be served together.
     """
     by_id = {agent.spec.id: agent for agent in agents}
     root = root or ("" if allow_no_agents else root_of(agents))
     if root not in by_id and not allow_no_agents:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
     session = await store.open_session(lease, exclusive=exclusive)
-    followers = TaskFeeds(store, bus)
-    courier = _push_scheduler(store, followers, session, push_options, tracer) if push_options else None
-    appends = EventLog(store, bus, courier.wake if courier else None)
+    feeds = TaskFeeds(store, bus)
+    push_scheduler = _push_scheduler(store, feeds, session, push_options, tracer) if push_options else None
+    event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None)
     specs = {name: agent.spec for name, agent in by_id.items()}
     heartbeat = Heartbeat(store, session, lease=lease)
-    reaper = Reaper(store, bus, appends, session, specs, heartbeat.renew)
+    reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew)
     await reaper.reap()
-    webhooks = (
+    push_configs = (
         PushConfigOperations(store, bus, push_options.outbound, push_options.encoder)
         if push_options
         else PushConfigOperations(store, bus, None, None)
     )
     isolation = isolation or Isolation()
-    dispatch = Scheduler(
+    scheduler = Scheduler(
         store,
         bus,
-        appends,
+        event_log,
         by_id,
         session,
         ReferenceResolver(store, isolation),
@@ -159,86 +155,96 @@ async def open_runtime(
         worker_wait=worker_wait,
         runs_agents=runs_agents,
     )
-    dispatch.budgets = budgets
+    scheduler.budgets = budgets
     if tracer is not None:
-        dispatch.run_turns = TracedTurns(store, tracer).run
-    waits = PendingWaits()
-    canceling = CancelOperation(store, bus, appends, followers, dispatch, specs, waits)
+        scheduler.run_turns = TracedTurns(store, tracer).run
+    pending_waits = PendingWaits()
+    cancel_operation = CancelOperation(store, bus, event_log, feeds, scheduler, specs, pending_waits)
     auditor = Auditor(store.audit, audit.clock, audit.level) if audit else None
-    make = partial(AuditedService, auditor) if auditor else TaskService
-    service = make(
+    make_service = partial(AuditedService, auditor) if auditor else TaskService
+    service = make_service(
         store,
-        appends,
-        followers,
-        dispatch,
+        event_log,
+        feeds,
+        scheduler,
         specs,
         root,
         limits or Limits(),
         isolation,
-        webhooks,
+        push_configs,
         Admission(quotas),
-        canceling,
-        waits,
+        cancel_operation,
+        pending_waits,
         new_key=new_key,
         new_context=new_context,
         access_policy=access_policy,
     )
-    upkeep = Maintenance(store, bus, followers, auditor)
-    declared = {name: spec.retention for name, spec in specs.items()}
-    rules = replace(retention or RetentionPolicy(), declared=declared)
-    kept = Retention(
-        store, appends, upkeep, rules, auditor=auditor, audit_retention_ms=audit.retention_ms if audit else 0
+    maintenance = Maintenance(store, bus, feeds, auditor)
+    retention_ages = {name: spec.retention for name, spec in specs.items()}
+    rules = replace(retention or RetentionPolicy(), declared=retention_ages)
+    retention_job = Retention(
+        store, event_log, maintenance, rules, auditor=auditor, audit_retention_ms=audit.retention_ms if audit else 0
     )
-    enlisting = AgentRegistry(store, appends, dispatch, by_id, specs, declared)
-    enlisting.add_listener(service.on_agent_added)
-    # Not a TaskGroup: it would wrap whatever the caller's block raises.
-    keeping_up = asyncio.create_task(followers.poll_forever(), name="followers keep up")
+    registry = AgentRegistry(store, event_log, scheduler, by_id, specs, retention_ages)
+    registry.add_listener(service.on_agent_added)
+    # Not a TaskGroup: it would wrap exceptions of the caller's block.
+    polling_versions = asyncio.create_task(feeds.poll_forever(), name="poll versions")
     reaping = asyncio.create_task(reaper.poll_forever(), name="reaper")
     heartbeat.start()
     watchdog = Watchdog(asyncio.get_running_loop())
-    tidying = asyncio.create_task(compact_forever(store), name="the store is kept tidy")
-    keeping = asyncio.create_task(kept.run_forever(), name="retention")
-    giving_up = asyncio.create_task(enlisting.poll_forever(), name="agents that stay away")
-    asking = asyncio.create_task(ClaimRecovery(appends, dispatch).poll_forever(), name="claims that nobody answered")
-    others = (
+    compacting = asyncio.create_task(compact_forever(store), name="compaction")
+    retaining = asyncio.create_task(retention_job.run_forever(), name="retention")
+    ending_abandoned = asyncio.create_task(registry.poll_forever(), name="end abandoned tasks")
+    recovering = asyncio.create_task(ClaimRecovery(event_log, scheduler).poll_forever(), name="claim recovery")
+    polls = (
         []
         if exclusive
         else [
-            asyncio.create_task(dispatch.poll_forever(), name="what others left waiting"),
-            asyncio.create_task(canceling.poll_forever(), name="cancels that others were asked for"),
+            asyncio.create_task(scheduler.poll_forever(), name="poll backlog"),
+            asyncio.create_task(cancel_operation.poll_forever(), name="poll cancel requests"),
         ]
     )
     try:
-        await dispatch.start()
-        if courier:
-            await courier.start(bus)
-        explainer = Explainer(store, dispatch, followers, specs, courier.delivery_count if courier else None, rules.age)
-        parts = MetricsDeps(
-            store=store, bus=bus, scheduler=dispatch, feeds=followers, event_log=appends, retention=kept,
-            watchdog=watchdog, push_scheduler=courier,
+        await scheduler.start()
+        if push_scheduler:
+            await push_scheduler.start(bus)
+        explainer = Explainer(
+            store, scheduler, feeds, specs, push_scheduler.delivery_count if push_scheduler else None, rules.age
+        )
+        deps = MetricsDeps(
+            store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=event_log, retention=retention_job,
+            watchdog=watchdog, push_scheduler=push_scheduler,
         )  # fmt: skip
         redelivery = Redelivery(store, bus)
         yield Runtime(
-            service, dispatch, explainer, upkeep, redelivery, kept, enlisting, RuntimeMetrics(parts), courier, auditor
+            service,
+            scheduler,
+            explainer,
+            maintenance,
+            redelivery,
+            retention_job,
+            registry,
+            RuntimeMetrics(deps),
+            push_scheduler,
+            auditor,
         )
     finally:
-        keeping.cancel()
-        giving_up.cancel()
-        asking.cancel()
-        for looking in others:
-            looking.cancel()
-        await dispatch.stop()
-        await enlisting.close()
-        if courier:  # after the last words of whatever ran
-            await courier.stop()
-        keeping_up.cancel()
+        retaining.cancel()
+        ending_abandoned.cancel()
+        recovering.cancel()
+        for poll in polls:
+            poll.cancel()
+        await scheduler.stop()
+        await registry.close()
+        if push_scheduler:  # after the last events of running turns
+            await push_scheduler.stop()
+        polling_versions.cancel()
         reaping.cancel()
         watchdog.stop()
         await asyncio.to_thread(heartbeat.stop)
-        tidying.cancel()
-        await asyncio.wait(
-            (keeping, giving_up, asking, reaping, tidying, *others)
-        )  # they must not find the store closed
+        compacting.cancel()
+        # They must not use a closed store.
+        await asyncio.wait((retaining, ending_abandoned, recovering, reaping, compacting, *polls))
         if auditor:
             await auditor.close()
 
@@ -246,7 +252,7 @@ async def open_runtime(
 def _push_scheduler(
     store: Store, feeds: TaskFeeds, session: int, push_options: PushOptions, tracer: Tracer | None
 ) -> PushScheduler:
-    means = DeliveryDeps(
+    deps = DeliveryDeps(
         store=store,
         feeds=feeds,
         outbound=push_options.outbound,
@@ -261,14 +267,14 @@ def _push_scheduler(
         claim_hold=push_options.claim_hold,
         tracer=tracer,
     )
-    return PushScheduler(store, session, means, push_options.ready)
+    return PushScheduler(store, session, deps, push_options.ready)
 
 
 def root_of(agents: Sequence[Agent]) -> str:
-    """The id of the agent that says `default=True`, else of the first. Raises ValueError for none, or two defaults."""
+    """The id of the agent with `default=True`, else of the first. Raises ValueError for none, or two defaults."""
     if not agents:
         raise ValueError("no agent to serve")
     defaults = [agent.spec.id for agent in agents if agent.spec.default]
     if len(defaults) > 1:
-        raise ValueError(f"only one agent can be the default; these say so: {', '.join(defaults)}")
+        raise ValueError(f"only one agent can be the default, not {', '.join(defaults)}; set default=True on one")
     return defaults[0] if defaults else agents[0].spec.id

@@ -1,4 +1,4 @@
-"""Agents that come while the server runs, and the tasks of those that do not come back."""
+"""Agent registry: agents added and removed while the server runs, and tasks of agents that stay absent."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dragoman.runtime.turn.status import NO_WORKER, UPSTREAM_AWAY, system_status
 log = logging.getLogger("dragoman.runtime")
 
 ABSENCE_POLL_INTERVAL: Final = 5.0
-"""Seconds between two looks for tasks that wait for agents that stayed away."""
+"""Seconds between polls for tasks of agents that are absent for too long."""
 
 WAITING_BATCH_SIZE: Final = 256
 
 
 class AgentRegistry:
-    """The agents of this process, where they may become more. Implements `dragoman.ports.Enlist`."""
+    """The agents of this process. Implements `dragoman.ports.RemoteAgentRegistry`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class AgentRegistry:
         specs: dict[str, AgentSpec],
         retention_ages: dict[str, AgesByState],
     ) -> None:
-        """The three dicts are those that the rest of the runtime reads: what is said there is known everywhere."""
+        """The three dicts are shared with the rest of the runtime, which sees changes at once."""
         self._store = store
         self._log = event_log
         self._scheduler = scheduler
@@ -47,38 +47,38 @@ class AgentRegistry:
         self._on_removed: list[Callable[[str], None]] = []
         self._reserved: frozenset[str] = frozenset()
         self._end_statuses: dict[str, StatusChange] = {}
-        """Agents that were discharged, and how tasks end that are left of them."""
+        """The final status for tasks of unregistered agents."""
         self._unfinished: set[str] = set()
-        """Those of them of whose tasks some may still wait: the store did not answer."""
+        """Unregistered agents whose tasks may still wait, because the store was unavailable."""
         self._end_tasks: set[asyncio.Task[None]] = set()
         scheduler.on_unserved = self._on_unserved
 
     def reserve_ids(self, agents: Iterable[str]) -> None:
-        """Ids of agents elsewhere that are this server's own all the same."""
+        """Marks ids of remote agents as this server's own, so no worker can bring them."""
         self._reserved = frozenset(agents)
 
     def add_listener(
         self, on_added: Callable[[AgentSpec], None], on_removed: Callable[[str], None] | None = None
     ) -> None:
-        """Calls `shown` with the spec of each agent that comes, or says something new of itself, `hidden` with the id
-        of each that goes."""
+        """Calls `on_added` with the spec of each agent that is added or changed, `on_removed` with the id of each
+        removed one."""
         self._on_added.append(on_added)
         if on_removed is not None:
             self._on_removed.append(on_removed)
 
     def is_local(self, agent: str) -> bool:
-        """Whether an id is that of an agent which no worker can have."""
-        found = self._agents.get(agent)
+        """Whether an id belongs to this server, so that no worker can bring it."""
+        registered = self._agents.get(agent)
         return agent in self._reserved or (
-            found is not None and not (isinstance(found, RemoteAgent) and found.is_worker_backed)
+            registered is not None and not (isinstance(registered, RemoteAgent) and registered.is_worker_backed)
         )
 
     def is_registered(self, agent: str) -> bool:
-        """Whether an agent of this id is served, by whomever."""
+        """Whether an agent with this id is served."""
         return agent in self._agents
 
     async def register(self, agent: RemoteAgent) -> None:
-        """Serves an agent from now on, or what it says of itself now."""
+        """Adds an agent, or replaces its spec."""
         spec = agent.spec
         new = spec.id not in self._agents
         self._end_statuses.pop(spec.id, None)
@@ -86,86 +86,85 @@ class AgentRegistry:
         self._agents[spec.id] = agent
         self._specs[spec.id] = spec
         self._retention_ages[spec.id] = spec.retention
-        for shown in self._on_added:
-            shown(spec)
+        for on_added in self._on_added:
+            on_added(spec)
         if new:
             self._scheduler.remote_capacity.add(agent)
         self._scheduler.capacity_changed()
 
     async def unregister(self, agent: str) -> int:
-        """Serves an agent no more, and ends what waits for it as FAILED. Gives how many tasks that were."""
-        self._specs.pop(agent, None)  # first, so that nobody sends to it any more
-        for hidden in self._on_removed:
-            hidden(agent)
+        """Removes an agent and ends its waiting tasks as FAILED. Returns how many tasks that were."""
+        self._specs.pop(agent, None)  # first, so that no new messages are accepted for it
+        for on_removed in self._on_removed:
+            on_removed(agent)
         self._retention_ages.pop(agent, None)
-        why = self._end_statuses[agent] = self._end_status(agent)
+        status = self._end_statuses[agent] = self._end_status(agent)
         self._unfinished.add(agent)
-        self._scheduler.remote_capacity.remove(
-            agent
-        )  # before the look: of what is written after that `unserved` is told
+        # Before the query: tasks written after this are passed to `_on_unserved`.
+        self._scheduler.remote_capacity.remove(agent)
         self._agents.pop(agent, None)
         self._scheduler.capacity_changed()
-        return await self._end_waiting(agent, why)
+        return await self._end_waiting(agent, status)
 
     def capacity_changed(self) -> None:
-        """Some agent elsewhere came or went, or has more room."""
+        """A remote agent was added or removed, or its capacity changed."""
         self._scheduler.capacity_changed()
 
-    # Those that do not come back --------------------------------------------------------------------------------
+    # Absent agents ----------------------------------------------------------------------------------------------
 
     async def poll_forever(self) -> None:
-        """Looks every LOOK seconds. Runs until cancelled."""
+        """Polls every ABSENCE_POLL_INTERVAL seconds, until cancelled."""
         while True:
             await asyncio.sleep(ABSENCE_POLL_INTERVAL)
             try:
                 await self.end_abandoned_tasks()
             except Exception:
-                log.exception("could not look for tasks that wait for no worker")
+                log.exception("could not poll the store for tasks of absent agents")
 
     async def end_abandoned_tasks(self) -> int:
-        """Ends as FAILED what waits for agents that stayed away for too long, or are gone. Gives how many tasks."""
-        whys = {agent: self._end_status(agent) for agent in self._scheduler.remote_capacity.absent_too_long}
-        whys.update((agent, self._end_statuses[agent]) for agent in self._unfinished)
-        return sum([await self._end_waiting(agent, why) for agent, why in whys.items()])
+        """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""
+        statuses = {agent: self._end_status(agent) for agent in self._scheduler.remote_capacity.absent_too_long}
+        statuses.update((agent, self._end_statuses[agent]) for agent in self._unfinished)
+        return sum([await self._end_waiting(agent, status) for agent, status in statuses.items()])
 
     async def close(self) -> None:
-        """Gives up what it is still ending: claims end with the session."""
+        """Cancels pending ends of tasks: their claims end with the session."""
         for ending in self._end_tasks:
             ending.cancel()
         await asyncio.gather(*self._end_tasks, return_exceptions=True)
 
     def _on_unserved(self, record: TaskRecord) -> None:
-        """Ends a task that was on its way into the store, or had a turn, when its agent was discharged."""
-        ending = asyncio.create_task(self._end_unserved(record), name=f"end {record.id}, whose agent is gone")
+        """Ends a task that was being written or run when its agent was unregistered."""
+        ending = asyncio.create_task(self._end_unserved(record), name=f"end {record.id} of an unregistered agent")
         self._end_tasks.add(ending)
         ending.add_done_callback(self._end_tasks.discard)
 
     async def _end_unserved(self, record: TaskRecord) -> None:
         guard = ClaimHeld(record.session, record.token) if record.running else Ready()
-        why = self._end_statuses.get(record.agent) or system_status(NO_WORKER)
-        end = Append(task=record.ref, guard=guard, events=[why], release=True)
-        with suppress(AppendRejected):  # another process has such an agent, or it was canceled
+        status = self._end_statuses.get(record.agent) or system_status(NO_WORKER)
+        end = Append(task=record.ref, guard=guard, events=[status], release=True)
+        with suppress(AppendRejected):  # another process runs this agent, or it was canceled
             await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
 
     def _end_status(self, agent: str) -> StatusChange:
         return system_status(NO_WORKER if self._scheduler.remote_capacity.is_worker_backed(agent) else UPSTREAM_AWAY)
 
     async def _end_waiting(self, agent: str, status: StatusChange) -> int:
-        found = 0
-        while heads := await self._store.ready_tasks((agent,), WAITING_BATCH_SIZE):
-            done = await asyncio.gather(*(self._end(head, status) for head in heads))
-            found += sum(done)
-            if not any(done):
+        count = 0
+        while records := await self._store.ready_tasks((agent,), WAITING_BATCH_SIZE):
+            ended = await asyncio.gather(*(self._end(record, status) for record in records))
+            count += sum(ended)
+            if not any(ended):
                 break
-        if found:
-            log.warning("tasks that nobody came to take, ended as FAILED: %d", found, extra={"agent": agent})
+        if count:
+            log.warning("tasks of an absent agent, ended as FAILED: %d", count, extra={"agent": agent})
         self._unfinished.discard(agent)
-        return found
+        return count
 
     async def _end(self, record: TaskRecord, status: StatusChange) -> bool:
         change = Append(task=record.ref, guard=Ready(), events=[status], release=True)
         try:
             await self._log.append(change)
-        except AppendRejected:  # taken, or canceled
+        except AppendRejected:  # claimed or canceled meanwhile
             return False
         return True

@@ -1,12 +1,11 @@
-"""Sessions: who may hold a claim, and what becomes of the tasks of those who are gone.
+"""Sessions: who holds claims, and what happens to the tasks of dead processes.
 
-A process that runs agents holds one session row that expires, and puts its end off from a thread of its own: a loop
-that an agent blocks must not look like a dead process. Every claim carries the session's number and a token. A reaper
-in every process looks for tasks whose session has expired, and ends their turn or has it begun again; what a process
-that was only paused writes after that is refused, because the token has moved on.
-
-While the store is away nobody can renew, and when it is back every session has expired, of the living too. So who could
-not renew in time itself takes nobody for dead for a whole lease: those who live renew in that time.
+A process that runs agents holds one session row that expires, and renews it from a thread of its own, because a loop
+blocked by an agent must not look like a dead process. Every claim carries the session's number and a fencing token. A
+reaper in every process finds tasks with expired sessions and ends or repeats their turns; later writes of a process
+that was only paused are rejected by the token. During an outage of the store nobody can renew, and afterwards every
+session has expired. So a process that could not renew in time trusts no expiry for one whole lease, in which live
+processes renew.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from dragoman.runtime.turn.status import SERVER_STOPPED, retry_status, system_st
 log = logging.getLogger("dragoman.runtime")
 
 LEASE_SECONDS: Final = 10.0
-"""Seconds after which a session ends that nobody renews."""
+"""Seconds after which a session expires that is not renewed."""
 
 RENEW_INTERVAL: Final = 2.0
-"""Seconds between two renewals, and between two looks for the tasks of the dead."""
+"""Seconds between renewals, and between polls for tasks of dead sessions."""
 
 ORPHAN_BATCH_SIZE: Final = 256
 
 
 class Heartbeat:
-    """Keeps one session alive, from a thread of its own, from `start` until it is stopped."""
+    """Renews one session from a thread of its own, between `start` and `stop`."""
 
     def __init__(
         self,
@@ -70,36 +69,40 @@ class Heartbeat:
         self._renew_lock = threading.Lock()
         self._renewed = clock()
         self._renewed_since: float | None = self._renewed
-        """Since when it was renewed in time, each time; None after a time when it could not be."""
+        """Since when every renewal was in time; None after a failed renewal."""
 
     def start(self) -> None:
-        """Begins."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread. The session then expires by itself."""
         self._stop.set()
         self._thread.join()
-        with self._renew_lock:  # of whoever asked
+        with self._renew_lock:  # waits for a renewal of another thread
             pass
 
     def renew(self) -> bool:
-        """Renews the session. Whether for a whole lease now it could be renewed, each time well before its end, so that
-        sessions which have expired are of the dead. Blocks."""
+        """Renews the session. Blocks.
+
+        True if every renewal was in time for one whole lease, so that expired sessions belong to dead processes.
+        """
         with self._renew_lock:
             if self._stop.is_set():
                 return False
             try:
-                left = self._store.renew_session(self._session, self._lease) / 1000
+                remaining = self._store.renew_session(self._session, self._lease) / 1000
             except Exception:
-                log.exception("the session could not be renewed; others may take its tasks over")
+                log.exception("the session could not be renewed; other processes may take over its tasks")
                 self._renewed_since = None
                 return False
             now = self._clock()
-            if left < 0:
-                log.warning("the session was over for %.1f s; others may have taken its tasks", -left)
-            # By the store's clock and by ours: either of us may have stood still, or the clock may have jumped.
-            late = min(left, self._lease - (now - self._renewed)) < self._lease / 2
+            if remaining < 0:
+                log.warning(
+                    "the session had expired for %.1f s; other processes may have taken over its tasks", -remaining
+                )
+            # Measured by both clocks: this process or the store may have been paused, or a clock may have jumped.
+            late = min(remaining, self._lease - (now - self._renewed)) < self._lease / 2
             if late or self._renewed_since is None:
                 self._renewed_since = now
             self._renewed = now
@@ -111,7 +114,7 @@ class Heartbeat:
 
 
 class Reaper:
-    """Looks after the tasks of sessions that have expired."""
+    """Ends or repeats the turns of expired sessions."""
 
     def __init__(
         self,
@@ -122,7 +125,7 @@ class Reaper:
         agents: Mapping[str, AgentSpec],
         trusts_expiry: Callable[[], bool],
     ) -> None:
-        """`sure`: whether sessions that have expired are of the dead. It is called in a thread."""
+        """`trusts_expiry`: whether expired sessions belong to dead processes. It is called in a thread."""
         self._store = store
         self._bus = bus
         self._log = event_log
@@ -131,39 +134,38 @@ class Reaper:
         self._trusts_expiry = trusts_expiry
 
     async def poll_forever(self) -> None:
-        """Looks every RENEWED seconds. Runs until cancelled."""
+        """Polls every RENEW_INTERVAL seconds, until cancelled."""
         while True:
             await asyncio.sleep(RENEW_INTERVAL)
             try:
                 await self.reap()
             except Exception:
-                log.exception("could not look for the tasks of dead sessions")
+                log.exception("could not poll the store for tasks of dead sessions")
 
     async def reap(self) -> int:
-        """Ends every such task as FAILED, INTERRUPTED, or has its turn begun again. Gives how many there were.
+        """Ends every such task as FAILED, INTERRUPTED, or has its turn repeated. Returns how many there were.
 
-        A task that nobody had seen yet, and that is not to be tried again, is taken away instead. One that was to be
-        canceled is.
+        A task that is not visible yet and not to be repeated is discarded. One with a cancel request ends as CANCELED.
         """
-        found = 0
-        while heads := await self._orphans():
-            canceled = await self._store.cancel_requests.pending([head.ref for head in heads])
-            ends = (self._end_or_retry(head, canceled=head.ref in canceled) for head in heads)
-            results = await asyncio.gather(*ends, return_exceptions=True)
+        count = 0
+        while records := await self._orphans():
+            canceled = await self._store.cancel_requests.pending([record.ref for record in records])
+            reaped = (self._end_or_retry(record, canceled=record.ref in canceled) for record in records)
+            results = await asyncio.gather(*reaped, return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException) and not isinstance(result, AppendRejected):
                     raise result
-            found += len(heads)
-        if found:
-            log.warning("tasks whose process is gone, ended or begun again: %d", found)
-        return found
+            count += len(records)
+        if count:
+            log.warning("tasks of dead processes, ended or repeated: %d", count)
+        return count
 
     async def _orphans(self) -> list[TaskRecord]:
-        heads = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE)
-        # After the look: the store may have been away during it.
-        if heads and not await asyncio.to_thread(self._trusts_expiry):
-            heads = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE, expired=False)
-        return heads
+        records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE)
+        # After the query: the store may have been unavailable meanwhile.
+        if records and not await asyncio.to_thread(self._trusts_expiry):
+            records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE, expired=False)
+        return records
 
     async def _end_or_retry(self, record: TaskRecord, *, canceled: bool) -> None:
         guard = ClaimHeld(record.session, record.token)
@@ -184,44 +186,43 @@ class Reaper:
 
 
 CLAIM_POLL_INTERVAL: Final = 2.0
-"""Seconds between two questions."""
+"""Seconds between polls for claims of unknown outcome."""
 
 CLAIM_BATCH_SIZE: Final = 64
-"""Tasks that are asked for at the same time: what is known by then is begun before the next are asked for."""
+"""Tasks checked at the same time; claims found are begun before the next batch."""
 
 CLAIM_WAIT_SECONDS: Final = 600.0
-"""Seconds for which a task that is not there may still come: a commit that waits for a standby is not to be seen
-meanwhile."""
+"""Seconds for which an absent task may still appear: a commit that waits for a standby is invisible meanwhile."""
 
 
 class ClaimRecovery:
-    """The claims of this process that nobody answered."""
+    """Recovers claims of this process whose commit outcome is unknown."""
 
     def __init__(self, event_log: EventLog, scheduler: Scheduler) -> None:
         self._log = event_log
         self._scheduler = scheduler
         self._deadlines: dict[TaskRef, float] = {}
-        """For how long each is asked for while it is not there, on the loop's clock."""
+        """Until when each is checked while it is absent, on the loop's clock."""
         self._has_claims = asyncio.Event()
         event_log.on_unknown_outcome = self.add
 
     def add(self, task: TaskRef) -> None:
-        """The store did not answer a claim of this task."""
+        """Notes a claim of this task with unknown outcome."""
         self._deadlines[task] = asyncio.get_running_loop().time() + CLAIM_WAIT_SECONDS
         self._has_claims.set()
 
     async def poll_forever(self) -> None:
-        """Asks every AGAIN seconds while there is something to ask for. Runs until cancelled."""
+        """Polls every CLAIM_POLL_INTERVAL seconds while there are such claims, until cancelled."""
         while True:
             await self._has_claims.wait()
             await asyncio.sleep(CLAIM_POLL_INTERVAL)
             try:
                 await self.poll()
             except Exception:
-                log.exception("could not ask what became of claims that the store did not answer")
+                log.exception("could not check claims of unknown outcome")
 
     async def poll(self) -> None:
-        """Asks for each once, and begins what is ours."""
+        """Checks each claim once, and begins the turns that this process holds."""
         tasks = list(self._deadlines)
         for first in range(0, len(tasks), CLAIM_BATCH_SIZE):
             await asyncio.gather(*map(self._check, tasks[first : first + CLAIM_BATCH_SIZE]))
@@ -229,20 +230,20 @@ class ClaimRecovery:
             self._has_claims.clear()
 
     async def _check(self, task: TaskRef) -> None:
-        # A change of nothing, no mere look: it waits for whoever is still writing the task.
+        # An empty append instead of a read: it waits for a pending write of the task.
         try:
             await self._log.append(Append(task=task, guard=NotTerminal()), self._on_result)
         except Unavailable:
             return
-        except AppendRejected as no:
-            if no.reason == ABSENT and asyncio.get_running_loop().time() < self._deadlines.get(task, 0.0):
+        except AppendRejected as rejection:
+            if rejection.reason == ABSENT and asyncio.get_running_loop().time() < self._deadlines.get(task, 0.0):
                 return
         self._deadlines.pop(task, None)
 
     def _on_result(self, appended: Appended | None) -> None:
         if appended is None:
             return
-        head = appended.record
-        if head.session == self._scheduler.session and self._scheduler.find_runner(head.ref) is None:
-            log.warning("a task was claimed without an answer from the store; it begins now", extra={"task": head.id})
-            self._scheduler.complete_reservation(0, head.agent, Appended(head, [], claimed=True), None)
+        record = appended.record
+        if record.session == self._scheduler.session and self._scheduler.find_runner(record.ref) is None:
+            log.warning("a claim of unknown outcome had succeeded; the turn begins now", extra={"task": record.id})
+            self._scheduler.complete_reservation(0, record.agent, Appended(record, [], claimed=True), None)

@@ -62,7 +62,7 @@ async def test_an_agent_that_does_not_stop_writes_into_nothing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", ["subscription", "blocking send"])
-async def test_who_follows_an_erased_task_is_told(tmp_path: Path, how: str) -> None:
+async def test_subscribers_of_an_erased_task_are_notified(tmp_path: Path, how: str) -> None:
     async def asleep(turn: Turn) -> None:
         turn.status("at it")
         here.at("working").set()
@@ -86,7 +86,7 @@ async def _drain(events: object) -> None:
         pass
 
 
-async def test_who_follows_a_task_erased_by_another_process_is_told_by_the_next_look(tmp_path: Path) -> None:
+async def test_subscribers_of_a_task_erased_by_another_process_are_notified_by_the_next_poll(tmp_path: Path) -> None:
     async def asks(turn: Turn) -> None:
         turn.ask("which?")
 
@@ -102,7 +102,7 @@ async def test_who_follows_a_task_erased_by_another_process_is_told_by_the_next_
             await following
 
 
-async def test_an_id_or_context_of_several_owners_has_to_be_told_apart(tmp_path: Path) -> None:
+async def test_an_id_or_context_of_several_owners_needs_a_choice_of_owner(tmp_path: Path) -> None:
     async def echo(turn: Turn) -> str:
         return turn.text
 
@@ -114,16 +114,18 @@ async def test_an_id_or_context_of_several_owners_has_to_be_told_apart(tmp_path:
             Append(task=ref, guard=New(), create=new, message=IncomingMessage(message("hi")), claim_session=1)
         )
     async with open_harness(tmp_path, echo, store=store) as here:
-        upkeep = here.runtime.maintenance
-        for said in (TaskSelection(task="mine"), TaskSelection(context="c")):
-            with pytest.raises(InvalidParams, match=r"belongs to several: .* echo of alice in default; echo of bob"):
-                await upkeep.purge(said)
+        maintenance = here.runtime.maintenance
+        for selection in (TaskSelection(task="mine"), TaskSelection(context="c")):
+            with pytest.raises(
+                InvalidParams, match=r"belongs to several owners; .* echo of alice in default; echo of bob"
+            ):
+                await maintenance.purge(selection)
             with pytest.raises(InvalidParams, match="belongs to several"):
-                await upkeep.measure(said)
+                await maintenance.measure(selection)
         with pytest.raises(InvalidParams, match="belongs to several"):
-            [piece async for piece in upkeep.export(TaskSelection(task="mine"))]
-        assert (await upkeep.purge(TaskSelection(task="mine", principal="alice"))).counts.tasks == 1
-        assert (await upkeep.purge(TaskSelection(context="c"))).counts.tasks == 1
+            [piece async for piece in maintenance.export(TaskSelection(task="mine"))]
+        assert (await maintenance.purge(TaskSelection(task="mine", principal="alice"))).counts.tasks == 1
+        assert (await maintenance.purge(TaskSelection(context="c"))).counts.tasks == 1
 
 
 async def test_an_export_is_of_one_moment(tmp_path: Path) -> None:
@@ -131,9 +133,9 @@ async def test_an_export_is_of_one_moment(tmp_path: Path) -> None:
         return turn.text
 
     store = open_store(tmp_path / "t.db")
-    made = await store.append(created(new_ref(), claim=1))
+    appended = await store.append(created(new_ref(), claim=1))
     async with open_harness(tmp_path, echo, store=store) as here:
-        pieces = [piece async for piece in here.runtime.maintenance.export(TaskSelection(task=made.record.id))]
+        pieces = [piece async for piece in here.runtime.maintenance.export(TaskSelection(task=appended.record.id))]
     head = pieces[0].record
     assert [piece.event.sequence for piece in pieces if piece.event] == list(range(1, head.last_sequence + 1))
     assert [piece.message.number for piece in pieces if piece.message] == list(range(1, head.message_count + 1))

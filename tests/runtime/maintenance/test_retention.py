@@ -66,7 +66,7 @@ async def is_there(here: Harness, task_id: str) -> bool:
     return True
 
 
-async def test_unless_somebody_says_so_everything_is_kept(opened: Open, clock: Clock) -> None:
+async def test_everything_is_kept_by_default(opened: Open, clock: Clock) -> None:
     async with opened(echo) as here:
         task = await here.send()
         clock.now += 10_000 * DAY
@@ -100,7 +100,7 @@ async def test_who_waits_too_long_fails_first_where_followers_see_it(opened: Ope
         last = (await following)[-1]
         assert last.state == states.FAILED
         ended = await here.get(task.id)
-        assert (state(ended), status_text(ended).startswith("EXPIRED: Nobody answered")) == ("FAILED", True)
+        assert (state(ended), status_text(ended).startswith("EXPIRED: The task received no reply")) == ("FAILED", True)
         assert ended.status.message.metadata["reason"] == "EXPIRED"
         assert here.runtime.retention.counts.expired == 1
         clock.now += 30 * DAY - 1
@@ -149,20 +149,20 @@ async def test_a_task_that_says_auth_required_while_it_runs_is_left_alone(opened
 
 
 async def test_an_agent_may_say_it_for_itself_and_the_operator_has_the_last_word(opened: Open, clock: Clock) -> None:
-    async with opened(echo, keep="1d", retention=rules(completed="30d")) as here:
+    async with opened(echo, agent_retention="1d", retention=rules(completed="30d")) as here:
         first = await here.send()
         clock.now += DAY
         await here.runtime.retention.run_once()
         assert not await is_there(here, first.id)
     operators = RetentionPolicy(overrides={"echo": parse_retention_ages({"completed": "0"})})
-    async with opened(echo, keep="1d", retention=operators) as here:
+    async with opened(echo, agent_retention="1d", retention=operators) as here:
         second = await here.send()
         clock.now += 100 * DAY
         await here.runtime.retention.run_once()
         assert await is_there(here, second.id)
 
 
-async def test_many_go_in_lots(opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_tasks_are_erased_in_batches(opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "ERASE_BATCH_SIZE", 10)
     async with opened(echo, retention=rules(completed="1d")) as here:
         await asyncio.gather(*(here.send() for _ in range(35)))
@@ -181,7 +181,7 @@ async def test_tasks_of_an_agent_that_is_served_no_more_go_too(opened: Open, clo
         assert here.runtime.retention.counts.erased == 1
 
 
-async def test_a_round_that_fails_is_told_and_counted_and_the_next_one_comes(
+async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
     opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(retention, "RETENTION_INTERVAL", 0.001)
@@ -189,7 +189,7 @@ async def test_a_round_that_fails_is_told_and_counted_and_the_next_one_comes(
         keeper = here.runtime.retention
         while not keeper.counts.rounds:  # noqa: ASYNC110  # counters only
             await asyncio.sleep(0.001)
-        resting, failed = here.store.inactive_states, asyncio.Event()
+        inactive_states, failed = here.store.inactive_states, asyncio.Event()
 
         async def broken() -> list[tuple[str, int]]:
             failed.set()
@@ -197,7 +197,7 @@ async def test_a_round_that_fails_is_told_and_counted_and_the_next_one_comes(
 
         monkeypatch.setattr(here.store, "inactive_states", broken)
         await failed.wait()
-        monkeypatch.setattr(here.store, "inactive_states", resting)
+        monkeypatch.setattr(here.store, "inactive_states", inactive_states)
         rounds = keeper.counts.rounds
         while keeper.counts.rounds == rounds:  # noqa: ASYNC110  # counters only
             await asyncio.sleep(0.001)
@@ -215,11 +215,11 @@ async def test_what_was_done_is_logged_with_counts(
             clock.now += DAY
             await here.runtime.retention.run_once()
     lines = [record for record in caplog.records if record.name == "dragoman.retention"]
-    told = {line.getMessage(): (line.__dict__["tasks"], line.__dict__["after"]) for line in lines}
-    assert told == {
-        "the time of these tasks was over; they are erased: 2 of echo in COMPLETED": (2, "1d"),
-        "nobody answered these tasks in time; they end as FAILED: 2 of asks in INPUT_REQUIRED": (2, "1d"),
+    logged = {line.getMessage(): (line.__dict__["tasks"], line.__dict__["after"]) for line in lines}
+    assert logged == {
+        "tasks past their retention time, erased: 2 of echo in COMPLETED": (2, "1d"),
+        "tasks without an answer in time, ended as FAILED: 2 of asks in INPUT_REQUIRED": (2, "1d"),
     }
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "data.md").read_text("utf-8")
-    for message in told:
+    for message in logged:
         assert re.sub(r"\d of \w+", "1 of playground", message) in page

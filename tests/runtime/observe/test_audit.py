@@ -24,7 +24,7 @@ class Shelf:
     """An audit log in memory, which can be out of order."""
 
     entries: list[AuditEntry] = field(default_factory=list)
-    lots: list[int] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
     broken: bool = False
     old: list[int] = field(default_factory=list)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
@@ -35,7 +35,7 @@ class Shelf:
             self.tried.set()
             raise OSError("no room")
         self.entries += entries
-        self.lots.append(len(entries))
+        self.batches.append(len(entries))
 
     async def read(self, after: int, limit: int = 256) -> list[AuditRecord]:
         raise NotImplementedError
@@ -44,7 +44,7 @@ class Shelf:
         return self.old.pop() if self.old else 0
 
 
-def telling(shelf: Shelf, level: AuditLevel = "all") -> Auditor:
+def open_auditor(shelf: Shelf, level: AuditLevel = "all") -> Auditor:
     return Auditor(shelf, itertools.count(1).__next__, level)
 
 
@@ -55,20 +55,20 @@ def actions(shelf: Shelf) -> list[str]:
 async def test_what_callers_do_is_written_together_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
     shelf = Shelf()
-    auditor = telling(shelf)
+    auditor = open_auditor(shelf)
     for number in range(3):
         auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
     assert shelf.entries == []
     assert auditor._write_task is not None
     await auditor._write_task
-    assert shelf.lots == [3]
+    assert shelf.batches == [3]
     about, who = {"scope": "default", "agent": "echo"}, {"principal": "alice", "key": "abc", "task": "t0"}
     assert shelf.entries[0] == AuditEntry(1, "task.created", "ok", about, who)
 
 
 async def test_what_operators_do_is_there_when_they_are_answered_and_behind_what_was_before() -> None:
     shelf = Shelf()
-    auditor = telling(shelf)
+    auditor = open_auditor(shelf)
     auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
     await auditor.record_operator_action("Purge", {"principal": "olga"}, {"asked.dryRun": "x" * 1000}, receipt="1")
     assert actions(shelf) == ["task.created", "operator.Purge"]
@@ -76,9 +76,9 @@ async def test_what_operators_do_is_there_when_they_are_answered_and_behind_what
     await auditor.close()
 
 
-async def test_refusals_are_told_without_what_was_shown() -> None:
+async def test_denials_are_recorded_without_credentials() -> None:
     shelf = Shelf()
-    auditor = telling(shelf)
+    auditor = open_auditor(shelf)
     auditor.note_denied(PermissionDenied("no", log_details={"principal": "mallory"}), "10.0.0.1", "GET /tasks")
     auditor.note_denied(Unauthenticated("bad", log_details={"key": "k"}), "10.0.0.1", "m")
     auditor.note_denied(TaskNotFound(), "10.0.0.1", "m")
@@ -88,34 +88,36 @@ async def test_refusals_are_told_without_what_was_shown() -> None:
     assert shelf.entries[0].about == {"method": "GET /tasks", "reason": "no"}
 
 
-async def test_erasures_are_told_with_their_receipt() -> None:
+async def test_erasures_are_recorded_with_their_receipt() -> None:
     shelf = Shelf()
-    auditor = telling(shelf)
+    auditor = open_auditor(shelf)
     counts = ErasureCounts(tasks=2, bytes=10)
     await auditor.record_erasure(ErasureReceipt(7, "RETENTION", "older than 1d", 1, 2, counts, "abc"))
     await auditor.record_erasure(ErasureReceipt(0, "PURGE", "task", 1, 2, ErasureCounts(), "abc"))
-    asked = {"receipt": "7", "reason": "RETENTION", "selection": "older than 1d"}
-    assert [entry.about for entry in shelf.entries] == [{**asked, "tasks": "2", "bytes": "10", "digest": "abc"}]
+    expected_fields = {"receipt": "7", "reason": "RETENTION", "selection": "older than 1d"}
+    assert [entry.about for entry in shelf.entries] == [
+        {**expected_fields, "tasks": "2", "bytes": "10", "digest": "abc"}
+    ]
 
 
 @pytest.mark.parametrize(
-    ("level", "told"), [("off", []), ("security", ["operator.X"]), ("all", ["task.x", "operator.X"])]
+    ("level", "recorded"), [("off", []), ("security", ["operator.X"]), ("all", ["task.x", "operator.X"])]
 )
-async def test_the_setting_says_what_is_told(level: AuditLevel, told: list[str]) -> None:
+async def test_the_setting_decides_what_is_recorded(level: AuditLevel, recorded: list[str]) -> None:
     shelf = Shelf()
-    auditor = telling(shelf, level)
+    auditor = open_auditor(shelf, level)
     auditor.note_task_action("task.x", ALICE, "default", "echo", "t")
     await auditor.record_operator_action("X", {}, {})
     await auditor.close()
-    assert actions(shelf) == told
+    assert actions(shelf) == recorded
 
 
-async def test_a_store_that_takes_nothing_is_told_later_and_more_than_fits_is_counted(
+async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(audit, "MAX_PENDING_AUDIT_ENTRIES", 3)
     shelf = Shelf(broken=True)
-    auditor = telling(shelf)
+    auditor = open_auditor(shelf)
     for number in range(5):
         auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
     with pytest.raises(OSError, match="no room"):
@@ -131,7 +133,7 @@ async def test_a_writer_that_failed_tries_again(
 ) -> None:
     monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
     shelf = Shelf(broken=True)
-    auditor = telling(shelf)
+    auditor = open_auditor(shelf)
     auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
     await shelf.tried.wait()
     shelf.broken = False
@@ -141,9 +143,9 @@ async def test_a_writer_that_failed_tries_again(
     assert actions(shelf) == ["task.created"]
 
 
-async def test_what_goes_by_policy_is_told() -> None:
+async def test_entries_removed_by_policy_are_recorded() -> None:
     shelf = Shelf(old=[3, 5])
-    auditor = telling(shelf)
+    auditor = open_auditor(shelf)
     assert await auditor.truncate(1000) == 8
     assert await auditor.truncate(1000) == 0
     assert [(entry.action, dict(entry.about)) for entry in shelf.entries] == [

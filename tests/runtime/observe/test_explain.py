@@ -37,7 +37,7 @@ async def test_a_running_task_is_held_here_until_its_session_ends(tmp_path: Path
         assert "If this server dies, it ends as FAILED within 10 s" in one.next
 
 
-async def test_how_long_a_silent_agent_may_be_silent_is_said(tmp_path: Path) -> None:
+async def test_the_idle_limit_of_a_silent_agent_is_explained(tmp_path: Path) -> None:
     begun = asyncio.Event()
 
     async def speaks_once(turn: Turn) -> None:
@@ -48,9 +48,9 @@ async def test_how_long_a_silent_agent_may_be_silent_is_said(tmp_path: Path) -> 
     async with open_harness(tmp_path, speaks_once, idle_limit=50) as here:
         task = await here.start()
         await begun.wait()
-        said = (await explained(here, task.id)).next
-        assert "its last output was " in said
-        assert "Its idle limit is 50 s: without output it is stopped at about " in said
+        text = (await explained(here, task.id)).next
+        assert "its last output was " in text
+        assert "Its idle limit is 50 s: without output it is stopped at about " in text
     async with open_harness(tmp_path, waits) as here:
         task = await here.start()
         assert "It has no time_limit and no idle_limit" in (await explained(here, task.id)).next
@@ -65,51 +65,53 @@ async def test_a_task_without_a_slot_waits_for_one(tmp_path: Path) -> None:
         assert one.next.startswith('It waits for a free slot here: all 1 are taken, by agent "waits". It starts when')
 
 
-async def test_one_that_asked_waits_for_its_caller_and_one_that_ended_for_nothing(tmp_path: Path) -> None:
+async def test_a_task_with_a_question_waits_for_its_caller_and_a_finished_one_for_nothing(tmp_path: Path) -> None:
     async with open_harness(tmp_path, waits) as here:
-        asked = await here.send("ask")
-        assert (await explained(here, asked.id)).next == (
+        waiting_task = await here.send("ask")
+        assert (await explained(here, waiting_task.id)).next == (
             'It waits for a message from its caller: "which?" Without an answer it waits indefinitely '
             "(--retain-input-required is not set). A cancel also ends it."
         )
-        await here.cancel(asked.id)
-        assert (await explained(here, asked.id)).next == "Nothing: the task has ended."
+        await here.cancel(waiting_task.id)
+        assert (await explained(here, waiting_task.id)).next == "Nothing: the task has ended."
 
 
-async def test_one_that_waits_too_long_for_its_caller_says_until_when(tmp_path: Path) -> None:
+async def test_a_task_that_waits_for_its_caller_says_until_when(tmp_path: Path) -> None:
     rules = RetentionPolicy({states.INPUT_REQUIRED: 86_400_000})
     async with open_harness(tmp_path, waits, retention=rules) as here:
-        asked = await here.send("ask")
-        one = await explained(here, asked.id)
+        waiting_task = await here.send("ask")
+        one = await explained(here, waiting_task.id)
         ends = datetime.fromtimestamp(one.record.updated / 1000 + 86_400, UTC)
         assert one.next.endswith(
             f"Without an answer it ends as FAILED at about {ends:%Y-%m-%d %H:%M} UTC. A cancel also ends it."
         )
 
 
-async def test_one_that_failed_says_why(tmp_path: Path) -> None:
+async def test_a_failed_task_says_why(tmp_path: Path) -> None:
     async def fails(turn: Turn) -> None:
         raise RuntimeError("the pump\nis broken " + "x" * 500)
 
     async with open_harness(tmp_path, fails) as here:
         task = await here.send("x")
-        said = (await explained(here, task.id)).next
-        assert said.startswith('Nothing: the task has ended: "RuntimeError: the pump is broken xxx')
-        assert said.endswith('x…"')
+        text = (await explained(here, task.id)).next
+        assert text.startswith('Nothing: the task has ended: "RuntimeError: the pump is broken xxx')
+        assert text.endswith('x…"')
 
 
-async def test_the_task_of_a_dead_process_says_what_becomes_of_it(tmp_path: Path) -> None:
+async def test_the_task_of_a_dead_process_says_what_happens_next(tmp_path: Path) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
         task = await one.start()
         assert "its turn is repeated (attempt 2 of 2) after " in (await explained(other, task.id)).next
         assert not (await explained(other, task.id)).here
         clock.ahead += 15_000
-        assert (await explained(other, task.id)).next.startswith(
-            "The process running this task has died. A server will repeat its turn (attempt 2 of 2) within a few seconds"
+        explained_next = (await explained(other, task.id)).next
+        assert explained_next == (
+            "The process running this task has died. A server will repeat its turn (attempt 2 of 2) within a few "
+            "seconds; if none is running, at the next start."
         )
 
 
-async def test_nothing_is_known_of_what_is_not_there(tmp_path: Path) -> None:
+async def test_an_unknown_task_has_no_explanation(tmp_path: Path) -> None:
     async with open_harness(tmp_path, waits) as here:
         assert await here.runtime.explainer.explain("none") == []

@@ -51,7 +51,7 @@ def test_requests_come_in_a_burst_and_then_at_their_rate() -> None:
         admission.check_rate(ALICE)
 
 
-def test_whoever_is_at_home_asks_as_often_as_it_likes() -> None:
+def test_local_callers_have_no_request_limit() -> None:
     admission = Admission(Quotas(), Clock())
     for _ in range(10_000):
         admission.check_rate(ANONYMOUS)
@@ -84,8 +84,8 @@ async def echo(turn: Turn) -> str:
 
 
 @asynccontextmanager
-async def limited(tmp_path: Path, *agents: Any, **said: int) -> AsyncIterator[Harness]:
-    async with open_harness(tmp_path, *(agents or (slow, echo)), quotas=Quotas(said)) as here:
+async def limited(tmp_path: Path, *agents: Any, **limits: int) -> AsyncIterator[Harness]:
+    async with open_harness(tmp_path, *(agents or (slow, echo)), quotas=Quotas(limits)) as here:
         yield here
 
 
@@ -137,7 +137,7 @@ async def test_a_slot_that_was_reserved_for_it_is_free_again(tmp_path: Path) -> 
         assert here.runtime.scheduler.free_slots == free
 
 
-async def test_one_principal_s_limit_is_nobody_else_s(tmp_path: Path) -> None:
+async def test_the_limit_of_one_principal_does_not_affect_others(tmp_path: Path) -> None:
     async with limited(tmp_path, echo, starts_per_minute=1) as here:
         alice, bob = Person(here, "alice"), Person(here, "bob")
         await alice.send()

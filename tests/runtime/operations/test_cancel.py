@@ -119,15 +119,15 @@ class Deaf(Far):
 
     def __init__(self) -> None:
         super().__init__(retries=2)
-        self.told = asyncio.Event()
+        self.notified = asyncio.Event()
 
-    async def take_turn(self, desk: TurnContext) -> TurnResult:
-        turn = asyncio.ensure_future(super().take_turn(desk))
+    async def take_turn(self, context: TurnContext) -> TurnResult:
+        turn = asyncio.ensure_future(super().take_turn(context))
         while True:
             try:
                 return await asyncio.shield(turn)
             except asyncio.CancelledError:
-                self.told.set()
+                self.notified.set()
 
 
 async def test_a_turn_that_was_to_stop_is_not_begun_again_when_its_worker_is_lost(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_a_turn_that_was_to_stop_is_not_begun_again_when_its_worker_is_los
         task = await here.start()
         _, end = await far.turns.get()
         await here.cancel(task.id)
-        await far.told.wait()
+        await far.notified.wait()
         end.set_exception(WorkerLost)
         assert state(await here.ended(task.id)) == "CANCELED"
         assert far.turns.empty()

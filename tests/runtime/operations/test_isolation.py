@@ -19,7 +19,7 @@ from dragoman.runtime import Call
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-async def desk(turn: Turn) -> Any:
+async def support(turn: Turn) -> Any:
     """Says who asked and what it was shown; `ask` waits for more."""
     notes = turn.context.state
     notes["heard"] = notes.get("heard", 0) + 1
@@ -66,7 +66,7 @@ class Person:
 
 @asynccontextmanager
 async def people(tmp_path: Path, policy: str, *names: str) -> AsyncIterator[list[Person]]:
-    async with open_harness(tmp_path, desk, other, isolation=parse_isolation(policy)) as here:
+    async with open_harness(tmp_path, support, other, isolation=parse_isolation(policy)) as here:
         yield [Person(here, name) for name in names or ("alice", "bob")]
 
 
@@ -94,7 +94,7 @@ async def test_who_names_a_stranger_s_conversation_begins_one_of_the_same_name(t
 
 
 @pytest.mark.parametrize("policy", ISOLATION_POLICIES)
-async def test_a_name_that_stands_for_many_is_nobody_s(tmp_path: Path, policy: str) -> None:
+async def test_a_shared_principal_owns_no_tasks(tmp_path: Path, policy: str) -> None:
     async with people(tmp_path, policy) as (alice, _):
         service = alice.here.runtime.service
         for name in ("shared:scope", "shared:", ""):
@@ -114,7 +114,7 @@ async def test_grants_are_looked_at_before_any_task(tmp_path: Path) -> None:
 # Scope -------------------------------------------------------------------------------------------------------------
 
 
-async def test_all_of_a_scope_share_its_tasks_and_are_told_apart(tmp_path: Path) -> None:
+async def test_all_of_a_scope_share_its_tasks_and_are_distinguished(tmp_path: Path) -> None:
     async with people(tmp_path, "scope") as (alice, bob):
         task = await alice.send("ask")
         assert status_text(task) == "what else, alice?"
@@ -123,7 +123,7 @@ async def test_all_of_a_scope_share_its_tasks_and_are_told_apart(tmp_path: Path)
         assert texts(done) == ["bob 2"]
         (head,) = await alice.here.store.locate(task.id)
         assert head.principal == "alice"
-        elsewhere = Person(alice.here, "alice", tenant=f"{SCOPE}/agents/desk")
+        elsewhere = Person(alice.here, "alice", tenant=f"{SCOPE}/agents/support")
         assert await elsewhere.lists() == set()
         with pytest.raises(TaskNotFound):
             await elsewhere.get(task.id)
@@ -178,7 +178,7 @@ async def test_who_names_a_conversation_that_the_server_named_takes_part(tmp_pat
         assert (head.principal, head.ref.owner.principal) == ("bob", "alice")
 
 
-async def test_a_conversation_that_a_client_named_is_joined_by_nobody(tmp_path: Path) -> None:
+async def test_a_conversation_named_by_a_client_cannot_be_joined(tmp_path: Path) -> None:
     async with people(tmp_path, "context") as (alice, bob):
         for name in ("tuesday", str(uuid.uuid4())):
             hers = await alice.send(context_id=name)
@@ -201,7 +201,7 @@ async def test_a_task_and_its_conversation_together_let_one_in(tmp_path: Path) -
             await alice.send(task_id=private.id, context_id=task.context_id)
 
 
-async def test_a_guest_refers_to_nothing_that_it_may_not_see(tmp_path: Path) -> None:
+async def test_a_participant_cannot_refer_to_invisible_tasks(tmp_path: Path) -> None:
     async with people(tmp_path, "context") as (alice, bob):
         first, private = await alice.send(), await alice.send()
         both = [first.id, private.id]
@@ -212,7 +212,7 @@ async def test_a_guest_refers_to_nothing_that_it_may_not_see(tmp_path: Path) -> 
         assert texts(hers) == [f"alice 3 {first.id},{private.id}"]
 
 
-async def test_a_repeated_send_of_a_guest_is_answered_from_the_conversation(tmp_path: Path) -> None:
+async def test_a_repeated_send_of_a_participant_is_answered_from_the_conversation(tmp_path: Path) -> None:
     async with people(tmp_path, "context") as (alice, bob):
         first = await alice.using(idempotency_key="k").send()
         his = await bob.using(idempotency_key="k").send(context_id=first.context_id)
@@ -251,12 +251,12 @@ async def test_who_may_not_share_any_more_keeps_what_is_kept_with_it(tmp_path: P
 
 def test_policies_are_read_from_text_and_tables() -> None:
     assert parse_isolation("scope") == Isolation("scope")
-    assert parse_isolation("context, desk=owner") == Isolation("context", {"desk": "owner"})
-    assert parse_isolation({"default": "scope", "desk": "owner"}) == Isolation("scope", {"desk": "owner"})
+    assert parse_isolation("context, support=owner") == Isolation("context", {"support": "owner"})
+    assert parse_isolation({"default": "scope", "support": "owner"}) == Isolation("scope", {"support": "owner"})
     assert parse_isolation("") == Isolation()
 
 
-@pytest.mark.parametrize("wrong", ["everyone", "owner,desk=none", {"desk": 1}])
+@pytest.mark.parametrize("wrong", ["everyone", "owner,support=none", {"support": 1}])
 def test_a_policy_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="is not an isolation policy; use owner, scope, context"):
         parse_isolation(wrong)

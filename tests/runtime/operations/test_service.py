@@ -70,12 +70,12 @@ async def test_a_blocking_send_gives_up_at_its_time_and_the_task_goes_on(tmp_pat
 
 
 @pytest.mark.parametrize(("history", "left"), [(None, 1), (0, 0), (1, 1)])
-async def test_the_answer_has_the_history_that_was_asked_for(tmp_path: Path, history: int | None, left: int) -> None:
+async def test_the_response_has_the_requested_history(tmp_path: Path, history: int | None, left: int) -> None:
     async with open_harness(tmp_path, echo) as here:
-        asked = request()
+        send_request = request()
         if history is not None:
-            asked.configuration.history_length = history
-        answer = pb.SendMessageResponse.FromString(await here.runtime.service.send_message(here.call, asked))
+            send_request.configuration.history_length = history
+        answer = pb.SendMessageResponse.FromString(await here.runtime.service.send_message(here.call, send_request))
         assert len(answer.task.history) == left
 
 
@@ -90,7 +90,7 @@ async def test_a_follow_up_needs_only_the_task_every_time(tmp_path: Path) -> Non
         assert texts(task) == ["first question 1 again 2 question 2 again 3 question 3 again 4 question 4"]
 
 
-async def test_the_agent_knows_what_it_asked(tmp_path: Path) -> None:
+async def test_the_agent_knows_its_question(tmp_path: Path) -> None:
     async def remembers(turn: Turn) -> str:
         if turn.question is None:
             turn.ask("what colour?")
@@ -125,10 +125,10 @@ async def test_a_message_to_a_finished_task_is_refused(tmp_path: Path) -> None:
 
 async def test_a_push_configuration_is_refused_while_push_is_off(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
-        asked = request()
-        asked.configuration.task_push_notification_config.url = "http://127.0.0.1/"
+        send_request = request()
+        send_request.configuration.task_push_notification_config.url = "http://127.0.0.1/"
         with pytest.raises(PushNotificationNotSupported):
-            await here.runtime.service.send_message(here.call, asked)
+            await here.runtime.service.send_message(here.call, send_request)
         assert (await here.list()).total_size == 0
 
 
@@ -143,12 +143,12 @@ async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 async def test_a_running_agent_takes_messages_as_they_come(tmp_path: Path) -> None:
     async def listens(turn: Turn) -> str:
-        heard = []
+        received = []
         here.at("listening").set()
         async for message in turn.messages():
-            heard.append(message.text)
+            received.append(message.text)
             if message.text == "stop":
-                return " ".join(heard)
+                return " ".join(received)
         raise AssertionError
 
     async with open_harness(tmp_path, listens) as here:
@@ -159,7 +159,7 @@ async def test_a_running_agent_takes_messages_as_they_come(tmp_path: Path) -> No
         assert texts(await here.ended(task.id)) == ["one two stop"]
 
 
-async def test_a_message_nobody_took_calls_the_agent_again(tmp_path: Path) -> None:
+async def test_an_unread_message_starts_another_turn(tmp_path: Path) -> None:
     async def slow(turn: Turn) -> str:
         if turn.text == "first":
             here.at("working").set()
@@ -372,11 +372,11 @@ async def test_a_wrong_filter_is_named(tmp_path: Path, filters: dict[str, int | 
 
 async def test_pages_follow_one_another_and_belong_to_their_filters(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
-        made = [(await here.send(str(number))).id for number in range(5)]
+        task_ids = [(await here.send(str(number))).id for number in range(5)]
         first = await here.list(page_size=2)
         second = await here.list(page_size=2, page_token=first.next_page_token)
         third = await here.list(page_size=2, page_token=second.next_page_token)
-        assert [task.id for page in (first, second, third) for task in page.tasks] == made[::-1]
+        assert [task.id for page in (first, second, third) for task in page.tasks] == task_ids[::-1]
         assert (first.total_size, first.page_size, third.next_page_token) == (5, 2, "")
         with pytest.raises(InvalidParams, match="other filters"):
             await here.list(page_size=2, page_token=first.next_page_token, status=pb.TASK_STATE_FAILED)

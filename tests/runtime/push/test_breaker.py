@@ -22,13 +22,13 @@ DOWN = ConnectFailed("hook.example:443: refused the connection")
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Scene]:
     """A scene whose courier does not look by itself."""
-    async with scene(tmp_path, echo) as told:
-        told.courier._poll_interval = 10.0**6
-        told.courier._next_poll = asyncio.get_running_loop().time() + 10.0**6
-        yield told
+    async with scene(tmp_path, echo) as opened:
+        opened.push_scheduler._poll_interval = 10.0**6
+        opened.push_scheduler._next_poll = asyncio.get_running_loop().time() + 10.0**6
+        yield opened
 
 
-async def tired(here: Scene) -> list[str]:
+async def open_breaker_of_hook(here: Scene) -> list[str]:
     """Tasks whose host rests after they were told in vain."""
     here.receivers.answer(HOOK, then=DOWN)
     tasks = []
@@ -39,23 +39,23 @@ async def tired(here: Scene) -> list[str]:
     return tasks
 
 
-async def nudged(courier: PushScheduler) -> None:
-    await courier._claim_woken()
+async def claim_woken(push_scheduler: PushScheduler) -> None:
+    await push_scheduler._claim_woken()
 
 
 async def test_a_host_that_is_down_is_not_called_for_each_new_task(here: Scene) -> None:
-    await tired(here)
+    await open_breaker_of_hook(here)
     tasks = [(await here.send()).id for _ in range(5)]
-    await nudged(here.courier)
+    await claim_woken(here.push_scheduler)
     assert len(here.receivers.posts) == BREAKER_THRESHOLD
-    assert not here.courier._deliveries
+    assert not here.push_scheduler._deliveries
     for task in tasks:
         (push,) = await here.pushes(task)
         assert (push.state, push.failures, push.due_at) == (PushState.LIVE, 0, here.clock.now)
 
 
 async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
-    failed = await tired(here)
+    failed = await open_breaker_of_hook(here)
     tasks = failed + [(await here.send()).id for _ in range(5)]
     await here.later(SECOND)
     for task in tasks:
@@ -69,35 +69,35 @@ async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
 
 
 async def test_the_first_that_is_taken_ends_the_rest(here: Scene) -> None:
-    tasks = await tired(here)
+    tasks = await open_breaker_of_hook(here)
     tasks += [(await here.send()).id for _ in range(5)]
     here.receivers.answer(HOOK)
     await here.later(SECOND)
     for task in tasks:
         await here.until(task, PushState.DONE)
-    assert HOST not in here.courier._deps.breaker
+    assert HOST not in here.push_scheduler._deps.breaker
     assert here.receivers.taken(HOOK).count(1) == len(tasks)
     late = await here.send()
     await here.until(late.id, PushState.DONE)  # at once, as ever
 
 
-async def test_what_was_not_begun_is_begun_when_somebody_is_there(here: Scene) -> None:
-    await tired(here)
+async def test_pending_pushes_start_when_the_host_responds(here: Scene) -> None:
+    await open_breaker_of_hook(here)
     late = await here.send()
-    await nudged(here.courier)
-    here.courier._deps.breaker.record_success(HOST)  # no look of the test's own, and none is due for long
+    await claim_woken(here.push_scheduler)
+    here.push_scheduler._deps.breaker.record_success(HOST)  # no look of the test's own, and none is due for long
     here.receivers.answer(HOOK)
     await here.until(late.id, PushState.DONE)
 
 
 async def test_a_receiver_that_does_not_want_to_is_there(here: Scene) -> None:
-    tasks = await tired(here)
+    tasks = await open_breaker_of_hook(here)
     here.receivers.answer(HOOK, then=answered(500))
     await here.later(SECOND)
     for task in tasks:
         await here.until(task, PushState.LIVE, failures=2, session=0)
     assert len(here.receivers.posts) == 2 * BREAKER_THRESHOLD
-    assert HOST not in here.courier._deps.breaker
+    assert HOST not in here.push_scheduler._deps.breaker
 
 
 async def test_one_path_that_is_silent_does_not_stop_the_others(here: Scene) -> None:
@@ -109,13 +109,13 @@ async def test_one_path_that_is_silent_does_not_stop_the_others(here: Scene) -> 
 
 
 async def test_other_hosts_do_not_rest(here: Scene) -> None:
-    await tired(here)
+    await open_breaker_of_hook(here)
     task = await here.send(url=OTHER)
     await here.until(task.id, PushState.DONE)
 
 
-async def test_who_rests_is_given_up_like_anybody(here: Scene) -> None:
-    tasks = await tired(here)
+async def test_receivers_with_an_open_breaker_are_given_up_as_well(here: Scene) -> None:
+    tasks = await open_breaker_of_hook(here)
     await here.later(3600 * SECOND)
     for task in tasks:
         assert (await here.until(task, PushState.DEAD)).reason == f"given up after 2 attempts: {DOWN}"
@@ -123,7 +123,7 @@ async def test_who_rests_is_given_up_like_anybody(here: Scene) -> None:
 
 
 async def test_others_wait_for_the_call_that_finds_out(here: Scene) -> None:
-    tasks = await tired(here)
+    tasks = await open_breaker_of_hook(here)
     calling, let_go = asyncio.Event(), asyncio.Event()
 
     async def slow() -> OutboundResponse:
@@ -143,43 +143,43 @@ async def test_others_wait_for_the_call_that_finds_out(here: Scene) -> None:
 # By themselves -----------------------------------------------------------------------------------------------------
 
 
-def resting() -> HostBreaker:
-    rests = HostBreaker()
+def open_breaker() -> HostBreaker:
+    breaker = HostBreaker()
     for _ in range(BREAKER_THRESHOLD):
-        rests.record_failure(HOST, "down")
-    return rests
+        breaker.record_failure(HOST, "down")
+    return breaker
 
 
 async def test_only_so_many_in_a_row_make_a_host_rest() -> None:
-    rests = HostBreaker()
+    breaker = HostBreaker()
     for _ in range(BREAKER_THRESHOLD - 1):
-        rests.record_failure(HOST, "down")
-    rests.record_success(HOST)
+        breaker.record_failure(HOST, "down")
+    breaker.record_success(HOST)
     for _ in range(BREAKER_THRESHOLD - 1):
-        rests.record_failure(HOST, "down")
-    assert HOST not in rests
-    rests.record_failure(HOST, "down")
-    assert HOST in rests
+        breaker.record_failure(HOST, "down")
+    assert HOST not in breaker
+    breaker.record_failure(HOST, "down")
+    assert HOST in breaker
 
 
 async def test_if_the_one_who_would_find_out_does_not_the_next_one_does() -> None:
-    rests, order = resting(), []
+    breaker, order = open_breaker(), []
     first = asyncio.Event()
 
     async def leaves() -> None:
-        async with rests.call(HOST) as why:
+        async with breaker.call(HOST) as why:
             order.append(("first", why))
             await first.wait()
             raise LookupError
 
     async def follows() -> None:
-        async with rests.call(HOST) as why:
+        async with breaker.call(HOST) as why:
             order.append(("second", why))
             await asyncio.sleep(0)  # for the third to wait
-            rests.record_failure(HOST, "still down")
+            breaker.record_failure(HOST, "still down")
 
     async def learns() -> None:
-        async with rests.call(HOST) as why:
+        async with breaker.call(HOST) as why:
             order.append(("third", why))
 
     async with asyncio.timeout(60):
@@ -192,25 +192,25 @@ async def test_if_the_one_who_would_find_out_does_not_the_next_one_does() -> Non
 
 
 async def test_who_is_cancelled_while_it_waits_spoils_nothing() -> None:
-    rests = resting()
-    async with rests.call(HOST) as why:
+    breaker = open_breaker()
+    async with breaker.call(HOST) as why:
         assert why == ""
 
         async def waits() -> str:
-            async with rests.call(HOST) as told:
-                return told
+            async with breaker.call(HOST) as opened:
+                return opened
 
         cancelled, other = asyncio.create_task(waits()), asyncio.create_task(waits())
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.gather(cancelled, return_exceptions=True)
-        rests.record_failure(HOST, "down")
+        breaker.record_failure(HOST, "down")
         assert await other == "down"
     assert cancelled.cancelled()
 
 
 async def test_what_is_remembered_does_not_grow() -> None:
-    rests = HostBreaker()
+    breaker = HostBreaker()
     for number in range(2 * MAX_FAILING_HOSTS):
-        rests.record_failure(f"{number}.example:443", "down")
-    assert len(rests._hosts) == MAX_FAILING_HOSTS
+        breaker.record_failure(f"{number}.example:443", "down")
+    assert len(breaker._hosts) == MAX_FAILING_HOSTS

@@ -36,7 +36,7 @@ OTHER = "https://other.example/b"
 SECOND = 1000
 DAY = 86_400 * SECOND
 
-PATIENCE = PushRetryPolicy(first_delay=1, max_delay=60, give_up_after=3600)
+RETRY_POLICY = PushRetryPolicy(first_delay=1, max_delay=60, give_up_after=3600)
 
 
 async def counter(turn: Turn) -> AsyncIterator[str]:
@@ -59,23 +59,23 @@ async def echo(turn: Turn) -> str:
 class Scene:
     """A world with receivers, and a clock of the store that only the test moves."""
 
-    def __init__(self, told: Harness, receivers: Receivers, clock: Clock) -> None:
-        self.world = told
+    def __init__(self, harness: Harness, receivers: Receivers, clock: Clock) -> None:
+        self.world = harness
         self.receivers = receivers
         self.clock = clock
         self.settled = asyncio.Condition()
         """Told whenever it was written down what came of a try, or a carrier has ended."""
-        self._settle = told.store.pushes.apply_reports
-        self._over = self.courier._on_delivery_ended
-        self._begin = self.courier._claim
+        self._settle = harness.store.pushes.apply_reports
+        self._over = self.push_scheduler._on_delivery_ended
+        self._begin = self.push_scheduler._claim
         self._beginning = asyncio.Lock()
-        self.courier._claim = self._begins
-        told.store.pushes.apply_reports = self._settles  # type: ignore[method-assign]
-        self.courier._on_delivery_ended = self._ends
+        self.push_scheduler._claim = self._begins
+        harness.store.pushes.apply_reports = self._settles  # type: ignore[method-assign]
+        self.push_scheduler._on_delivery_ended = self._ends
 
     async def _settles(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         after = await self._settle(reports)
-        await self._tell()
+        await self._notify()
         return after
 
     async def _begins(self, found: Iterable[PushRecord]) -> int:
@@ -85,14 +85,14 @@ class Scene:
 
     def _ends(self, push: PushRecord, done: asyncio.Task[None]) -> None:
         self._over(push, done)
-        self._telling = asyncio.ensure_future(self._tell())
+        self._notifying = asyncio.ensure_future(self._notify())
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self.settled:
             self.settled.notify_all()
 
     @property
-    def courier(self) -> Any:
+    def push_scheduler(self) -> Any:
         assert self.world.runtime.push_scheduler is not None
         return self.world.runtime.push_scheduler
 
@@ -101,20 +101,22 @@ class Scene:
 
     async def send(self, text: str = "hello", *, dialect: str = "1.0", url: str = HOOK, **config: Any) -> pb.Task:
         """A blocking send with a configuration."""
-        asked = request(text)
-        asked.configuration.task_push_notification_config.MergeFrom(pb.TaskPushNotificationConfig(url=url, **config))
-        sent = await self.world.runtime.service.send_message(self.call(dialect), asked)
+        push_request = request(text)
+        push_request.configuration.task_push_notification_config.MergeFrom(
+            pb.TaskPushNotificationConfig(url=url, **config)
+        )
+        sent = await self.world.runtime.service.send_message(self.call(dialect), push_request)
         return pb.SendMessageResponse.FromString(sent).task
 
     async def create(self, task: str, *, dialect: str = "1.0", url: str = HOOK, **config: Any) -> Any:
-        asked = pb.TaskPushNotificationConfig(task_id=task, url=url, **config)
+        push_request = pb.TaskPushNotificationConfig(task_id=task, url=url, **config)
         return pb.TaskPushNotificationConfig.FromString(
-            await self.world.runtime.service.create_push(self.call(dialect), asked)
+            await self.world.runtime.service.create_push(self.call(dialect), push_request)
         )
 
     async def delete(self, task: str, id: str) -> None:
-        asked = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id=id)
-        assert await self.world.runtime.service.delete_push(self.call(), asked) == b""
+        push_request = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id=id)
+        assert await self.world.runtime.service.delete_push(self.call(), push_request) == b""
 
     async def ref(self, task: str) -> TaskRef:
         (head,) = await self.world.store.locate(task)
@@ -139,13 +141,13 @@ class Scene:
     async def idle(self) -> None:
         """Returns when nobody delivers here."""
         async with asyncio.timeout(60), self.settled:
-            while self.courier._deliveries:
+            while self.push_scheduler._deliveries:
                 await self.settled.wait()
 
     async def later(self, milliseconds: int) -> None:
         """Lets time pass for the store, and looks."""
         self.clock.now += milliseconds
-        await self.courier.poll()
+        await self.push_scheduler.poll()
 
 
 @asynccontextmanager
@@ -162,13 +164,17 @@ async def scene(
     receivers, clock = receivers or Receivers(), clock or Clock()
     store = open_store(tmp_path / "tasks.db", clock=clock, sizes=sizes or StorageOptions())
     # A session that lasts for as long as a test lets time pass.
-    letters = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
-    pushing = PushOptions(receivers, letters, retry_policy=PATIENCE, random=lambda: 1.0, claim_hold=hold, ready=ready)
-    async with open_harness(tmp_path, *functions, store=store, push_options=pushing, lease=10.0**6, **options) as told:
-        yield Scene(told, receivers, clock)
+    encoder = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
+    pushing = PushOptions(
+        receivers, encoder, retry_policy=RETRY_POLICY, random=lambda: 1.0, claim_hold=hold, ready=ready
+    )
+    async with open_harness(
+        tmp_path, *functions, store=store, push_options=pushing, lease=10.0**6, **options
+    ) as harness:
+        yield Scene(harness, receivers, clock)
 
 
-def told(posts: Sequence[Post]) -> list[str]:
+def harness(posts: Sequence[Post]) -> list[str]:
     """What each 1.0 letter says, in a word."""
     found = []
     for post in posts:
@@ -189,7 +195,7 @@ async def test_every_event_arrives_in_order_as_a_stream_would_show_it(tmp_path: 
         task = await here.send(token="secret", authentication=pb.AuthenticationInfo(scheme="Bearer", credentials="c"))
         await here.until(task.id, PushState.DONE)
         posts = here.receivers.at(HOOK)
-    assert told(posts) == ["SUBMITTED", "WORKING", "0 ", "1 ", "2 ", "COMPLETED"]
+    assert harness(posts) == ["SUBMITTED", "WORKING", "0 ", "1 ", "2 ", "COMPLETED"]
     assert [post.sequence for post in posts] == [1, 2, 3, 4, 5, 6]
     assert len({post.headers["Dragoman-Event"] for post in posts}) == 6
     for post in posts:
@@ -198,7 +204,7 @@ async def test_every_event_arrives_in_order_as_a_stream_would_show_it(tmp_path: 
         assert post.headers["Content-Type"] == "application/json"
 
 
-async def test_the_id_of_a_letter_is_the_cursor_of_the_stream(tmp_path: Path) -> None:
+async def test_the_id_of_a_webhook_request_is_the_cursor_of_the_stream(tmp_path: Path) -> None:
     async with scene(tmp_path, counter) as here:
         task = await here.send()
         await here.until(task.id, PushState.DONE)
@@ -207,34 +213,34 @@ async def test_the_id_of_a_letter_is_the_cursor_of_the_stream(tmp_path: Path) ->
         assert kinds(await collect(again)) == ["1 ", "2 ", "COMPLETED"]
 
 
-async def test_who_comes_later_is_told_what_comes_after(tmp_path: Path) -> None:
+async def test_a_later_configuration_gets_later_events(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.world.send()
         shown = await here.create(task.id)
         assert (shown.id, shown.task_id, shown.url) == (task.id, task.id, HOOK)
         await here.world.send("more", task_id=task.id)
         await here.until(task.id, PushState.DONE)
-        assert told(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
+        assert harness(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
 
 
 async def test_a_follow_up_brings_its_receiver_along(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.world.send()
-        asked = request("more", task_id=task.id)
-        asked.configuration.task_push_notification_config.url = HOOK
-        await here.world.runtime.service.send_message(here.call(), asked)
+        push_request = request("more", task_id=task.id)
+        push_request.configuration.task_push_notification_config.url = HOOK
+        await here.world.runtime.service.send_message(here.call(), push_request)
         await here.until(task.id, PushState.DONE)
-        assert told(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
+        assert harness(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
 
 
 async def test_a_receiver_of_a_task_that_waits_holds_nothing_and_hears_of_the_answer(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.send()
         await here.until(task.id, PushState.LIVE, last_delivered=2, session=0, due_at=0)
-        assert here.courier.delivery_count(await here.ref(task.id)) == 0
+        assert here.push_scheduler.delivery_count(await here.ref(task.id)) == 0
         await here.world.send("more", task_id=task.id)
         await here.until(task.id, PushState.DONE)
-        assert told(here.receivers.posts) == [
+        assert harness(here.receivers.posts) == [
             *("SUBMITTED", "INPUT_REQUIRED"),
             *("WORKING", "more", "COMPLETED"),
         ]
@@ -251,14 +257,16 @@ async def test_a_finished_task_has_nothing_more_to_tell(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("time_to_think")
-async def test_a_message_instead_of_a_task_is_told_its_caller_alone(tmp_path: Path) -> None:
+async def test_a_direct_message_goes_to_its_caller_only(tmp_path: Path) -> None:
     async def greet(turn: Turn) -> None:
         turn.reply("hi")
 
     async with scene(tmp_path, greet, direct=True) as here:
-        asked = request()
-        asked.configuration.task_push_notification_config.url = HOOK
-        answer = pb.SendMessageResponse.FromString(await here.world.runtime.service.send_message(here.call(), asked))
+        push_request = request()
+        push_request.configuration.task_push_notification_config.url = HOOK
+        answer = pb.SendMessageResponse.FromString(
+            await here.world.runtime.service.send_message(here.call(), push_request)
+        )
         assert answer.HasField("message")
         await here.later(DAY)
         assert here.receivers.posts == []
@@ -268,7 +276,7 @@ async def test_a_message_instead_of_a_task_is_told_its_caller_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "0.1", "google"])
-async def test_older_dialects_are_told_the_task_whenever_its_state_changes(tmp_path: Path, dialect: str) -> None:
+async def test_older_dialects_get_the_task_at_each_state_change(tmp_path: Path, dialect: str) -> None:
     async def works(turn: Turn) -> AsyncIterator[str]:
         turn.status("at it")
         yield "1 "
@@ -285,17 +293,17 @@ async def test_older_dialects_are_told_the_task_whenever_its_state_changes(tmp_p
         assert [part["text"] for part in last["artifacts"][0]["parts"]] == ["1 2 "]
 
 
-async def test_the_task_that_is_told_is_the_one_that_a_get_shows(tmp_path: Path) -> None:
+async def test_the_pushed_task_equals_the_task_of_a_get(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.send(dialect="0.3")
         await here.until(task.id, PushState.LIVE, last_delivered=2, due_at=0)
-        said = here.receivers.posts[-1].body
-        assert said["status"]["state"] == "input-required"
-        assert said["status"]["message"]["parts"][0]["text"] == "and then?"
-        assert [message["role"] for message in said["history"]] == ["user"]
+        body = here.receivers.posts[-1].body
+        assert body["status"]["state"] == "input-required"
+        assert body["status"]["message"]["parts"][0]["text"] == "and then?"
+        assert [message["role"] for message in body["history"]] == ["user"]
 
 
-async def test_who_was_away_is_told_the_states_that_it_missed_as_they_were(tmp_path: Path) -> None:
+async def test_a_receiver_that_was_down_gets_the_missed_states_as_they_were(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         here.receivers.answer(HOOK, OutboundFailed("down"))
         task = await here.send(dialect="0.3")
@@ -361,7 +369,7 @@ async def test_a_receiver_gets_the_time_that_it_asks_for_but_no_more_than_the_lo
         assert push.due_at == here.clock.now + 60 * SECOND
 
 
-async def test_a_receiver_that_is_gone_is_asked_once(tmp_path: Path) -> None:
+async def test_a_receiver_that_answers_410_is_called_once(tmp_path: Path) -> None:
     async with scene(tmp_path, counter) as here:
         here.receivers.answer(HOOK, OK, answered(410))
         task = await here.send()
@@ -371,7 +379,7 @@ async def test_a_receiver_that_is_gone_is_asked_once(tmp_path: Path) -> None:
         assert len(here.receivers.posts) == 2
 
 
-async def test_who_takes_nothing_for_too_long_is_given_up_and_told_all_when_asked_to(tmp_path: Path) -> None:
+async def test_a_failing_receiver_is_given_up_and_gets_all_events_on_redelivery(tmp_path: Path) -> None:
     async with scene(tmp_path, counter) as here:
         here.receivers.answer(HOOK, then=answered(500))
         task = await here.send()
@@ -395,10 +403,10 @@ async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
         pushes, failures = here.world.store.pushes, [OSError("the disk is full"), OSError("still")]
         settle = pushes.apply_reports
 
-        async def fails(said: Sequence[DeliveryReport]) -> list[PushRecord | None]:
+        async def fails(body: Sequence[DeliveryReport]) -> list[PushRecord | None]:
             if failures:
                 raise failures.pop()
-            return await settle(said)
+            return await settle(body)
 
         monkeypatch.setattr(pushes, "apply_reports", fails)
         task = await here.send()
@@ -410,7 +418,7 @@ async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, m
     monkeypatch.setattr("dragoman.runtime.push.scheduler.MAX_HELD_PER_HOST", 2)
     async with scene(tmp_path, echo) as here:
         pushes, broken_off, held = here.world.store.pushes, 0, 0
-        claim, carry = pushes.claim, here.courier._start_delivery
+        claim, carry = pushes.claim, here.push_scheduler._start_delivery
 
         async def breaks_off(session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
             nonlocal broken_off
@@ -425,10 +433,10 @@ async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, m
         def carries(push: PushRecord) -> None:
             nonlocal held
             carry(push)
-            held = max(held, here.courier.held)
+            held = max(held, here.push_scheduler.held)
 
-        here.courier._poll_interval = 0.01
-        here.courier._start_delivery = carries
+        here.push_scheduler._poll_interval = 0.01
+        here.push_scheduler._start_delivery = carries
         monkeypatch.setattr(pushes, "claim", breaks_off)
         for task in await asyncio.gather(*(here.send(str(number)) for number in range(9))):
             await here.until(task.id, PushState.DONE)
@@ -439,7 +447,7 @@ async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, m
 # Nobody waits ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_slow_receiver_delays_nobody(tmp_path: Path) -> None:
+async def test_a_slow_receiver_delays_no_other(tmp_path: Path) -> None:
     async with scene(tmp_path, counter, echo) as here:
         let_go = asyncio.Event()
 
@@ -487,7 +495,7 @@ async def test_one_host_is_called_so_many_times_at_once_and_others_meanwhile(tmp
 # Changing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_deleted_is_told_no_more(tmp_path: Path) -> None:
+async def test_a_deleted_configuration_gets_no_more_events(tmp_path: Path) -> None:
     async with scene(tmp_path, asker, hold=60.0) as here:  # its carrier waits for the next event all the while
         task = await here.send()
         await here.until(task.id, PushState.LIVE, last_delivered=2)
@@ -498,7 +506,7 @@ async def test_what_is_deleted_is_told_no_more(tmp_path: Path) -> None:
         assert here.receivers.taken(HOOK) == [1, 2]
 
 
-async def test_a_new_address_is_told_what_the_old_one_has_not_taken(tmp_path: Path) -> None:
+async def test_a_new_url_gets_the_events_that_the_old_one_has_not_accepted(tmp_path: Path) -> None:
     async with scene(tmp_path, asker, hold=60.0) as here:
         task = await here.send()
         await here.until(task.id, PushState.LIVE, last_delivered=2)
@@ -508,7 +516,7 @@ async def test_a_new_address_is_told_what_the_old_one_has_not_taken(tmp_path: Pa
         assert (here.receivers.taken(HOOK), here.receivers.taken(OTHER)) == ([1, 2], [3, 4, 5])
 
 
-async def test_two_receivers_of_a_task_are_told_each_at_its_pace(tmp_path: Path) -> None:
+async def test_two_receivers_of_a_task_progress_independently(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         here.receivers.answer(OTHER, answered(500))
         task = await here.send()
@@ -521,7 +529,7 @@ async def test_two_receivers_of_a_task_are_told_each_at_its_pace(tmp_path: Path)
         await here.receivers.until(lambda: here.receivers.taken(OTHER) == [3, 4, 5])
 
 
-async def test_an_erased_task_is_told_no_more(tmp_path: Path) -> None:
+async def test_an_erased_task_is_no_longer_pushed(tmp_path: Path) -> None:
     async with scene(tmp_path, asker, hold=60.0) as here:
         task = await here.send()
         await here.until(task.id, PushState.LIVE, last_delivered=2)
@@ -530,7 +538,7 @@ async def test_an_erased_task_is_told_no_more(tmp_path: Path) -> None:
         assert here.receivers.taken(HOOK) == [1, 2]
 
 
-async def test_whose_next_event_is_gone_is_told_the_task_as_it_is(tmp_path: Path) -> None:
+async def test_a_receiver_whose_next_event_was_truncated_gets_the_current_task(tmp_path: Path) -> None:
     async def long(turn: Turn) -> AsyncIterator[str]:
         for number in range(200):
             yield f"{number} "
@@ -573,7 +581,7 @@ async def test_what_was_not_delivered_when_a_process_ended_is_delivered_by_the_n
     assert receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
 
 
-async def test_nothing_is_told_before_the_server_listens(tmp_path: Path) -> None:
+async def test_nothing_is_pushed_before_the_server_listens(tmp_path: Path) -> None:
     receivers, ready, listening = Receivers(), asyncio.Event(), []
 
     async def take() -> OutboundResponse:
@@ -600,7 +608,7 @@ async def test_a_process_that_stops_lets_its_call_be_answered_and_leaves_the_res
     async with scene(tmp_path, counter, receivers=receivers) as here:
         task = await here.send()
         await calling.wait()
-        stopping = asyncio.ensure_future(here.courier.stop())
+        stopping = asyncio.ensure_future(here.push_scheduler.stop())
         await asyncio.sleep(0)
         let_go.set()
         await stopping
@@ -614,7 +622,7 @@ async def test_of_two_processes_on_one_store_one_delivers(tmp_path: Path) -> Non
     receivers = Receivers()
     async with scene(tmp_path, counter, receivers=receivers) as here:
         pushing = PushOptions(
-            outbound=receivers, encoder=DialectWebhookEncoder(Stamp(), AesGcmSecretBox()), retry_policy=PATIENCE
+            outbound=receivers, encoder=DialectWebhookEncoder(Stamp(), AesGcmSecretBox()), retry_policy=RETRY_POLICY
         )
         async with open_runtime(
             here.world.store, LocalBus(), [agent()(counter)], exclusive=False, push_options=pushing
@@ -622,7 +630,7 @@ async def test_of_two_processes_on_one_store_one_delivers(tmp_path: Path) -> Non
             assert second.push_scheduler is not None
             tasks = [await here.send(f"{number}", url=f"https://{number}.example/") for number in range(10)]
             for _ in range(5):
-                await asyncio.gather(second.push_scheduler.poll(), here.courier.poll())
+                await asyncio.gather(second.push_scheduler.poll(), here.push_scheduler.poll())
             for task in tasks:
                 await here.until(task.id, PushState.DONE)
     for number in range(10):
@@ -663,17 +671,17 @@ async def test_a_task_takes_only_so_many(tmp_path: Path) -> None:
             await here.create(task.id, id=f"{number}")
         with pytest.raises(InvalidParams, match=f"^id: a task can have at most {MAX_PUSH_CONFIGS} push configurations"):
             await here.create(task.id, id="one more")
-        asked = request("more", task_id=task.id)
-        asked.configuration.task_push_notification_config.url = HOOK
+        push_request = request("more", task_id=task.id)
+        push_request.configuration.task_push_notification_config.url = HOOK
         with pytest.raises(InvalidParams, match=f"{MAX_PUSH_CONFIGS} push configurations"):
-            await here.world.runtime.service.send_message(here.call(), asked)
+            await here.world.runtime.service.send_message(here.call(), push_request)
         assert (await here.world.get(task.id)).status.state == pb.TASK_STATE_INPUT_REQUIRED
 
 
 async def test_they_are_listed_page_by_page_without_secrets(tmp_path: Path) -> None:
     async with scene(tmp_path, asker) as here:
         task = await here.world.send()
-        made = [
+        created = [
             await here.create(
                 task.id,
                 id=f"c{number}",
@@ -682,19 +690,19 @@ async def test_they_are_listed_page_by_page_without_secrets(tmp_path: Path) -> N
             )
             for number in range(5)
         ]
-        assert all("secret" not in str(one) for one in made)
+        assert all("secret" not in str(one) for one in created)
         seen: list[pb.TaskPushNotificationConfig] = []
-        asked = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id, page_size=2)
+        push_request = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id, page_size=2)
         while True:
             page = pb.ListTaskPushNotificationConfigsResponse.FromString(
-                await here.world.runtime.service.list_push(here.call(), asked)
+                await here.world.runtime.service.list_push(here.call(), push_request)
             )
             assert len(page.configs) <= 2
             seen += page.configs
             if not page.next_page_token:
                 break
-            asked.page_token = page.next_page_token
-        assert seen == made
+            push_request.page_token = page.next_page_token
+        assert seen == created
         assert seen[0].authentication.scheme == "Bearer"
         for wrong in ({"page_size": 101}, {"page_size": -1}, {"page_token": "x"}):
             bad = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id, **wrong)
@@ -714,8 +722,8 @@ async def test_one_is_read_by_its_id_or_as_the_first(tmp_path: Path) -> None:
         here.clock.now += 1
         await here.create(task.id, id="a", url=OTHER)
         for id, url in ((OLDEST_CONFIG_ID, HOOK), ("a", OTHER), ("b", HOOK)):
-            asked = pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=id)
-            found = pb.TaskPushNotificationConfig.FromString(await service.get_push(here.call(), asked))
+            push_request = pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=id)
+            found = pb.TaskPushNotificationConfig.FromString(await service.get_push(here.call(), push_request))
             assert found.url == url
         with pytest.raises(TaskNotFound, match="no such push"):
             await service.get_push(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="c"))
@@ -747,26 +755,26 @@ async def test_a_stranger_sees_none_and_changes_none(tmp_path: Path) -> None:
 async def test_a_refused_message_leaves_no_receiver(tmp_path: Path) -> None:
     async with scene(tmp_path, echo) as here:
         task = await here.world.send()
-        asked = request("late", task_id=task.id)
-        asked.configuration.task_push_notification_config.url = HOOK
+        push_request = request("late", task_id=task.id)
+        push_request.configuration.task_push_notification_config.url = HOOK
         with pytest.raises(TaskEnded):
-            await here.world.runtime.service.send_message(here.call(), asked)
+            await here.world.runtime.service.send_message(here.call(), push_request)
         assert await here.pushes(task.id) == []
 
 
 async def test_a_server_that_does_not_push_says_so_to_every_call(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, echo) as told_nobody:
-        service, task = told_nobody.runtime.service, await told_nobody.send()
+    async with open_harness(tmp_path, echo) as without_push:
+        service, task = without_push.runtime.service, await without_push.send()
         assert not service.push_enabled
-        asked = request()
-        asked.configuration.task_push_notification_config.url = "nonsense"
+        push_request = request()
+        push_request.configuration.task_push_notification_config.url = "nonsense"
         for call in (
-            service.create_push(told_nobody.call, pb.TaskPushNotificationConfig(task_id=task.id)),
-            service.get_push(told_nobody.call, pb.GetTaskPushNotificationConfigRequest()),
-            service.list_push(told_nobody.call, pb.ListTaskPushNotificationConfigsRequest(task_id="none")),
-            service.delete_push(told_nobody.call, pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id)),
-            service.send_message(told_nobody.call, asked),
+            service.create_push(without_push.call, pb.TaskPushNotificationConfig(task_id=task.id)),
+            service.get_push(without_push.call, pb.GetTaskPushNotificationConfigRequest()),
+            service.list_push(without_push.call, pb.ListTaskPushNotificationConfigsRequest(task_id="none")),
+            service.delete_push(without_push.call, pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id)),
+            service.send_message(without_push.call, push_request),
         ):
             with pytest.raises(PushNotificationNotSupported):
                 await call
-        assert (await told_nobody.list()).total_size == 1
+        assert (await without_push.list()).total_size == 1

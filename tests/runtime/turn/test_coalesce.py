@@ -60,7 +60,7 @@ CHANGES = st.lists(
 )
 
 
-def told(changes: list[Change]) -> tuple[pb.Task, list[str]]:
+def fold_changes(changes: list[Change]) -> tuple[pb.Task, list[str]]:
     """The task that a client folds from these changes, its text parts joined, and the order of what it was told."""
     first = plan(None, created(new_ref(), claim=SESSION), 1)
     task, order = pb.Task(), list[str]()
@@ -82,7 +82,7 @@ def told(changes: list[Change]) -> tuple[pb.Task, list[str]]:
 def test_whatever_becomes_one_the_task_and_its_text_are_the_same(changes: list[Change], limit: int) -> None:
     found = coalesce_changes(changes, limit)
     assert len(found) <= len(changes)
-    before, after = told(changes), told(found)
+    before, after = fold_changes(changes), fold_changes(found)
     before[0].history.clear()
     after[0].history.clear()
     assert str(before[0]) == str(after[0])
@@ -132,12 +132,12 @@ class Sent:
     def __init__(self, coalesce: Coalesce) -> None:
         self.texts: list[list[str]] = []
         self.flying: list[asyncio.Future[Any]] = []
-        self._said = asyncio.Event()
+        self._sent = asyncio.Event()
         self.batch = EventBatch(self._send, coalesce)
 
     def _send(self, changes: list[Change], notes: StateUpdate) -> asyncio.Future[Appended]:
         self.texts.append([(one.text or "") if isinstance(one, ArtifactChange) else "status" for one in changes])
-        self._said.set()
+        self._sent.set()
         future = asyncio.get_running_loop().create_future()
         self.flying.append(future)
         return future
@@ -148,7 +148,7 @@ class Sent:
 
     async def something(self) -> None:
         """Returns when something was sent."""
-        await asyncio.wait_for(self._said.wait(), 60)
+        await asyncio.wait_for(self._sent.wait(), 60)
 
     async def turn(self, done: bool = True) -> None:
         """Lets the loop go round, and appends end."""
@@ -277,9 +277,9 @@ async def test_a_stream_and_its_task_say_the_same_either_way(tmp_path: Path, coa
     whole = "".join(f"{number} " for number in range(50))
     async with open_harness(tmp_path, by_word, coalesce=coalesce) as here:
         events = await collect(here.stream())
-        said = [kind for kind in kinds(events) if kind.endswith(" ")]
-        assert "".join(said) == whole
-        assert len(said) == 50 if coalesce is NO_COALESCING else len(said) < 50
+        chunk_texts = [kind for kind in kinds(events) if kind.endswith(" ")]
+        assert "".join(chunk_texts) == whole
+        assert len(chunk_texts) == 50 if coalesce is NO_COALESCING else len(chunk_texts) < 50
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
         (task,) = (await here.list(include_artifacts=True)).tasks
         assert [part.text for part in task.artifacts[0].parts] == [whole]

@@ -29,7 +29,7 @@ class Stage:
     """An agent whose first turn ends when it may, whoever asks it to stop; the second one does as it is told."""
 
     def __init__(self) -> None:
-        self.began, self.told, self.may = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.began, self.notified, self.may = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.second: asyncio.Queue[tuple[bool, str, int]] = asyncio.Queue()
         """What the second turn was told of a cancel when it began."""
         self.over = asyncio.Event()
@@ -43,7 +43,7 @@ class Stage:
                 except asyncio.CancelledError:
                     if turn.cancel_reason == "drain":
                         raise
-                    self.told.set()
+                    self.notified.set()
             return "overtakes the cancel"
         task = asyncio.current_task()
         assert task is not None
@@ -99,7 +99,7 @@ async def test_a_message_that_comes_after_a_cancel_is_not_canceled_by_it(tmp_pat
         task = await here.start("first")
         await stage.began.wait()
         assert state(await here.cancel(task.id)) in ACTIVE
-        await stage.told.wait()
+        await stage.notified.wait()
         timers = list(run_of(here).deadlines._timers)
         await here.start("second", task_id=task.id)
         stage.may.set()
@@ -124,7 +124,7 @@ async def test_the_next_turn_can_be_canceled_like_any_other(tmp_path: Path) -> N
         assert (state(ended), status_text(ended)) == ("CANCELED", ""), "it stopped, and was not fenced off"
 
 
-async def test_a_cancel_is_meant_for_every_message_that_had_come(tmp_path: Path) -> None:
+async def test_a_cancel_applies_to_every_message_that_had_arrived(tmp_path: Path) -> None:
     stage = Stage()
     async with asyncio.timeout(60), open_harness(tmp_path, stage.plays) as here:
         task = await here.start("first")
@@ -188,7 +188,7 @@ async def test_a_limit_is_one_of_each_turn(tmp_path: Path) -> None:
     stage = Stage()
     async with asyncio.timeout(60), open_harness(tmp_path, stage.plays, time_limit=0.2) as here:
         task = await here.start("first")
-        await stage.told.wait()
+        await stage.notified.wait()
         await here.start("second", task_id=task.id)
         stage.may.set()
         assert await stage.second.get() == UNTOUCHED
@@ -222,7 +222,7 @@ async def test_a_task_that_has_used_too_much_may_not_go_on_in_another_turn(tmp_p
     async with asyncio.timeout(60), open_harness(tmp_path, spends) as here:
         here.runtime.scheduler.budgets = TaskBudgets({"tokens": 50})
         task = await here.start("first")
-        await stage.told.wait()
+        await stage.notified.wait()
         await here.start("second", task_id=task.id)
         stage.may.set()
         ended = await here.ended(task.id)

@@ -56,11 +56,11 @@ async def test_the_answer_is_the_task_as_it_is_stored(
     tmp_path: Path, kind: str, reads: int, history: int | None
 ) -> None:
     async with open_harness(tmp_path, does) as here:
-        asked, get = request(kind), pb.GetTaskRequest()
+        send_request, get = request(kind), pb.GetTaskRequest()
         if history is not None:
-            asked.configuration.history_length = get.history_length = history
+            send_request.configuration.history_length = get.history_length = history
         with patch.object(here.store, "read", wraps=here.store.read) as read:
-            answer = pb.SendMessageResponse.FromString(await here.runtime.service.send_message(here.call, asked))
+            answer = pb.SendMessageResponse.FromString(await here.runtime.service.send_message(here.call, send_request))
         assert read.call_count == reads
         get.id = answer.task.id
         assert pb.Task.FromString(await here.runtime.service.get_task(here.call, get)) == answer.task

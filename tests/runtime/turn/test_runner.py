@@ -56,12 +56,12 @@ async def test_a_follow_up_waits_for_a_slot_too(tmp_path: Path) -> None:
         return turn.text
 
     async with open_harness(tmp_path, asks, slots=1) as here:
-        asked = await here.send()
+        waiting_task = await here.send()
         holding = await here.start("hold")
-        await here.start("blue", task_id=asked.id)
-        assert state(await here.get(asked.id)) == "WORKING"
+        await here.start("blue", task_id=waiting_task.id)
+        assert state(await here.get(waiting_task.id)) == "WORKING"
         here.at("go").set()
-        assert texts(await here.ended(asked.id)) == ["blue"]
+        assert texts(await here.ended(waiting_task.id)) == ["blue"]
         assert texts(await here.ended(holding.id)) == ["hold"]
 
 
@@ -193,14 +193,14 @@ async def test_a_drain_waits_for_what_runs(tmp_path: Path) -> None:
 
     async with open_harness(tmp_path, waits) as here:
         task = await here.start()
-        told: list[int] = []
+        reports: list[int] = []
 
         def tell(left: int) -> None:
-            told.append(left)
+            reports.append(left)
             here.at("go").set()
 
         await here.runtime.scheduler.drain(30, tell)
-        assert told == [1]
+        assert reports == [1]
         assert state(await here.get(task.id)) == "COMPLETED"
 
 
@@ -253,7 +253,7 @@ async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("how", "end"), [("cancel", "CANCELED"), ("drain", "FAILED")])
-async def test_a_run_that_is_told_to_stop_before_its_first_step_ends(
+async def test_a_run_stopped_before_its_first_step_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, end: str
 ) -> None:
     """An asyncio task that is cancelled then does nothing at all, and its claim would stay for ever."""

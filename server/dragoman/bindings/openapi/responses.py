@@ -50,7 +50,7 @@ _SEND_ERRORS: Final = (
     errors.PushNotificationNotSupported(),
     errors.ContentTypeNotSupported('message.parts[0].mediaType: "image/png" is not accepted by this agent'),
     errors.InvalidAgentResponse(),
-    errors.Unavailable("the server is shutting down and takes no new messages"),
+    errors.Unavailable("the server is shutting down and accepts no new messages; retry later"),
 )
 _SUBSCRIBE_ERRORS: Final = (InvalidParams.field("id", "is required"), errors.TaskNotFound(), errors.Unavailable())
 _PAGE_SIZE_ERROR: Final = InvalidParams.field("pageSize", "must be 1 to 100, or 0 for 50")

@@ -1,6 +1,6 @@
-"""What operators do to tasks that are there already: take them away, write them out, copy the store.
+"""Operations on stored tasks for operators: erase, export, read the log, back up.
 
-Erasing tells whom it concerns: who runs a task is asked to stop, who follows one hears that it is no more.
+An erasure notifies those concerned: the runner is asked to stop, and subscribers learn that the task was erased.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.push.scheduler import PushHistory, Redelivery
 
 EXPORT_READ_EVENTS: Final = 256
-"""Events of a task that are read at a time."""
+"""Events of a task, or audit entries, read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportEntry:
-    """One piece of an export: the task with its head first, then every event, every message, every push
-    configuration."""
+    """One entry of an export: the task first, then each event, message and push configuration."""
 
     record: TaskRecord
     task: bytes = b""
@@ -38,7 +37,7 @@ class ExportEntry:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Some events of a task: the task as it is, its first event that is still there, and the events."""
+    """Some events of a task, with the current task and its oldest event still in the log."""
 
     record: TaskRecord
     task: bytes
@@ -47,7 +46,7 @@ class LogPage:
 
 
 class Maintenance:
-    """The operators' side of one store."""
+    """Operator operations on one store."""
 
     def __init__(self, store: Store, bus: Bus, feeds: TaskFeeds, auditor: Auditor | None = None) -> None:
         self._store = store
@@ -63,7 +62,7 @@ class Maintenance:
     async def purge(
         self, selection: TaskSelection, *, reason: str = PURGE_REASON, limit: int | None = None
     ) -> ErasureReceipt:
-        """Erases tasks, running ones too. Raises InvalidParams when one id or context turns out to be several."""
+        """Erases tasks, running ones too. Raises InvalidParams when an id or context belongs to several owners."""
         await self._select_one(selection)
         if self._auditor is not None:
             await self._auditor.flush()
@@ -73,86 +72,82 @@ class Maintenance:
         return receipt
 
     async def export(self, selection: TaskSelection) -> AsyncGenerator[ExportEntry, None]:
-        """Everything that is kept of one task. Raises TaskNotFound."""
-        heads = await self._select_one(selection)
-        snapshot = await self._store.read(heads[0].ref) if heads else None
-        conversation = await self._store.messages(heads[0].ref) if heads else None
+        """Everything stored of one task. Raises TaskNotFound, and InvalidParams as `purge`."""
+        records = await self._select_one(selection)
+        snapshot = await self._store.read(records[0].ref) if records else None
+        conversation = await self._store.messages(records[0].ref) if records else None
         if snapshot is None or conversation is None:
             raise TaskNotFound
-        # The log of a finished task may have been cut.
-        head, at = snapshot.record, max(await self._store.oldest_sequence(heads[0].ref) - 1, 0)
-        yield ExportEntry(head, task=snapshot.task)
-        while at < head.last_sequence:
-            events = await self._store.events(head.ref, at, EXPORT_READ_EVENTS)
+        # The log of a finished task may have been truncated.
+        record, position = snapshot.record, max(await self._store.oldest_sequence(records[0].ref) - 1, 0)
+        yield ExportEntry(record, task=snapshot.task)
+        while position < record.last_sequence:
+            events = await self._store.events(record.ref, position, EXPORT_READ_EVENTS)
             if not events:  # erased meanwhile
                 raise TaskNotFound
             for event in events:
-                if event.sequence <= head.last_sequence:
-                    yield ExportEntry(head, event=event)
-            at = events[-1].sequence
+                if event.sequence <= record.last_sequence:
+                    yield ExportEntry(record, event=event)
+            position = events[-1].sequence
         for message in conversation.messages:
-            if message.number <= head.message_count:
-                yield ExportEntry(head, message=message)
-        for delivery in await Redelivery(self._store, self._bus).of_task(head):
-            yield ExportEntry(head, push_history=delivery)
+            if message.number <= record.message_count:
+                yield ExportEntry(record, message=message)
+        for push_history in await Redelivery(self._store, self._bus).of_task(record):
+            yield ExportEntry(record, push_history=push_history)
 
     async def audit(self, after: int) -> AsyncGenerator[list[AuditRecord], None]:
-        """The entries of the audit log after this number."""
-        while lot := await self._store.audit.read(after, EXPORT_READ_EVENTS):
-            yield lot
-            if len(lot) < EXPORT_READ_EVENTS:  # what is added meanwhile is for the next export
+        """The entries of the audit log after this number, in batches."""
+        while batch := await self._store.audit.read(after, EXPORT_READ_EVENTS):
+            yield batch
+            if len(batch) < EXPORT_READ_EVENTS:  # entries added meanwhile belong to the next export
                 return
-            after = lot[-1].number
+            after = batch[-1].number
 
     async def log(self, selection: TaskSelection, after: int, limit: int) -> LogPage:
-        """Up to `limit` events of one task after event `after`. Raises TaskNotFound, and InvalidParams as
-        `export`.
-        """
-        heads = await self._select_one(selection)
-        snapshot = await self._store.read(heads[0].ref, history=0) if heads else None
+        """Up to `limit` events of one task after event `after`. Raises TaskNotFound, and InvalidParams as `export`."""
+        records = await self._select_one(selection)
+        snapshot = await self._store.read(records[0].ref, history=0) if records else None
         if snapshot is None:
             raise TaskNotFound
-        head = snapshot.record
-        oldest = await self._store.oldest_sequence(head.ref)
+        record = snapshot.record
+        oldest = await self._store.oldest_sequence(record.ref)
         try:
-            events = await self._store.events(head.ref, max(after, oldest - 1), limit)
-        except LogTruncated:  # in this moment: whoever asks again is told from where
+            events = await self._store.events(record.ref, max(after, oldest - 1), limit)
+        except LogTruncated:  # truncated meanwhile: `oldest` tells the caller where to continue
             events = []
-        return LogPage(head, snapshot.task, oldest, events[:limit])
+        return LogPage(record, snapshot.task, oldest, events[:limit])
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
-        """Copies the store to a folder that is not there yet, while it is in use."""
+        """Copies the store to a new folder, while it is in use."""
         return self._store.backup(destination)
 
     def _announce_erased(self, erased: list[TaskRecord]) -> None:
-        for head in erased:
-            self._feeds.mark_deleted(head.ref)
-            if head.running:
-                self._bus.publish_signal(head.ref, TaskSignal.CANCEL)
+        for record in erased:
+            self._feeds.mark_deleted(record.ref)
+            if record.running:
+                self._bus.publish_signal(record.ref, TaskSignal.CANCEL)
 
     async def _select_one(self, selection: TaskSelection) -> list[TaskRecord]:
-        """The first tasks of a selection that names one task or context, which may be the same for several owners."""
+        """The first tasks of a selection. Raises InvalidParams when its task or context belongs to several owners."""
         if not (selection.task or selection.context):
             return []
         first: list[TaskRecord] = []
         async with aclosing(self._store.select(selection)) as pages:
-            async for heads in pages:
-                first = first or heads
-                others = [head for head in heads if not _same_target(selection, head, first[0])]
+            async for records in pages:
+                first = first or records
+                others = [record for record in records if not _same_target(selection, record, first[0])]
                 if others:
-                    what = "task" if selection.task else "context"
-                    raise InvalidParams.field(
-                        what,
-                        f"belongs to several: say --agent, --principal or --scope; {_describe_owners([first[0], *others])}",
-                    )
+                    field, owners = "task" if selection.task else "context", _describe_owners([first[0], *others])
+                    text = f"belongs to several owners; choose one by --agent, --principal or --scope: {owners}"
+                    raise InvalidParams.field(field, text)
         return first
 
 
 def _same_target(selection: TaskSelection, one: TaskRecord, other: TaskRecord) -> bool:
-    """Whether two tasks are what an id, or a context, means to one caller."""
+    """Whether both tasks have one owner, and the same task if the selection names one."""
     return one.ref.owner == other.ref.owner and (not selection.task or one.ref.key == other.ref.key)
 
 
 def _describe_owners(records: list[TaskRecord]) -> str:
-    named = {f"{head.agent} of {head.principal} in {head.ref.owner.scope}" for head in records}
-    return "; ".join(sorted(named)[:5])
+    owners = {f"{record.agent} of {record.principal} in {record.ref.owner.scope}" for record in records}
+    return "; ".join(sorted(owners)[:5])

@@ -1,7 +1,7 @@
-"""The end of what nobody needs any more: a job of its own, in small steps, in the writer's spare time.
+"""Retention and compaction: background jobs that end, erase and compact old tasks.
 
-A task that has waited too long for its caller ends by the one door, so whoever follows it sees that; what has ended
-long enough ago is erased. Nothing depends on when a round comes, only on the store's clock.
+A task that waited too long for its caller ends by an ordinary append, so subscribers see it; one that ended long enough
+ago is erased. Both go in small batches and depend on the store's clock only.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ RETENTION_INTERVAL: Final = 60.0
 """Seconds between two rounds."""
 
 ERASE_BATCH_SIZE: Final = 512
-"""Tasks that are erased before others may have the store's spare time."""
+"""Tasks erased before other writers may use the store."""
 
 
 @dataclass(slots=True)
 class RetentionCounters:
-    """What this process has done so far. Counters only grow; read them whenever you like."""
+    """Counters of this process. They only grow and may be read at any time."""
 
     rounds: int = 0
     failed: int = 0
-    """Rounds that could not be completed."""
+    """Rounds that failed."""
     expired: int = 0
-    """Tasks that ended because nobody answered them."""
+    """Tasks ended because they got no answer in time."""
     erased: int = 0
-    """Tasks erased because their time was over."""
+    """Tasks erased at the end of their retention time."""
     bytes: int = 0
     """Bytes of content erased with them."""
 
 
 class Retention:
-    """Sees to one store. `counts` is for whoever shows them."""
+    """Applies the retention policy to one store."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Retention:
         auditor: Auditor | None = None,
         audit_retention_ms: int = 0,
     ) -> None:
-        """`audit`: milliseconds after which entries of the audit log go; 0: never."""
+        """`audit_retention_ms`: milliseconds after which entries of the audit log are removed; 0: never."""
         self._auditor = auditor
         self._audit_retention_ms = audit_retention_ms
         self._store = store
@@ -69,45 +69,45 @@ class Retention:
         self.counts = RetentionCounters()
 
     async def run_forever(self) -> None:
-        """Round after round. Runs until cancelled."""
+        """Runs round after round, until cancelled."""
         while True:
             try:
                 await self.run_once()
             except Exception:
                 self.counts.failed += 1
-                log.exception("tasks whose time is over could not be removed; the next round tries again")
+                log.exception("the retention policy could not be applied; the next round tries again")
             await asyncio.sleep(RETENTION_INTERVAL)
 
     async def run_once(self) -> None:
-        """Ends what has waited too long, and erases what has ended too long ago."""
+        """Ends tasks that waited too long, and erases those that ended too long ago."""
         await self._store.resume_erasures()
         for agent, state in await self._store.inactive_states():
             age = self._rules.age(agent, state)
             if not age:
                 continue
-            meant = TaskSelection(older_than=age, agent=agent, state=state)
+            selection = TaskSelection(older_than=age, agent=agent, state=state)
             if state in states.INTERRUPTED:
-                await self._expire(meant)
+                await self._expire(selection)
             else:
-                await self._erase(meant)
+                await self._erase(selection)
         if (
             self._auditor is not None
             and self._audit_retention_ms
-            and (cut := await self._auditor.truncate(self._audit_retention_ms))
+            and (removed := await self._auditor.truncate(self._audit_retention_ms))
         ):
-            log.info("entries of the audit log whose time was over are gone: %d", cut)
+            log.info("expired entries of the audit log were removed: %d", removed)
         self.counts.rounds += 1
 
     async def _expire(self, selection: TaskSelection) -> None:
         before = self.counts.expired
-        async with aclosing(self._store.select(selection)) as lots:
-            async for heads in lots:
-                results = await asyncio.gather(*(self._end(head, selection) for head in heads))
+        async with aclosing(self._store.select(selection)) as batches:
+            async for records in batches:
+                results = await asyncio.gather(*(self._end(record, selection) for record in records))
                 self.counts.expired += sum(results)
-        self._report("nobody answered these tasks in time; they end as FAILED", selection, self.counts.expired - before)
+        self._report("tasks without an answer in time, ended as FAILED", selection, self.counts.expired - before)
 
     async def _end(self, record: TaskRecord, selection: TaskSelection) -> bool:
-        """Ends a task that waits. False when something happened to it meanwhile, or when it is running after all."""
+        """Ends a waiting task. False when it has changed meanwhile, or is running."""
         if record.running or record.ready:
             return False
         events = [system_status(EXPIRED, f"({format_age(selection.older_than)})")]
@@ -122,7 +122,7 @@ class Retention:
     async def _erase(self, selection: TaskSelection) -> None:
         before = self.counts.erased
         while True:
-            # Whoever is to be told of a task gets the time for it; what nobody takes is given up before long.
+            # Pending webhooks are delivered first; those that fail are given up in time.
             receipt = await self._maintenance.purge(
                 replace(selection, without_pending_push=True), reason=RETENTION_REASON, limit=ERASE_BATCH_SIZE
             )
@@ -130,7 +130,7 @@ class Retention:
             self.counts.bytes += receipt.counts.bytes
             if receipt.counts.tasks < ERASE_BATCH_SIZE:
                 break
-        self._report("the time of these tasks was over; they are erased", selection, self.counts.erased - before)
+        self._report("tasks past their retention time, erased", selection, self.counts.erased - before)
 
     def _report(self, text: str, selection: TaskSelection, tasks: int) -> None:
         if tasks:
@@ -153,14 +153,14 @@ class Retention:
 compaction_log = logging.getLogger("dragoman.runtime")
 
 COMPACTION_INTERVAL: Final = 5.0
-"""Seconds between two rounds. One that finds nothing costs two reads."""
+"""Seconds between two rounds. A round without work costs two reads."""
 
 
 async def compact_forever(store: Store) -> None:
-    """Tidies the store at once, then every EVERY seconds. Runs until cancelled."""
+    """Compacts the store at once, then every COMPACTION_INTERVAL seconds. Runs until cancelled."""
     while True:
         try:
             await store.compact()
         except Exception:
-            compaction_log.exception("could not tidy the store; the next round tries again")
+            compaction_log.exception("could not compact the store; the next round tries again")
         await asyncio.sleep(COMPACTION_INTERVAL)

@@ -1,7 +1,7 @@
-"""Who tells the audit log: entries wait here for a moment and are written together.
+"""Writes the audit log: entries are gathered for a moment and written in batches.
 
-What a caller did to a task (`note`) never waits for the disk: it is written within LINGER seconds, and what a process
-had not written when it was killed is lost. What operators do, and what takes something away for good, waits (`record`).
+Actions of callers (`note`) never wait for the disk: they are written within AUDIT_FLUSH_SECONDS, and a killed process
+loses those not written. Actions of operators and erasures (`record`) wait until they are durable.
 """
 
 from __future__ import annotations
@@ -27,66 +27,66 @@ AUDIT_FLUSH_SECONDS: Final = 0.25
 """Seconds for which entries are gathered."""
 
 MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
-"""Entries that may wait; further ones are counted, and an entry says how many."""
+"""Entries that may be pending; further ones are counted, and an entry says how many."""
 
 AUDIT_BATCH_SIZE: Final = 500
-"""Entries that are written at a time."""
+"""Entries written at a time."""
 
 
 class Auditor:
-    """The one who tells one store's log. Made on the loop."""
+    """Writes the audit log of one store. Create it on the event loop."""
 
     def __init__(self, log: AuditLog, clock: Callable[[], int], level: AuditLevel = "all") -> None:
         """`clock` gives milliseconds since the epoch."""
         self._log = log
         self._clock = clock
         self.records_tasks = level == "all"
-        """Whether what callers do to tasks is told."""
+        """Whether actions of callers on tasks are recorded."""
         self.enabled = level != "off"
         self._pending: list[AuditEntry] = []
         self._dropped = 0
         self._write_task: asyncio.Task[None] | None = None
         self._write_lock = asyncio.Lock()
 
-    # What happened --------------------------------------------------------------------------------------------------
+    # Events ---------------------------------------------------------------------------------------------------------
 
     def note_task_action(
-        self, action: str, identity: Identity, scope: str, agent: str, task: str, **about: str
+        self, action: str, identity: Identity, scope: str, agent: str, task: str, **fields: str
     ) -> None:
-        """A caller did something to a task."""
+        """Notes an action of a caller on a task."""
         if self.records_tasks:
-            particulars = {"principal": identity.principal, "task": task}
+            personal = {"principal": identity.principal, "task": task}
             if identity.credential_id:
-                particulars["key"] = identity.credential_id
-            self.note(AuditEntry(self._clock(), action, "ok", {"scope": scope, "agent": agent, **about}, particulars))
+                personal["key"] = identity.credential_id
+            self.note(AuditEntry(self._clock(), action, "ok", {"scope": scope, "agent": agent, **fields}, personal))
 
     def note_denied(self, error: BaseException, peer: str, method: str) -> None:
-        """A caller was refused for what it showed, or for what that does not allow."""
+        """Notes a rejected request, if it failed authentication or authorization."""
         if not isinstance(error, Unauthenticated | PermissionDenied):
             return
-        who = {"peer": peer, **{name: _short(value) for name, value in error.log_details.items()}}
-        about = {"method": _short(method), "reason": _short(error.message)}
-        self.note(AuditEntry(self._clock(), "access.denied", type(error).__name__, about, who))
+        personal = {"peer": peer, **{name: _short(value) for name, value in error.log_details.items()}}
+        fields = {"method": _short(method), "reason": _short(error.message)}
+        self.note(AuditEntry(self._clock(), "access.denied", type(error).__name__, fields, personal))
 
     async def record_operator_action(
-        self, verb: str, operator: Mapping[str, str], arguments: Mapping[str, str], **about: str
+        self, verb: str, operator: Mapping[str, str], arguments: Mapping[str, str], **fields: str
     ) -> None:
-        """An operator did something. Durable when this returns."""
-        particulars = {**operator, **{name: _short(value) for name, value in arguments.items()}}
-        await self.record(AuditEntry(self._clock(), f"operator.{verb}", "ok", about, particulars))
+        """Records an operator's action. Durable when this returns."""
+        personal = {**operator, **{name: _short(value) for name, value in arguments.items()}}
+        await self.record(AuditEntry(self._clock(), f"operator.{verb}", "ok", fields, personal))
 
     async def record_erasure(self, receipt: ErasureReceipt) -> None:
-        """Tasks were erased, whoever wanted it; a receipt is kept of it. Durable when this returns."""
+        """Records an erasure of tasks that has a receipt. Durable when this returns."""
         if not receipt.number:
             return
-        about = {"receipt": str(receipt.number), "reason": receipt.reason, "selection": receipt.selection}
-        counted = {"tasks": str(receipt.counts.tasks), "bytes": str(receipt.counts.bytes), "digest": receipt.digest}
-        await self.record(AuditEntry(self._clock(), "tasks.erased", "ok", {**about, **counted}))
+        fields = {"receipt": str(receipt.number), "reason": receipt.reason, "selection": receipt.selection}
+        counts = {"tasks": str(receipt.counts.tasks), "bytes": str(receipt.counts.bytes), "digest": receipt.digest}
+        await self.record(AuditEntry(self._clock(), "tasks.erased", "ok", {**fields, **counts}))
 
-    # Telling --------------------------------------------------------------------------------------------------------
+    # Writing --------------------------------------------------------------------------------------------------------
 
     def note(self, entry: AuditEntry) -> None:
-        """Has an entry written before long."""
+        """Has an entry written soon."""
         if not self.enabled:
             return
         if len(self._pending) >= MAX_PENDING_AUDIT_ENTRIES:
@@ -97,31 +97,33 @@ class Auditor:
             self._write_task = asyncio.get_running_loop().create_task(self._write_soon(), name="audit log")
 
     async def record(self, entry: AuditEntry) -> None:
-        """Writes an entry, and those that wait before it. Raises what the store raises."""
+        """Writes an entry after the pending ones. Raises the store's errors."""
         if self.enabled:
             await self._write(entry)
 
     async def flush(self) -> None:
-        """Writes what waits: before an erasure that is to find it. Raises what the store raises."""
+        """Writes pending entries, so that an erasure covers them. Raises the store's errors."""
         if self._pending:
             await self._write()
 
     async def truncate(self, age: int) -> int:
-        """Removes what is older than so many milliseconds, by policy, and says so. Gives how many."""
-        done = some = await self._log.truncate(self._clock() - age)
-        while some:
-            some = await self._log.truncate(self._clock() - age)
-            done += some
-        if done:
-            await self._write(AuditEntry(self._clock(), "audit.cut", "ok", {"entries": str(done), "age_ms": str(age)}))
-        return done
+        """Removes entries older than `age` milliseconds and records that. Returns how many."""
+        removed = batch = await self._log.truncate(self._clock() - age)
+        while batch:
+            batch = await self._log.truncate(self._clock() - age)
+            removed += batch
+        if removed:
+            await self._write(
+                AuditEntry(self._clock(), "audit.cut", "ok", {"entries": str(removed), "age_ms": str(age)})
+            )
+        return removed
 
     async def close(self) -> None:
-        """Writes what waits."""
-        writing, self._write_task = self._write_task, None
-        if writing is not None:
-            writing.cancel()
-            await asyncio.wait((writing,))
+        """Writes pending entries."""
+        write_task, self._write_task = self._write_task, None
+        if write_task is not None:
+            write_task.cancel()
+            await asyncio.wait((write_task,))
         try:
             await self._write()
         except Exception:
@@ -133,18 +135,18 @@ class Auditor:
             try:
                 await self._write()
             except Exception:
-                log.exception("the audit log could not be written; %d entries wait", len(self._pending))
+                log.exception("the audit log could not be written; %d entries are pending", len(self._pending))
         self._write_task = None
 
     async def _write(self, *last: AuditEntry) -> None:
         async with self._write_lock:
             if self._dropped:
-                lost, self._dropped = self._dropped, 0
-                self._pending.append(AuditEntry(self._clock(), "audit.lost", "ok", {"entries": str(lost)}))
+                dropped, self._dropped = self._dropped, 0
+                self._pending.append(AuditEntry(self._clock(), "audit.lost", "ok", {"entries": str(dropped)}))
             while self._pending:
-                some = self._pending[:AUDIT_BATCH_SIZE]
-                await self._log.append(some)
-                del self._pending[: len(some)]
+                batch = self._pending[:AUDIT_BATCH_SIZE]
+                await self._log.append(batch)
+                del self._pending[: len(batch)]
             if last:
                 await self._log.append(last)
 
@@ -154,10 +156,10 @@ def _short(text: str) -> str:
 
 
 class AuditedService(TaskService):
-    """Every operation on tasks, told. What only reads is not: that is what the access log is for."""
+    """Every operation on tasks, audited. Reads are not: they are in the access log."""
 
-    def __init__(self, auditor: Auditor, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+    def __init__(self, auditor: Auditor, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._auditor = auditor
         if auditor.records_tasks:
             self._send_operation.on_sent = self._on_sent
@@ -167,19 +169,19 @@ class AuditedService(TaskService):
             self._note("task.created" if result.created else "task.continued", call, result.record.id)
 
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
-        answer = await super().cancel_task(call, request)
+        response = await super().cancel_task(call, request)
         self._note("task.canceled", call, request.id)
-        return answer
+        return response
 
     async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
-        answer = await super().create_push(call, request)
+        response = await super().create_push(call, request)
         self._note("push.created", call, request.task_id)
-        return answer
+        return response
 
     async def delete_push(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
-        answer = await super().delete_push(call, request)
+        response = await super().delete_push(call, request)
         self._note("push.deleted", call, request.task_id)
-        return answer
+        return response
 
     def _note(self, action: str, call: Call, task: str) -> None:
         caller = call.caller
