@@ -21,7 +21,7 @@ UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
 
 
 class Row(NamedTuple):
-    """One line of a table: what is limited, to how much, and where that is said."""
+    """One line of a table: what is limited, its value, and the constant or option."""
 
     what: str
     value: int
@@ -42,7 +42,7 @@ TABLE: Final = list(rows())
 
 
 def value_of(where: str) -> Any:
-    """What the code says there: the default of an option, or a constant."""
+    """The value in the code: the default of an option, or a constant."""
     if where.startswith("--"):
         name = where.removeprefix("--").replace("-", "_")
         return DEFAULT_LIMITS[name] if name in DEFAULT_LIMITS else Settings.model_fields[name].default
@@ -52,24 +52,24 @@ def value_of(where: str) -> Any:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.where)
-def test_what_the_page_says_is_what_the_code_does(row: Row) -> None:
+def test_every_value_on_the_page_is_the_value_in_the_code(row: Row) -> None:
     assert value_of(row.where) == row.value
 
 
-def test_no_limit_is_said_twice() -> None:
+def test_no_limit_is_listed_twice() -> None:
     assert len({row.where for row in TABLE}) == len(TABLE)
 
 
-def numbers(annotation: Any) -> bool:
-    """Whether a setting is a number."""
+def is_numeric(annotation: Any) -> bool:
+    """Whether the type of a setting is a number."""
     if get_origin(annotation) in (Union, UnionType):
-        return any(numbers(one) for one in get_args(annotation))
+        return any(is_numeric(one) for one in get_args(annotation))
     return isinstance(annotation, type) and issubclass(annotation, int | float | ByteSize) and annotation is not bool
 
 
-def test_every_setting_that_is_a_number_is_on_the_page() -> None:
+def test_every_numeric_setting_is_on_the_page() -> None:
     kept = {name for name in Settings.model_fields if name.startswith("retain_")}  # operations.md has those
-    named = {name for name, field in Settings.model_fields.items() if numbers(field.annotation)} - kept
+    named = {name for name, field in Settings.model_fields.items() if is_numeric(field.annotation)} - kept
     assert {row.where.removeprefix("--").replace("-", "_") for row in TABLE if row.where.startswith("--")} == named
     assert set(DEFAULT_LIMITS) <= named
 
@@ -81,7 +81,7 @@ def test_every_limit_of_requests_is_on_the_page() -> None:
     assert Settings.model_fields["message_bytes"].default == message_limits.MAX_MESSAGE_BYTES
 
 
-def test_what_may_be_said_of_one_agent_is_on_the_page() -> None:
+def test_limits_of_single_agents_are_on_the_page() -> None:
     text = PAGE.read_text("utf-8")
     for name in AGENT_LIMITS:
         assert f"`--agent-limits ID.{name.replace('_', '-')}=N`" in text

@@ -26,7 +26,7 @@ def test_several_upstreams_are_separated_by_commas_or_in_a_list() -> None:
     assert parse_upstreams("http://a, b=http://b,") == two
     assert parse_upstreams(["http://a", {"url": "http://b", "id": "b"}]) == two
     assert parse_upstreams(two) == two
-    assert parse_upstreams(3) == 3  # somebody else refuses it
+    assert parse_upstreams(3) == 3  # the settings reject it later
 
 
 def test_a_table_sets_credentials_and_limits() -> None:

@@ -168,7 +168,7 @@ def test_an_invalid_or_reserved_principal_is_rejected(sub: object) -> None:
         ({"scope": "dragoman:worker dragoman:worker:echo"}, ["worker", "worker:echo"]),
         ({"scope": "staff"}, ["agent:a", "agent:b"]),
         ({"scope": "x", "scp": ["dragoman:operator"]}, []),
-        # What narrows to nothing still narrows.
+        # A grant that restricts to nothing still restricts.
         ({"scope": "dragoman:agent:No-Such"}, ["agent:No-Such"]),
     ],
 )

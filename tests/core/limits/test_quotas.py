@@ -31,10 +31,10 @@ def test_configured_limits_apply_to_everyone_and_zero_is_no_limit() -> None:
 
 def test_limits_of_an_agent_override_the_general_ones() -> None:
     quotas = Quotas({"starts_per_minute": 60}, {"desk": {"live_tasks": 5, "starts_per_minute": 0}})
-    of_desk, of_other = quotas.quota("desk", authenticated=True), quotas.quota("other", authenticated=True)
-    assert (of_desk.live_tasks_per_agent, of_desk.starts_per_minute) == (5, 0)
-    assert (of_other.live_tasks_per_agent, of_other.starts_per_minute) == (DEFAULT_LIMITS["live_tasks_per_agent"], 60)
-    assert of_desk.live_tasks == of_other.live_tasks == DEFAULT_LIMITS["live_tasks"]
+    own, general = quotas.quota("desk", authenticated=True), quotas.quota("other", authenticated=True)
+    assert (own.live_tasks_per_agent, own.starts_per_minute) == (5, 0)
+    assert (general.live_tasks_per_agent, general.starts_per_minute) == (DEFAULT_LIMITS["live_tasks_per_agent"], 60)
+    assert own.live_tasks == general.live_tasks == DEFAULT_LIMITS["live_tasks"]
 
 
 def test_limits_of_agents_are_parsed_from_text_and_tables() -> None:

@@ -160,7 +160,7 @@ def test_what_is_no_entry_is_refused_with_the_form(text: str) -> None:
 def test_an_entry_without_effect_is_rejected(text: str, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         parse_allow_entry(text)
-    assert parse_allow_entry("100.64.0.0/10").network  # though it has one such address in it
+    assert parse_allow_entry("100.64.0.0/10").network  # although one address inside it is forbidden
 
 
 @pytest.mark.parametrize("text", ["1", "a.1", "0x7f", "a.0x", "127.0.0.1", "127.0.0.1.", "017700000001", "a.0X7F"])

@@ -70,7 +70,7 @@ def test_a_cursor_never_goes_back_and_a_claim_lasts_only_while_there_may_be_more
         assert after.state is PushState.LIVE
         assert outcome in (DeliveryOutcome.SKIPPED, DeliveryOutcome.DELIVERED)
         assert after.lag or not (after.task_ended or release)
-    # Whoever has something to deliver, and nobody to do it, is found: it is due.
+    # A configuration with undelivered events and no holder is due, so that it is found.
     if after.state is PushState.LIVE and after.lag:
         assert after.due_at
 
@@ -91,8 +91,8 @@ def test_a_push_that_fails_too_long_is_given_up() -> None:
     assert first is not None
     assert (first.state, first.due_at, first.failures, first.session) == (PushState.LIVE, 1005, 1, 0)
     reclaimed = replace(first, session=1)
-    restarted = report(reclaimed, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100)
-    before, later = apply_report(reclaimed, restarted, 1099), apply_report(reclaimed, restarted, 1100)
+    second = report(reclaimed, DeliveryOutcome.FAILED, 1, attempt=attempt, retry_delay=5, give_up_after=100)
+    before, later = apply_report(reclaimed, second, 1099), apply_report(reclaimed, second, 1100)
     assert before is not None
     assert later is not None
     assert (before.state, later.state) == (PushState.LIVE, PushState.DEAD)
@@ -177,7 +177,7 @@ def test_a_restart_fences_the_holder_of_the_claim() -> None:
     assert restarted.state is PushState.LIVE
 
 
-# When to try restarted -------------------------------------------------------------------------------------------------
+# Delays between attempts -------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1), st.floats(0, 1e9))
@@ -206,14 +206,14 @@ def test_retry_after_is_respected_up_to_the_longest_delay() -> None:
     [
         (503, {"retry-after": "120"}, 120),
         (429, {"retry-after": " 7 "}, 7),
-        (500, {"retry-after": "120"}, 0),  # means nothing there
+        (500, {"retry-after": "120"}, 0),  # has no meaning for this status
         (503, {}, 0),
         (503, {"retry-after": "soon"}, 0),
         (503, {"retry-after": "-5"}, 0),
         (503, {"retry-after": "9" * 40}, 999_999_999),
         (503, {"retry-after": "Sat, 21 Nov 2026 12:01:30 GMT"}, 90),
         (503, {"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0),
-        # A receiver whose clock is wrong means what it says by its own clock.
+        # A date is relative to the receiver's own clock, even if that is wrong.
         (503, {"retry-after": "Sat, 21 Nov 2026 15:00:10 GMT", "date": "Sat, 21 Nov 2026 15:00:00 GMT"}, 10),
         (503, {"retry-after": "Sat, 21 Nov 2026 12:01:30 GMT", "date": "never"}, 90),
     ],

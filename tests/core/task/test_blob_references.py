@@ -119,7 +119,7 @@ def test_a_reference_sent_by_a_client_is_not_resolved() -> None:
         raise AssertionError
 
     assert restore_parts(parts, blob_references.PARTS_TREE, MARKER, resolve) == parts
-    text = frames.frame(4, frames.frame(1, MARKER))  # even the marker itself is only text where text is
+    text = frames.frame(4, frames.frame(1, MARKER))  # the marker inside a text part is only text
     assert restore_parts(text, blob_references.PARTS_TREE, MARKER, resolve) == text
 
 

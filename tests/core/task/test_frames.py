@@ -52,7 +52,7 @@ GROUP = (
     + b"\xa3\x06\xa4\x06"
     + b"\xa4\x06"
 )
-"""A group (field 100) of every wire type, with another in it: an unknown field of whoever still writes such."""
+"""A group (field 100) with fields of every wire type and a nested group, as old clients may send it."""
 
 
 def test_an_unknown_group_is_skipped() -> None:

@@ -21,7 +21,7 @@ def test_a_token_decodes_to_its_position(last: tuple[int, bytes]) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        TaskQuery(Owner("default", "somebody"), "echo"),
+        TaskQuery(Owner("default", "bob"), "echo"),
         TaskQuery(Owner("other", "anonymous"), "echo"),
         TaskQuery(QUERY.owner, "another"),
         TaskQuery(QUERY.owner, "echo", context="c"),
