@@ -1,4 +1,4 @@
-"""What is larger than a server takes from a worker at once."""
+"""Events larger than the server accepts from a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT = 64 * 1024
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, WorkerProcess]]:
-    """A server that takes little, and a worker."""
+    """A server with a low size limit, and a worker."""
     folder = tmp_path_factory.mktemp("narrow")
     with (
         serving("--message-bytes", str(LIMIT), cwd=folder) as server,
@@ -55,14 +55,14 @@ def test_many_events_are_cut_into_frames_in_order() -> None:
 
 
 def test_large_events_go_in_frames_of_their_own() -> None:
-    made = encode_events(
+    encoded = encode_events(
         "t",
         1,
         [chunk("x" * TARGET_FRAME_BYTES), StatusChange(states.WORKING), chunk("y" * TARGET_FRAME_BYTES)],
         NO_CHANGE,
         10 * TARGET_FRAME_BYTES,
     )
-    assert [len(frame.events) for frame in made] == [1, 1, 1]
+    assert [len(frame.events) for frame in encoded] == [1, 1, 1]
 
 
 def test_notes_may_be_too_large_as_well() -> None:

@@ -1,4 +1,4 @@
-"""Tasks of agents whose workers are busy or away, and who gets which turn."""
+"""Tasks of agents whose workers are busy or absent, and the choice of the worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
 async def next_of(app: App, task: str) -> str:
-    """What explain says happens next."""
+    """The `next` field of explain."""
     async with Operator(str(app.grpc)) as operator:
         (one,) = (await operator.explain(ops.ExplainRequest(task_id=task))).tasks
         return str(one.next)
@@ -71,7 +71,7 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
             task = (await client.send(message("x"), configuration=NOW)).task.id
             assert await app.runtime.registry.end_abandoned_tasks() == 0
             line.cancel()
-            await gone(app)
+            await wait_until_absent(app)
         with pytest.raises(ClientError, match='no worker of agent "desk" has been connected for') as caught:
             await client.send(message("y"))
         assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "UNAVAILABLE")
@@ -84,8 +84,8 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
         assert [one.id async for one in client.list()] == [task]
 
 
-async def gone(app: App) -> None:
-    """Waits until no worker is there."""
+async def wait_until_absent(app: App) -> None:
+    """Waits until no worker is connected."""
     async with asyncio.timeout(60):
         while app.runtime.scheduler.remote_capacity.seconds_absent("desk") == 0:  # noqa: ASYNC110  # nothing tells when
             await asyncio.sleep(0)
@@ -112,10 +112,10 @@ async def test_turns_go_to_the_workers_with_credits_one_after_the_other(opened: 
         await second.register(registration(), credit=1)
         for _ in range(4):
             await client.send(message("x"), configuration=NOW)
-        told = Counter[str]()
+        started = Counter[str]()
         for _ in range(3):
             await first.receive("turn_start")
-            told["first"] += 1
+            started["first"] += 1
         await second.receive("turn_start")
         task = (await client.send(message("x"), configuration=NOW)).task
         assert task.status.state == states.SUBMITTED

@@ -1,4 +1,4 @@
-"""Workers that go while they have turns: killed, frozen, blocked, drained, cut off; and servers that go."""
+"""Workers lost during turns: killed, frozen, blocked, drained, disconnected; and lost servers."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_a_frozen_worker_is_taken_for_dead_and_one_with_a_blocked_loop_is_
 
 
 async def over(client: Client, task: str) -> Any:
-    """The task when it has ended."""
+    """Waits for the end of the task and returns it."""
     async with asyncio.timeout(60):
         async for _ in client.subscribe(task, after="0"):
             pass
@@ -218,12 +218,12 @@ async def test_a_silent_worker_is_let_go() -> None:
         await asyncio.Event().wait()
 
     now, listed = 1_000_000, MemoryAgentRegistry()
-    switchboard = LocalWorkerHub(MemoryWorkerRegistry(), [], clock=lambda: now, timings=HeartbeatTimings(0.001, 0.01))
-    switchboard.attach_registry(listed)
+    hub = LocalWorkerHub(MemoryWorkerRegistry(), [], clock=lambda: now, timings=HeartbeatTimings(0.001, 0.01))
+    hub.attach_registry(listed)
     kinds = []
 
     async def connect() -> None:
-        async for frame in switchboard.connect(frames(), ANONYMOUS, "here"):
+        async for frame in hub.connect(frames(), ANONYMOUS, "here"):
             kinds.append(frame.WhichOneof("frame"))
             assert listed.agents[0].seconds_absent == 0
 
