@@ -59,49 +59,53 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    asked = arguments()
+    namespace = arguments()
     complete = False
-    if asked.report:
-        rows = Rows.read(asked.report)
+    if namespace.report:
+        rows = Rows.read(namespace.report)
     else:
-        writer, complete = measure(asked)
+        writer, complete = measure(namespace)
         rows = Rows([writer.rows])
         print(f"\nrows: {writer.path}")
     print(report.text(rows))
     failed = [row for row in rows.errors if CONTESTANTS[row["server"]].whose in ("bare", OURS)]
-    if asked.write or (complete and not asked.only and not asked.servers and asked.rounds >= ENOUGH and not failed):
+    if namespace.write or (
+        complete and not namespace.only and not namespace.servers and namespace.rounds >= ENOUGH and not failed
+    ):
         for path in document.write(rows):
             print(f"{path} is written")
-    if not complete and not asked.report:
+    if not complete and not namespace.report:
         return INTERRUPTED
     return 1 if failed else 0
 
 
-def measure(asked: argparse.Namespace) -> tuple[Writer, bool]:
+def measure(namespace: argparse.Namespace) -> tuple[Writer, bool]:
     """The whole run. Returns what was written, and whether it was not interrupted."""
     pin(os.getpid(), LOAD_CORE)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # or its servers would outlive it
-    about = {name: getattr(asked, name) for name in ("rounds", "seconds", "only", "huge", "short", "own_load")}
+    about = {name: getattr(namespace, name) for name in ("rounds", "seconds", "only", "huge", "short", "own_load")}
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     writer = Writer(KEPT / f"rows-{stamp}-{os.getpid()}.jsonl", machine.described(about))
-    tools = not asked.own_load and not asked.short
-    plan = Plan(asked.timed, asked.rounds, asked.seconds, asked.short, tools, frozenset(asked.servers))
+    tools = not namespace.own_load and not namespace.short
+    plan = Plan(
+        namespace.timed, namespace.rounds, namespace.seconds, namespace.short, tools, frozenset(namespace.servers)
+    )
     with Loader() as loader:
         run = Run(plan, writer, loader)
         try:
             make_environments(run)
             rounds.measure(run)
-            if LIST in asked.alone:
-                stored.measure(run, huge=asked.huge)
-            if SIZE in asked.alone:
+            if LIST in namespace.alone:
+                stored.measure(run, huge=namespace.huge)
+            if SIZE in namespace.alone:
                 size.measure(run)
-            if MEMORY in asked.alone:
+            if MEMORY in namespace.alone:
                 memory.measure(run)
-            if HOOKED in asked.alone:
+            if HOOKED in namespace.alone:
                 hooked.measure(run)
-            if REPLICAS in asked.alone:
+            if REPLICAS in namespace.alone:
                 replicas.measure(run)
-            if WATCHED in asked.alone:
+            if WATCHED in namespace.alone:
                 pieces.measure(run)
                 watched.measure(run)
         except KeyboardInterrupt:

@@ -52,13 +52,13 @@ async def measure(one: str, other: str, chunks: int) -> list[tuple[float, float]
     async with grpc.aio.insecure_channel(one) as near, grpc.aio.insecure_channel(other) as far:
         stubs: list[Any] = [rpc.A2AServiceStub(channel) for channel in (near, far)]
         message = pb.Message(message_id=os.urandom(8).hex(), role=pb.ROLE_USER, parts=[pb.Part(text=str(chunks))])
-        asked = pb.SendMessageRequest(message=message)
-        asked.configuration.return_immediately = True
-        task = (await stubs[0].SendMessage(asked)).task.id
+        request = pb.SendMessageRequest(message=message)
+        request.configuration.return_immediately = True
+        task = (await stubs[0].SendMessage(request)).task.id
         came: tuple[dict[int, int], dict[int, int]] = {}, {}
         await asyncio.gather(*(follow(*each) for each in zip(stubs, (task, task), came, strict=True)))
     both = sorted(set(came[0]) & set(came[1]))
-    return [((came[0][said] - said) / 1e6, (came[1][said] - said) / 1e6) for said in both]
+    return [((came[0][number] - number) / 1e6, (came[1][number] - number) / 1e6) for number in both]
 
 
 def line(name: str, times: list[float]) -> str:
@@ -71,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chunks", type=int, default=1000)
     parser.add_argument("--tasks", type=int, default=3)
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     pin(os.getpid(), SERVER_CORE)  # what is started has what we have
     with tempfile.TemporaryDirectory() as folder:
         app = Path(folder, "clock.py")
@@ -81,7 +81,9 @@ def main() -> int:
             pin(os.getpid(), LOAD_CORE)
             one, other = (server.grpc for server in cluster.servers)
             asyncio.run(measure(one, other, 50))
-            found = [pair for _ in range(asked.tasks) for pair in asyncio.run(measure(one, other, asked.chunks))]
+            found = [
+                pair for _ in range(namespace.tasks) for pair in asyncio.run(measure(one, other, namespace.chunks))
+            ]
     print(f"{len(found)} chunks that came from both servers, one every {PAUSE * 1000:g} ms")
     print(line("from its own server", [near for near, _ in found]))
     print(line("from the other server", [far for _, far in found]))

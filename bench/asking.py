@@ -87,17 +87,19 @@ def agent_of(text: str) -> str:
 
 def request(text: str, *, wait: bool = True) -> pb.SendMessageRequest:
     """A send of one text part."""
-    asked = pb.SendMessageRequest(message=pb.Message(message_id="bench", role="ROLE_USER", parts=[pb.Part(text=text)]))
+    send_message_request = pb.SendMessageRequest(
+        message=pb.Message(message_id="bench", role="ROLE_USER", parts=[pb.Part(text=text)])
+    )
     if not wait:
-        asked.configuration.return_immediately = True
-    return asked
+        send_message_request.configuration.return_immediately = True
+    return send_message_request
 
 
 def _request_json(text: str, wait: bool) -> dict[str, Any]:
-    asked: dict[str, Any] = {"message": {"messageId": "bench", "role": "ROLE_USER", "parts": [{"text": text}]}}
+    values: dict[str, Any] = {"message": {"messageId": "bench", "role": "ROLE_USER", "parts": [{"text": text}]}}
     if not wait:
-        asked["configuration"] = {"returnImmediately": True}
-    return asked
+        values["configuration"] = {"returnImmediately": True}
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,8 @@ class Grpc:
 
     def list(self, wanted: Wanted) -> Wire:
         state = wanted.state or "TASK_STATE_UNSPECIFIED"
-        asked = pb.ListTasksRequest(page_size=wanted.size, page_token=wanted.token, status=state)
-        return self._wire("ListTasks", asked, "")
+        list_tasks_request = pb.ListTasksRequest(page_size=wanted.size, page_token=wanted.token, status=state)
+        return self._wire("ListTasks", list_tasks_request, "")
 
     def task(self, answer: bytes) -> str:
         return pb.SendMessageResponse.FromString(answer).task.id

@@ -50,8 +50,8 @@ def measure(run: Run) -> None:
             except (RuntimeError, Wrong, OSError, TimeoutError) as error:
                 run.failed(key, number, str(error) or type(error).__name__)
                 continue
-            told = f"a stream in {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms, {found['letters']} letters"
-            run.figure(key, number, found.pop("p50"), "ms", told=told, **found)
+            text = f"a stream in {found['p50']:.1f} ms, p99 {found['p99']:.1f} ms, {found['letters']} letters"
+            run.figure(key, number, found.pop("p50"), "ms", text=text, **found)
 
 
 async def _streams(server: Running, case: str, seconds: float) -> dict[str, float]:
@@ -72,9 +72,9 @@ async def _streams(server: Running, case: str, seconds: float) -> dict[str, floa
 
 def hooked(wire: Wire, url: str) -> Wire:
     """The same send over REST, with a webhook for its task."""
-    asked = orjson.loads(wire.body)
-    asked["configuration"] = {"taskPushNotificationConfig": {"url": url}}
-    return replace(wire, body=orjson.dumps(asked))
+    value = orjson.loads(wire.body)
+    value["configuration"] = {"taskPushNotificationConfig": {"url": url}}
+    return replace(wire, body=orjson.dumps(value))
 
 
 @asynccontextmanager

@@ -94,9 +94,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's does not inherit from it
         settings = {_TABLE_SIZE: 0, _PUSH: 0, _INITIAL_WINDOW: _WIDEST, _FRAME_SIZE: _LARGEST_FRAME}
-        said = b"".join(struct.pack(">HI", name, value) for name, value in settings.items())
+        data = b"".join(struct.pack(">HI", name, value) for name, value in settings.items())
         widen = struct.pack(">I", _WIDEST - _FIRST_WINDOW)
-        self._transport.write(_PREFACE + _frame(_SETTINGS, 0, 0, said) + _frame(_WINDOW, 0, 0, widen))
+        self._transport.write(_PREFACE + _frame(_SETTINGS, 0, 0, data) + _frame(_WINDOW, 0, 0, widen))
 
     def data_received(self, data: bytes) -> None:
         if self._seen:

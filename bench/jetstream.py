@@ -125,14 +125,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     pin(os.getpid(), SERVER_CORE)  # what is started has what we have
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:  # on a disk, where JetStream would be
         server = NatsServer(f'jetstream {{ store_dir: "{folder}" }}\n')
         try:
             server.start()
             pin(os.getpid(), LOAD_CORE)
-            asyncio.run(compare(server, asked.jobs, asked.rounds))
+            asyncio.run(compare(server, namespace.jobs, namespace.rounds))
         finally:
             server.remove()
     return 0

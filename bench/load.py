@@ -192,8 +192,8 @@ async def unary(job: Job) -> Measured:
         task = await finished_talk(lines[0], form)
         wire = form.get(f"talk {SENTENCES}", task)
         right = await lines[0].ask(wire)
-        if (said := max(right.count(TEXT.encode()), 0)) < SENTENCES:
-            raise Wrong(f"a history with {said} sentences instead of {SENTENCES}")
+        if (number := max(right.count(TEXT.encode()), 0)) < SENTENCES:
+            raise Wrong(f"a history with {number} sentences instead of {SENTENCES}")
         asks = [getting(line, form, meter, task, right) for line in lines]
     tool = tools.find(job.binding) if job.tools and (form.waits or job.kind == "get") else None
     warm_up = job.seconds * WARM_UP

@@ -47,11 +47,11 @@ class Loader:
         if not select.select([process.stdout], [], [], PATIENCE + job.seconds * 30)[0]:
             self._end()
             raise LoadFailed("no end to it")
-        said = process.stdout.readline()
-        if not said:
+        text = process.stdout.readline()
+        if not text:
             self._end()
             raise LoadFailed("the load process broke off")
-        answer: dict[str, Any] = json.loads(said)
+        answer: dict[str, Any] = json.loads(text)
         if "wrong" in answer:
             raise LoadFailed(answer["wrong"])
         return answer

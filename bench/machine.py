@@ -41,10 +41,10 @@ def described(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    said = subprocess.run(
+    process = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return said.stdout.strip() or "unknown"
+    return process.stdout.strip() or "unknown"
 
 
 def _cpu() -> str:

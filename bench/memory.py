@@ -77,7 +77,7 @@ def _server(run: Run, name: str, counts: Counts, number: int) -> None:
         run.failed(Key(MEMORY, CASES[0], name), number, str(error) or type(error).__name__)
         return
     for case, held in found.items():
-        run.figure(Key(MEMORY, case, name), number, held, "bytes", told=f"{held / 1000:,.2f} KB")
+        run.figure(Key(MEMORY, case, name), number, held, "bytes", text=f"{held / 1000:,.2f} KB")
 
 
 async def _held_by(server: Running, binding: str, counts: Counts) -> dict[str, float]:

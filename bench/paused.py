@@ -88,8 +88,8 @@ async def run(folder: Path, seconds: float, readers: int, *, pausing: bool) -> R
         Client(str(app.grpc)) as client,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), read_bufsize=4096) as session,
     ):
-        asked = pb.SendMessageConfiguration(return_immediately=True)
-        task = (await client.send(message(str(count)), configuration=asked)).task.id
+        requested = pb.SendMessageConfiguration(return_immediately=True)
+        task = (await client.send(message(str(count)), configuration=requested)).task.id
         others = [asyncio.create_task(follow(app, session, task, here)) for _ in range(readers)]
         one = asyncio.create_task(follow(app, session, task, here, stop=count // 10 if pausing else -1))
         for _ in range(readers + 1):
@@ -117,13 +117,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.paused", description=__doc__)
     parser.add_argument("--seconds", type=float, default=67.0, help="of each run; the pause is nine tenths of it")
     parser.add_argument("--readers", type=int, default=99)
-    said = parser.parse_args()
-    runs = asyncio.run(compare(said.seconds, said.readers))
+    namespace = parser.parse_args()
+    runs = asyncio.run(compare(namespace.seconds, namespace.readers))
     for name, one in runs.items():
         late = quantiles(one.delays, n=100)[98]
         print(f"{name:16}{len(one.delays):>9} deliveries, median {median(one.delays):.1f} ms, p99 {late:.1f} ms")
     complete = runs["one is paused"].complete
-    print(f"the paused one, {said.seconds * 0.9:.0f} s later: {'complete' if complete else 'SOMETHING IS MISSING'}")
+    print(
+        f"the paused one, {namespace.seconds * 0.9:.0f} s later: {'complete' if complete else 'SOMETHING IS MISSING'}"
+    )
     return 0 if complete else 1
 
 

@@ -51,10 +51,10 @@ def pieces() -> dict[str, float]:
 
 
 def _pieces() -> dict[str, float]:
-    tally, spread, recorder = RequestMetrics(), Histogram(), SpanRecorder()
+    request_metrics, spread, recorder = RequestMetrics(), Histogram(), SpanRecorder()
 
     def counted() -> None:
-        RequestLogEntry(tally, GRPC_LABEL, METHOD, "1.0").finish("OK")
+        RequestLogEntry(request_metrics, GRPC_LABEL, METHOD, "1.0").finish("OK")
 
     def server() -> str:
         access = RequestLogEntry(traced, GRPC_LABEL, METHOD, "1.0")
@@ -99,4 +99,4 @@ def _pieces() -> dict[str, float]:
 def measure(run: Run) -> None:
     """Each once."""
     for name, cost in pieces().items():
-        run.figure(Key(WATCHED, name, OURS), 0, cost, "us", told=f"{cost:.2f} µs")
+        run.figure(Key(WATCHED, name, OURS), 0, cost, "us", text=f"{cost:.2f} µs")

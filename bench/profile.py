@@ -149,9 +149,9 @@ def _looked_at(server: Running, loader: Loader, job: Job) -> str:
         command += ["--nonblocking", "--duration", str(round(job.seconds)), "--output", str(raw)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as spy:
             loader.ask(job)
-            said, _ = spy.communicate()
+            text, _ = spy.communicate()
         if spy.returncode:
-            raise LoadFailed(f"py-spy: {said.strip()} (it has to be allowed to look at processes: root, or ptrace)")
+            raise LoadFailed(f"py-spy: {text.strip()} (it has to be allowed to look at processes: root, or ptrace)")
         return raw.read_text("utf-8")
 
 
@@ -183,8 +183,8 @@ def main() -> None:
     parser.add_argument("--binding", choices=EVERY, default="grpc")
     parser.add_argument("--callers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=10)
-    asked = parser.parse_args()
-    print(report(*measure(asked.kind, asked.binding, asked.callers, asked.seconds)))
+    namespace = parser.parse_args()
+    print(report(*measure(namespace.kind, namespace.binding, namespace.callers, namespace.seconds)))
 
 
 if __name__ == "__main__":

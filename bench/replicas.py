@@ -89,9 +89,9 @@ def measure(run: Run) -> None:
                     for kind in KINDS:
                         found = uvloop.run(_costs(cluster, shape, kind, seconds, idle))
                         idle = idle or found
-                        told = ", ".join(f"{name} {value:,.1f}" for name, value in found.items())
+                        text = ", ".join(f"{name} {value:,.1f}" for name, value in found.items())
                         run.figure(
-                            Key(REPLICAS, case(shape, kind), OURS), number, found["servers"], "us", told=told, **found
+                            Key(REPLICAS, case(shape, kind), OURS), number, found["servers"], "us", text=text, **found
                         )
             except (RuntimeError, Wrong, OSError, TimeoutError) as error:
                 run.failed(Key(REPLICAS, case(shape, "send"), OURS), number, str(error) or type(error).__name__)

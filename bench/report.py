@@ -40,17 +40,17 @@ def described(rows: Rows) -> str:
     """What it was measured on and with."""
     lines = []
     for about in rows.about:
-        asked = about["arguments"]
+        value = about["arguments"]
         versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
         tools = ", ".join(about["tools"].values()) or "none, so our own client"
-        if asked["own_load"] or asked["short"]:
+        if value["own_load"] or value["short"]:
             tools = "our own client only"
         if about.get("busy", 0.0) > BUSY:
             lines.append(f"**The machine was not quiet: load average {about['busy']:.1f} before the run.**")
         lines += [
             f"Measured on {about['date']} at {about['commit']}: {about['cpu']}, {about['cores']} cores,",
             f"{about['system']}, {about['disk']}; Python {about['python']}, SQLite {about['sqlite']}, {versions}.",
-            f"{asked['rounds']} interleaved rounds of {asked['seconds']} s a cell. Load tools: {tools}.",
+            f"{value['rounds']} interleaved rounds of {value['seconds']} s a cell. Load tools: {tools}.",
         ]
     return "\n".join(lines)
 

@@ -53,8 +53,8 @@ def probe(run: Run, section: Section, number: int) -> None:
     """The disk, as a commit of ours meets it in this section."""
     took = sorted(disk.commits(KEPT, PROBES))
     p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
-    told = f"write and fdatasync, p50 {p50:.3f} ms, p99 {p99:.3f} ms"
-    run.figure(commit_before(section.name), number, p50, "ms", told=told, p99=p99)
+    text = f"write and fdatasync, p50 {p50:.3f} ms, p99 {p99:.3f} ms"
+    run.figure(commit_before(section.name), number, p50, "ms", text=text, p99=p99)
 
 
 def start(run: Run, stack: ExitStack, names: Iterable[str], number: int) -> dict[str, Running]:
@@ -68,7 +68,7 @@ def start(run: Run, stack: ExitStack, names: Iterable[str], number: int) -> dict
             run.failed(key, number, str(error))
         else:
             seconds = servers[name].seconds
-            run.figure(key, number, seconds, "s", told=f"{seconds:.2f} s")
+            run.figure(key, number, seconds, "s", text=f"{seconds:.2f} s")
     return servers
 
 
@@ -92,9 +92,9 @@ def cell(run: Run, section: Section, callers: int, servers: dict[str, Running], 
     load_busy = found["load_cpu"] / found["seconds"]
     rate = found["count"] / found["seconds"]
     times = f", p50 {found['p50']:.2f} p99 {found['p99']:.2f} ms" if found["p50"] else ""
-    told = f"{rate:,.0f} {section.unit}{times} ({found['tool']}, its core {load_busy:.0%} busy)"
+    text = f"{rate:,.0f} {section.unit}{times} ({found['tool']}, its core {load_busy:.0%} busy)"
     run.figure(
-        key, number, rate, section.unit, told=told, p50=found["p50"], p99=found["p99"], tool=found["tool"],
+        key, number, rate, section.unit, text=text, p50=found["p50"], p99=found["p99"], tool=found["tool"],
         bytes=found["size"], cpu_us=found["server_cpu"] / found["count"] * 1e6, load=load_busy, others=others_busy,
     )  # fmt: skip
 

@@ -48,10 +48,10 @@ class Run:
         self._writer = writer
         self._began = time.monotonic()
 
-    def figure(self, key: Key, number: int, value: float, unit: str, *, told: str, **more: Any) -> None:
+    def figure(self, key: Key, number: int, value: float, unit: str, *, text: str, **more: Any) -> None:
         """One figure of a round, and the words in which it is told."""
         self._writer.add(key, number, value, unit, **more)
-        self.say(f"round {number + 1}  {key.section}, {key.case}: {key.server}: {told}")
+        self.say(f"round {number + 1}  {key.section}, {key.case}: {key.server}: {text}")
 
     def failed(self, key: Key, number: int, why: str) -> None:
         """Something that could not be measured. The run goes on, and ends with an error."""

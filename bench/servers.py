@@ -189,14 +189,14 @@ def _wait(contestant: Contestant, place: Place, process: subprocess.Popen[bytes]
         if targets := _listening(contestant, place):
             return targets
         time.sleep(0.002)
-    said = place.log.read_text("utf-8", "replace").strip().splitlines()
-    raise RuntimeError(f"{contestant.name} did not start: {said[-1] if said else 'it said nothing'}")
+    texts = place.log.read_text("utf-8", "replace").strip().splitlines()
+    raise RuntimeError(f"{contestant.name} did not start: {texts[-1] if texts else 'it said nothing'}")
 
 
 def _listening(contestant: Contestant, place: Place) -> dict[str, str]:
     if contestant.tells:
-        told = place.told.read_text("utf-8") if place.told.exists() else ""
-        return dict(json.loads(told)) if told.endswith("\n") else {}
+        text = place.told.read_text("utf-8") if place.told.exists() else ""
+        return dict(json.loads(text)) if text.endswith("\n") else {}
     for port in place.ports.values():
         try:
             socket.create_connection(("127.0.0.1", port), 0.1).close()

@@ -165,16 +165,16 @@ def measure(run: Run) -> None:
         command = [sys.executable, "-m", "bench.size", *(["--short"] if run.plan.short else [])]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             pin(process.pid, SERVER_CORE)
-            said, complaint = process.communicate()
+            text, remote_error_text = process.communicate()
         if process.returncode:
-            run.failed(Key(SIZE, "all", OURS), number, complaint.strip().splitlines()[-1])
+            run.failed(Key(SIZE, "all", OURS), number, remote_error_text.strip().splitlines()[-1])
             return
-        for case, value, unit in _figures(said):
-            run.figure(Key(SIZE, case, OURS), number, value, unit, told=f"{value:,.0f} {unit}")
+        for case, value, unit in _figures(text):
+            run.figure(Key(SIZE, case, OURS), number, value, unit, text=f"{value:,.0f} {unit}")
 
 
-def _figures(said: str) -> Iterator[Figure]:
-    for line in said.splitlines():
+def _figures(text: str) -> Iterator[Figure]:
+    for line in text.splitlines():
         case, value, unit = json.loads(line)
         yield case, value, unit
 

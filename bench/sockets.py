@@ -12,10 +12,10 @@ def exchanged(port: int) -> tuple[float, float]:
     missing, which asks the kernel."""
     if (ss := shutil.which("ss")) is None:
         return 0.0, 0.0
-    asked = [ss, "-tinH", "state", "established", f"( sport = :{port} )"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    return _sum(said, "bytes_received"), _sum(said, "bytes_sent")
+    texts = [ss, "-tinH", "state", "established", f"( sport = :{port} )"]
+    text = subprocess.run(texts, capture_output=True, text=True, check=False).stdout
+    return _sum(text, "bytes_received"), _sum(text, "bytes_sent")
 
 
-def _sum(said: str, name: str) -> float:
-    return float(sum(map(int, re.findall(rf"\b{name}:(\d+)", said))))
+def _sum(text: str, name: str) -> float:
+    return float(sum(map(int, re.findall(rf"\b{name}:(\d+)", text))))

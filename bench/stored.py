@@ -90,4 +90,4 @@ def _pages(run: Run, server: Running, tasks: int, state: str, number: int) -> No
         run.failed(Key(LIST, case(tasks, 1, state), server.name), number, str(failed))
         return
     for page, ms in found["ms"].items():
-        run.figure(Key(LIST, case(tasks, int(page), state), server.name), number, ms, "ms", told=f"{ms:.2f} ms")
+        run.figure(Key(LIST, case(tasks, int(page), state), server.name), number, ms, "ms", text=f"{ms:.2f} ms")

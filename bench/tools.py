@@ -115,10 +115,10 @@ def _wrk(
     summary = output.rstrip().rpartition("\n")[2]
     if not summary.startswith("{"):  # the script is broken, which wrk does not take for an error
         raise Wrong(f"wrk said nothing that the script would have said:\n{output}")
-    said = json.loads(summary)
-    if said["wrong"] or not said["count"]:
-        raise Wrong(f"wrk: {said['wrong']} wrong answers of {said['count']}")
-    return said["count"], said["us"] / 1e6, said["p50"], said["p99"]
+    value = json.loads(summary)
+    if value["wrong"] or not value["count"]:
+        raise Wrong(f"wrk: {value['wrong']} wrong answers of {value['count']}")
+    return value["count"], value["us"] / 1e6, value["p50"], value["p99"]
 
 
 def wrk_script(wire: Wire, right: bytes | None) -> str:
@@ -149,10 +149,10 @@ def _h2load(
     command = [tool, "-t", "1", "-c", str(job.callers), "-m", "1", "-n", str(asks), "--header-table-size=0"]
     command += ["-d", str(message), f"--log-file={log}"]
     command += [part for name, value in headers.items() for part in ("-H", f"{name}: {value}")]
-    said = read_h2load(_say([*command, f"http://{job.target}{wire.path}"], job.seconds))
-    check_h2load(said, asks, job.callers, own)
+    response = read_h2load(_say([*command, f"http://{job.target}{wire.path}"], job.seconds))
+    check_h2load(response, asks, job.callers, own)
     took = sorted(int(line.rsplit("\t", 1)[1]) / 1000 for line in log.read_text().splitlines())
-    return asks, said.seconds, took[len(took) // 2], took[min(int(len(took) * 0.99), len(took) - 1)]
+    return asks, response.seconds, took[len(took) // 2], took[min(int(len(took) * 0.99), len(took) - 1)]
 
 
 def read_h2load(text: str) -> Said:
@@ -165,13 +165,13 @@ def read_h2load(text: str) -> Said:
     return Said(float(finished[1]) * _SECONDS[finished[2]], right, sum(failed), int(traffic[1]), int(traffic[2]))
 
 
-def check_h2load(said: Said, asks: int, connections: int, own: Measured) -> None:
+def check_h2load(response: Said, asks: int, connections: int, own: Measured) -> None:
     """Holds the sizes of all answers to those of answers that were looked at. Raises Wrong."""
-    if said.succeeded != asks or said.failed:
-        raise Wrong(f"h2load: {said.succeeded} answers to {asks} requests, {said.failed} failed")
+    if response.succeeded != asks or response.failed:
+        raise Wrong(f"h2load: {response.succeeded} answers to {asks} requests, {response.failed} failed")
     # A server that is told to keep no table says so once on each connection, in a byte.
-    if not own.heads * asks <= said.heads <= own.heads * asks + connections:
-        raise Wrong(f"h2load: {said.heads / asks:.2f} bytes of headers instead of {own.heads}: some are errors")
-    size = said.data / asks - 5
+    if not own.heads * asks <= response.heads <= own.heads * asks + connections:
+        raise Wrong(f"h2load: {response.heads / asks:.2f} bytes of headers instead of {own.heads}: some are errors")
+    size = response.data / asks - 5
     if abs(size - own.size) > SLACK:
         raise Wrong(f"h2load: answers of {size:.1f} bytes instead of {own.size:.1f}: some are errors")

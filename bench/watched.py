@@ -81,20 +81,20 @@ async def _round(run: Run, servers: dict[str, Running], number: int) -> None:
     """Over each binding: all cases by turns, after a go that only warms the servers up."""
     for binding in BINDINGS:
         async with AsyncExitStack() as stack:
-            asked = {
+            values = {
                 looked: await stack.enter_async_context(Asked.open(binding, server, scraped=CASES[looked] is not None))
                 for looked, server in servers.items()
             }
             for turn in range(1 + TURNS):
-                for each in list(asked.values())[:: -1 if (number + turn) % 2 else 1]:
+                for each in list(values.values())[:: -1 if (number + turn) % 2 else 1]:
                     await each.for_a_while()
                 if turn == 0:
-                    for each in asked.values():
+                    for each in values.values():
                         each.forget()
-            for looked, each in asked.items():
+            for looked, each in values.items():
                 rate, spent = each.count / each.seconds, each.spent() / each.right * 1e6
-                told = f"{rate:.0f} req/s, {spent:.0f} µs of the server's CPU each"
-                run.figure(Key(WATCHED, case(binding, looked), OURS), number, rate, "req/s", told=told, cpu=spent)
+                text = f"{rate:.0f} req/s, {spent:.0f} µs of the server's CPU each"
+                run.figure(Key(WATCHED, case(binding, looked), OURS), number, rate, "req/s", text=text, cpu=spent)
 
 
 def _server(options: list[str]) -> AbstractContextManager[Running]:

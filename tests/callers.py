@@ -17,11 +17,11 @@ class ByHeader:
     """Believes whoever names a principal, and grants (separated by spaces). Implements `ports.Authenticator`."""
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
-        said = {name.lower(): value for name, value in headers}
-        principal = said.get(PRINCIPAL, "")
+        values = {name.lower(): value for name, value in headers}
+        principal = values.get(PRINCIPAL, "")
         if principal == WRONG:
             raise Unauthenticated
-        return Identity(principal, frozenset(said.get(GRANTS, "").split())) if principal else None
+        return Identity(principal, frozenset(values.get(GRANTS, "").split())) if principal else None
 
     async def recheck(self, identity: Identity) -> None:
         """Nobody is ever withdrawn."""
@@ -29,5 +29,5 @@ class ByHeader:
 
 def named(principal: str, *grants: str) -> dict[str, str]:
     """Headers, or metadata, that name a principal; none for an empty one."""
-    said = {PRINCIPAL: principal} if principal else {}
-    return {**said, GRANTS: " ".join(grants)} if grants else said
+    values = {PRINCIPAL: principal} if principal else {}
+    return {**values, GRANTS: " ".join(grants)} if grants else values

@@ -89,10 +89,10 @@ class Part:
         assert self._process is not None
         self._process.send_signal(number)
 
-    def ends(self, patience: float = END) -> int:
+    def ends(self, timeout: float = END) -> int:
         """Its exit code, when it has one."""
         assert self._process is not None
-        return self._process.wait(patience)
+        return self._process.wait(timeout)
 
     def kill(self) -> None:
         """`kill -9`, if it is there."""
@@ -114,11 +114,11 @@ class ServerPart(Part):
         """What `/readyz` says. Raises OSError when nobody answers."""
         try:
             with urllib.request.urlopen(f"{self.http}/readyz", timeout=5) as answer:
-                said: dict[str, Any] = json.load(answer)
+                values: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                said = json.load(error)
-        return said
+                values = json.load(error)
+        return values
 
     def serves(self) -> bool:
         try:

@@ -14,10 +14,10 @@ def test_an_operation_works_if_every_check_of_it_passed() -> None:
     client = "a client 1.0", "GRPC"
     (row,) = rows(Record(*client, "send", True), Record(*client, "get", True), Record(*client, "send", False))
     assert row[:2] == list(client)
-    told = dict(zip(table.OPERATIONS, row[2:], strict=True))
-    assert told.pop("send") == "FAILED"
-    assert told.pop("get") == "yes"
-    assert set(told.values()) == {"—"}
+    values = dict(zip(table.OPERATIONS, row[2:], strict=True))
+    assert values.pop("send") == "FAILED"
+    assert values.pop("get") == "yes"
+    assert set(values.values()) == {"—"}
 
 
 def test_rows_are_client_and_transport_in_the_order_in_which_they_ran() -> None:

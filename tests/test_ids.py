@@ -10,30 +10,30 @@ from dragoman.ids import IDS_PER_REFILL, RANDOM_BYTES_PER_ID, IdGenerator
 
 
 def test_ids_are_random_uuids_of_version_4() -> None:
-    made = uuid.UUID(IdGenerator().uuid())
-    assert (made.version, made.variant) == (4, uuid.RFC_4122)
+    created_uuid = uuid.UUID(IdGenerator().uuid())
+    assert (created_uuid.version, created_uuid.variant) == (4, uuid.RFC_4122)
     assert uuid.UUID(IdGenerator().hex()).version == 4
 
 
 def test_the_system_is_asked_once_for_many() -> None:
-    asked = []
+    numbers = []
 
     def source(size: int) -> bytes:
-        asked.append(size)
+        numbers.append(size)
         return os.urandom(size)
 
-    entropy = IdGenerator(source)
-    taken = {entropy.random_bytes() for _ in range(IDS_PER_REFILL)}
+    id_generator = IdGenerator(source)
+    taken = {id_generator.random_bytes() for _ in range(IDS_PER_REFILL)}
     assert len(taken) == IDS_PER_REFILL
     assert {len(one) for one in taken} == {RANDOM_BYTES_PER_ID}
-    assert asked == [RANDOM_BYTES_PER_ID * IDS_PER_REFILL]
+    assert numbers == [RANDOM_BYTES_PER_ID * IDS_PER_REFILL]
 
 
 def test_no_two_threads_are_given_the_same() -> None:
-    entropy, taken = IdGenerator(), list[bytes]()
+    id_generator, taken = IdGenerator(), list[bytes]()
 
     def take() -> None:
-        taken.extend(entropy.random_bytes() for _ in range(5_000))
+        taken.extend(id_generator.random_bytes() for _ in range(5_000))
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:
@@ -44,13 +44,13 @@ def test_no_two_threads_are_given_the_same() -> None:
 
 
 def test_a_forked_process_takes_nothing_that_its_parent_has() -> None:
-    entropy = IdGenerator()
-    entropy.random_bytes()
+    id_generator = IdGenerator()
+    id_generator.random_bytes()
     read, write = os.pipe()
     if (child := os.fork()) == 0:
-        os.write(write, entropy.random_bytes())
+        os.write(write, id_generator.random_bytes())
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(read, RANDOM_BYTES_PER_ID) not in {entropy.random_bytes() for _ in range(IDS_PER_REFILL)}
+    assert os.read(read, RANDOM_BYTES_PER_ID) not in {id_generator.random_bytes() for _ in range(IDS_PER_REFILL)}
     os.close(read)
     os.close(write)

@@ -65,14 +65,14 @@ def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
     for part in ("server-1", "worker-2", "nats", "postgres"):
         typed(f"kill {part}")
         out.until(f"kill {part}: done")
-        said = out.until(f"[down: {part}]")
+        text = out.until(f"[down: {part}]")
         typed(f"start {part}")
         out.until(f"start {part}: done")
     assert not is_there(found["server-1"])
     # as docs/how-to/postgresql.md shows it
     (shown,) = re.findall(r"^.* \[down: postgres\]$", PAGE.read_text("utf-8"), re.MULTILINE)
     begin = shown.partition(";")[0]
-    assert not differs([begin], [], [said.partition(";")[0].partition(" [down")[0]], {}, loosely=True)
+    assert not differs([begin], [], [text.partition(";")[0].partition(" [down")[0]], {}, loosely=True)
     typed("pause postgres")
     out.until("PostgreSQL is many processes")
     typed("kill everybody")
@@ -81,7 +81,7 @@ def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
     last = {int(re.findall(r"pid (\d+)", out.until(f"  {name} "))[0]) for name in found}
     out.until(" streamed/s")
     process.send_signal(signal.SIGINT)
-    said = out.until("altogether: ")
-    assert int(re.findall(r"(\d+) sent", said)[0]) > 0
+    text = out.until("altogether: ")
+    assert int(re.findall(r"(\d+) sent", text)[0]) > 0
     assert process.wait(60) == 0
     assert not any(map(is_there, last))

@@ -139,8 +139,8 @@ def said(
 
 
 @asynccontextmanager
-async def opened(said: dict[str, Any], **more: Any) -> AsyncIterator[App]:
-    async with open_app(Settings.model_validate({**said, **more}), [echo, endless]) as app:
+async def opened(values: dict[str, Any], **more: Any) -> AsyncIterator[App]:
+    async with open_app(Settings.model_validate({**values, **more}), [echo, endless]) as app:
         yield app
 
 
@@ -193,10 +193,10 @@ async def test_who_is_not_to_be_believed_is_not_let_in(
         # Why a WebSocket is not opened, its clients are not told.
         why = "UNAUTHENTICATED" if binding == "ws" else "this certificate was revoked"
         assert why in await refused(client_of(app, binding, server_ca, revoked))
-        nobody = await refused(client_of(app, binding, server_ca, None))
+        text = await refused(client_of(app, binding, server_ca, None))
         # gRPC cannot ask without insisting; over HTTP there may be other credentials, and pages that are open.
-        assert ("UNAVAILABLE" if binding == "grpc" else "UNAUTHENTICATED") in nobody
-        assert ("or connect with a certificate" in nobody) == (binding in ("rest", "jsonrpc"))
+        assert ("UNAVAILABLE" if binding == "grpc" else "UNAUTHENTICATED") in text
+        assert ("or connect with a certificate" in text) == (binding in ("rest", "jsonrpc"))
         nameless = await refused(client_of(app, binding, server_ca, clients.issue("", uri="spiffe://x/y")))
         assert ("UNAUTHENTICATED" if binding == "ws" else "it must have one common name") in nameless
 

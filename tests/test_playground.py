@@ -58,10 +58,10 @@ async def test_a_message_without_text_comes_back_part_by_part() -> None:
 
 
 async def test_stream_appends_chunks_to_one_artifact() -> None:
-    desk = RecordingTurnContext("stream 3")
-    task = desk.task(await playground.take_turn(desk))
+    context = RecordingTurnContext("stream 3")
+    task = context.task(await playground.take_turn(context))
     assert (state_of(task), texts(task)) == ("COMPLETED", ["chunk-1 chunk-2 chunk-3 "])
-    changes = [change for change in desk.changes if isinstance(change, ArtifactChange)]
+    changes = [change for change in context.changes if isinstance(change, ArtifactChange)]
     assert [(change.text, change.append) for change in changes] == [
         ("chunk-1 ", False),
         ("chunk-2 ", True),
@@ -112,17 +112,17 @@ async def test_bad_numbers_are_rejected_with_what_is_expected(message: str) -> N
 
 
 async def test_sleep_is_working_and_then_completed_without_an_artifact() -> None:
-    desk = RecordingTurnContext("sleep 0")
-    ending = await playground.take_turn(desk)
-    states = [event.status_update.status.state for event in desk.events(ending)[1:]]
+    context = RecordingTurnContext("sleep 0")
+    ending = await playground.take_turn(context)
+    states = [event.status_update.status.state for event in context.events(ending)[1:]]
     assert states == [pb.TASK_STATE_WORKING, pb.TASK_STATE_COMPLETED]
-    assert not desk.task(ending).artifacts
+    assert not context.task(ending).artifacts
 
 
 async def test_sleep_can_be_canceled() -> None:
-    desk = RecordingTurnContext("sleep 3600")
-    run = asyncio.create_task(playground.take_turn(desk))
-    await desk.event_put.wait()
+    context = RecordingTurnContext("sleep 3600")
+    run = asyncio.create_task(playground.take_turn(context))
+    await context.event_put.wait()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
@@ -135,10 +135,10 @@ async def test_a_question_waits_and_its_answer_completes(command: str, state: st
     assert status_text(task)
     assert not task.artifacts
 
-    desk = RecordingTurnContext(
+    context = RecordingTurnContext(
         "fail", question=task.status.message
     )  # an answer is an answer, even when it looks like a command
-    task = desk.task(await playground.take_turn(desk))
+    task = context.task(await playground.take_turn(context))
     assert (state_of(task), texts(task)) == ("COMPLETED", ["you said: fail"])
 
 

@@ -49,8 +49,8 @@ async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: P
         kept = await victim.kept(stage.began)
     assert set(kept) == set(tasks)
     assert list(judge_pushes(recorder.entries, kept)) == []
-    letters = [entry for entry in recorder.entries if isinstance(entry, Delivered)]
-    answers = Counter(letter.status for letter in letters)
+    delivereds = [entry for entry in recorder.entries if isinstance(entry, Delivered)]
+    answers = Counter(delivered.status for delivered in delivereds)
     assert answers[503] > 0  # down, and flapping
     assert answers[500] + answers[0] + answers[302] > 0  # lying
-    assert {letter.task for letter in letters} == set(tasks)
+    assert {delivered.task for delivered in delivereds} == set(tasks)

@@ -94,8 +94,8 @@ async def test_a_hundred_subscribers_one_of_them_not_reading_until_all_is_over(t
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
     ):
-        asked = pb.SendMessageConfiguration(return_immediately=True)
-        task = (await client.send(message("go"), configuration=asked)).task.id
+        requested = pb.SendMessageConfiguration(return_immediately=True)
+        task = (await client.send(message("go"), configuration=requested)).task.id
         with not_reading(app, task) as lazy:
             stub = A2AServiceStub(channel)
             readers = [asyncio.create_task(over_sse(app, session, task, here)) for _ in range(89)]

@@ -60,19 +60,19 @@ async def hooked() -> AsyncIterator[Hook]:
         await runner.cleanup()
 
 
-def settings(folder: Path, **said: Any) -> Settings:
+def settings(folder: Path, **values: Any) -> Settings:
     return Settings.model_validate(
-        {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db", **said}
+        {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db", **values}
     )
 
 
 async def send(app: App, text: str, url: str) -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
-    asked = {"message": message, "configuration": {"taskPushNotificationConfig": {"url": url}}}
+    values = {"message": message, "configuration": {"taskPushNotificationConfig": {"url": url}}}
     headers = {"A2A-Version": "1.0"}
     async with (
         aiohttp.ClientSession() as web_client,
-        web_client.post(f"{app.public_url}/message:send", json=asked, headers=headers) as answer,
+        web_client.post(f"{app.public_url}/message:send", json=values, headers=headers) as answer,
     ):
         assert answer.status == 200, await answer.text()
 
@@ -88,8 +88,8 @@ async def keys(app: App) -> tuple[int, Any]:
 async def test_a_letter_is_signed_by_the_key_that_its_server_shows(tmp_path: Path) -> None:
     async with hooked() as hook:
         # Receivers have no credentials, so this page is open where others are not.
-        said = {"token": "secret-token-of-the-server", "public_agents": "*", "private_pages": True}
-        async with open_app(settings(tmp_path, **said), [playground]) as app:
+        values = {"token": "secret-token-of-the-server", "public_agents": "*", "private_pages": True}
+        async with open_app(settings(tmp_path, **values), [playground]) as app:
             await send(app, "echo hello", hook.url)
             await hook.until(3)
             status, shown = await keys(app)
@@ -97,9 +97,11 @@ async def test_a_letter_is_signed_by_the_key_that_its_server_shows(tmp_path: Pat
             for headers, body in hook.got:
                 text = headers["Dragoman-Signature"]
                 key = jwt.PyJWKSet.from_dict(shown)[jwt.get_unverified_header(text)["kid"]]
-                told = jwt.decode(text, key, algorithms=["ES256"], audience=hook.url, issuer=app.public_url, leeway=60)
-                assert told["request_body_sha256"] == sha256(body).hexdigest()
-                assert told["taskId"] in body.decode()
+                reported_values = jwt.decode(
+                    text, key, algorithms=["ES256"], audience=hook.url, issuer=app.public_url, leeway=60
+                )
+                assert reported_values["request_body_sha256"] == sha256(body).hexdigest()
+                assert reported_values["taskId"] in body.decode()
         async with open_app(settings(tmp_path), [playground]) as app:
             assert await keys(app) == (200, shown)
 
@@ -201,14 +203,14 @@ async def test_a_letter_whose_secrets_cannot_be_opened_is_a_failed_try(tmp_path:
     async with hooked() as hook:
         hook.status = 503
         async with open_app(settings(tmp_path, secrets_keys=file, push_first_wait=0.001), [playground]) as app:
-            asked = {
+            values = {
                 "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hello"}]},
                 "configuration": {"taskPushNotificationConfig": {"url": hook.url, "token": "t0ken"}},
             }
             headers = {"A2A-Version": "1.0"}
             async with (
                 aiohttp.ClientSession() as web_client,
-                web_client.post(f"{app.public_url}/message:send", json=asked, headers=headers) as answer,
+                web_client.post(f"{app.public_url}/message:send", json=values, headers=headers) as answer,
             ):
                 task = (await answer.json())["task"]["id"]
             await hook.until(1)
@@ -234,13 +236,13 @@ async def test_keys_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path)
 
 async def start(app: App, inline: dict[str, Any]) -> str:
     """A task whose webhook comes with its message; gives the task."""
-    asked = {
+    values = {
         "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hello"}]},
         "configuration": {"taskPushNotificationConfig": inline},
     }
     async with (
         aiohttp.ClientSession() as web_client,
-        web_client.post(f"{app.public_url}/message:send", json=asked, headers={"A2A-Version": "1.0"}) as answer,
+        web_client.post(f"{app.public_url}/message:send", json=values, headers={"A2A-Version": "1.0"}) as answer,
     ):
         assert answer.status == 200, await answer.text()
         return str((await answer.json())["task"]["id"])
@@ -273,7 +275,7 @@ async def test_who_can_write_the_store_cannot_have_a_secret_sent_elsewhere(tmp_p
         host = thief.url.removeprefix("http://").partition("/")[0]
         with closing(sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)) as store:
             assert store.execute("UPDATE pushes SET url = ?, host = ?", (thief.url, host)).rowcount == 1
-        asked = push.ListPushConfigsRequest(task_id=task)
+        request = push.ListPushConfigsRequest(task_id=task)
         async with (
             open_app(settings(tmp_path, secrets_keys=file), [playground]) as app,
             Operator(str(app.grpc)) as operator,
@@ -282,5 +284,5 @@ async def test_who_can_write_the_store_cannot_have_a_secret_sent_elsewhere(tmp_p
             config = push.PushConfig()
             async with asyncio.timeout(60):
                 while "sealed for something else" not in config.why:
-                    (config,) = (await operator.list_push_configs(asked)).configs
+                    (config,) = (await operator.list_push_configs(request)).configs
         assert thief.got == []

@@ -69,7 +69,7 @@ def rounds(packages: Iterable[Package]) -> Iterator[list[Package]]:
 
 def ask(service: str, packages: Iterable[Package]) -> list[dict[str, Any]] | None:
     """What pip-audit says of each package; None when the service cannot be reached."""
-    said: list[dict[str, Any]] = []
+    valueses: list[dict[str, Any]] = []
     for chosen in rounds(packages):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
             wanted.write("".join(f"{package.name}=={package.version}\n" for package in chosen))
@@ -82,22 +82,22 @@ def ask(service: str, packages: Iterable[Package]) -> list[dict[str, Any]] | Non
                 check=False,
             )
         try:
-            said += json.loads(done.stdout)["dependencies"]
+            valueses += json.loads(done.stdout)["dependencies"]
         except ValueError:
             reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
             print(f"audit-deps: {service} cannot be asked: {reason[:300]}", file=sys.stderr)
             return None
-    return said
+    return valueses
 
 
 def judge(
-    packages: Iterable[Package], said: Iterable[Mapping[str, Any]]
+    packages: Iterable[Package], valueses: Iterable[Mapping[str, Any]]
 ) -> tuple[dict[Package, list[str]], list[Package]]:
     """The packages of which something is known, with what, and those of which nobody said whether there is anything."""
-    told = {(canonicalize_name(one["name"]), one["version"]): one["vulns"] for one in said if "vulns" in one}
+    values = {(canonicalize_name(one["name"]), one["version"]): one["vulns"] for one in valueses if "vulns" in one}
     known, unchecked = {}, []
     for package in packages:
-        vulnerabilities = told.get((canonicalize_name(package.name), package.version))
+        vulnerabilities = values.get((canonicalize_name(package.name), package.version))
         if vulnerabilities is None:
             unchecked.append(package)
         elif vulnerabilities:
@@ -182,8 +182,8 @@ def main(arguments: list[str]) -> int:
     known: dict[Package, list[str]] = {}
     unchecked = packages
     for service in SERVICES:
-        said = ask(service, unchecked)
-        found, unchecked = judge(unchecked, said or ())
+        valueses = ask(service, unchecked)
+        found, unchecked = judge(unchecked, valueses or ())
         known |= found
         if not unchecked:
             return report(packages, known, [], f"by {service}")

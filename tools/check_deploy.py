@@ -106,11 +106,11 @@ def values_with(more: Mapping[str, Any]) -> Json:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
-    made = dict(below)
+    values = dict(below)
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(made.get(key), Mapping)
-        made[key] = _merged(made[key], value) if both else value
-    return made
+        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+        values[key] = _merged(values[key], value) if both else value
+    return values
 
 
 class Chart:
@@ -127,8 +127,8 @@ class Chart:
             file = folder / "values.json"
             file.write_text(json.dumps(values), "utf-8")
             return run(self.helm, "template", "dragoman", str(CHART), "--values", str(file))
-        said = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-        chart = {"Name": said["name"], "Version": said["version"], "AppVersion": said["appVersion"]}
+        value = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+        chart = {"Name": value["name"], "Version": value["version"], "AppVersion": value["appVersion"]}
         release = {"Name": "dragoman", "Namespace": "default", "Service": "Helm"}
         data = folder / "data.json"
         data.write_text(json.dumps({"Values": values, "Chart": chart, "Release": release}), "utf-8")
@@ -138,8 +138,8 @@ class Chart:
         if self._program is None:
             self._program = self._environment.folder / "render"
             go = self._environment.folder / "bin" / "go"
-            made = {"GOCACHE": str(folder / "cache"), "GOFLAGS": "-p=1", "GO111MODULE": "off", "HOME": str(folder)}
-            run(str(go), "build", "-o", str(self._program), str(HERE / "render.go"), environment=made)
+            values = {"GOCACHE": str(folder / "cache"), "GOFLAGS": "-p=1", "GO111MODULE": "off", "HOME": str(folder)}
+            run(str(go), "build", "-o", str(self._program), str(HERE / "render.go"), environment=values)
         return self._program
 
 
@@ -196,9 +196,9 @@ def together(found: Sequence[Json], values: Json) -> None:
     check_settings(by_kind["ConfigMap", pods[0]["metadata"]["name"]]["data"])
 
 
-def check_settings(said: Mapping[str, str]) -> None:
+def check_settings(response_values: Mapping[str, str]) -> None:
     """What a pod is told is what a server takes. Raises Failed."""
-    values = {name.removeprefix("DRAGOMAN_").lower(): value for name, value in said.items()}
+    values = {name.removeprefix("DRAGOMAN_").lower(): value for name, value in response_values.items()}
     try:
         load_settings({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", **values})
     except SettingsError as error:
@@ -219,8 +219,8 @@ def steps(environment: Environment, folder: Path) -> Iterator[tuple[str, Sequenc
     if chart.helm:
         run(chart.helm, "lint", "--strict", str(CHART), "--set", "secret.existing=dragoman")
         yield "the chart", "helm lint"
-    for name, said in VALUES.items():
-        values = values_with(said)
+    for name, response_values in VALUES.items():
+        values = values_with(response_values)
         found = objects(chart.render(values, folder))
         together(found, values)
         file = folder / "objects.yaml"

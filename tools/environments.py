@@ -33,8 +33,8 @@ class Environment:
 
     @property
     def folder(self) -> Path:
-        made_from = b"".join(path.read_bytes() for path in self.sources) + sys.version.encode()
-        return CACHE / f"{self.name}-{hashlib.sha256(made_from).hexdigest()[:12]}"
+        created_from = b"".join(path.read_bytes() for path in self.sources) + sys.version.encode()
+        return CACHE / f"{self.name}-{hashlib.sha256(created_from).hexdigest()[:12]}"
 
     @property
     def python(self) -> Path:

@@ -126,8 +126,8 @@ def blocks(text: str) -> Iterator[Block]:
     held: list[str] = []
     for number, _, line, inside in _lines(text):
         if not inside:
-            if said := HEADING.match(line):
-                heading = said["text"]
+            if match := HEADING.match(line):
+                heading = match["text"]
             if line.strip():
                 found = MARKER.match(line.strip())
                 markers = [*markers, (found["name"], found["said"])] if found else []
@@ -166,13 +166,13 @@ def commands(block: str) -> Iterator[tuple[str, list[str]]]:
             if first.strip():
                 raise ValueError(f"this is no command, and what no command says: {first}")
             continue
-        said = [first[2:]]
-        while lines and _goes_on("\n".join(said)):
-            said.append(lines.pop(0).removeprefix("> "))
+        texts = [first[2:]]
+        while lines and _goes_on("\n".join(texts)):
+            texts.append(lines.pop(0).removeprefix("> "))
         shown: list[str] = []
         while lines and not lines[0].startswith("$ "):
             shown.append(lines.pop(0))
-        yield "\n".join(said), shown
+        yield "\n".join(texts), shown
 
 
 def _goes_on(command: str) -> bool:

@@ -44,7 +44,7 @@ def version_of(root: Path) -> str:
 
 def numbered(root: Path, old: str, new: str) -> dict[Path, str]:
     """The files that say the number, as they will be. Raises Refused where it does not stand once."""
-    made = {}
+    values = {}
     for name, patterns in PLACES.items():
         text = (root / name).read_text("utf-8")
         for pattern in patterns:
@@ -52,8 +52,8 @@ def numbered(root: Path, old: str, new: str) -> dict[Path, str]:
             if len(found := whole.findall(text)) != 1:
                 raise Refused(f"{name}: {old} stands there {len(found)} times where it should once ({whole.pattern})")
             text = whole.sub(lambda one: one[0].replace(old, new), text)
-        made[root / name] = text
-    return made
+        values[root / name] = text
+    return values
 
 
 def headed(changelog: str, version: str, day: str) -> str:
@@ -78,23 +78,23 @@ def prepare(root: Path, version: str, day: str) -> list[Path]:
     if tuple(map(int, wanted.groups())) < tuple(map(int, now.groups())):
         raise Refused(f"{version} is older than {old}")
     changelog = root / "CHANGELOG.md"
-    made = {**numbered(root, old, version), changelog: headed(changelog.read_text("utf-8"), version, day)}
-    for path, text in made.items():
+    values = {**numbered(root, old, version), changelog: headed(changelog.read_text("utf-8"), version, day)}
+    for path, text in values.items():
         path.write_text(text, "utf-8")
-    return list(made)
+    return list(values)
 
 
 def _is_clean(root: Path) -> bool:
-    said = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
-    return not said.stdout
+    process = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+    return not process.stdout
 
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.release", description="Prepare a release.")
     parser.add_argument("version", nargs="?", default="", metavar="VERSION", help="such as 0.2.0")
     parser.add_argument("--last-words", action="store_true", help="say what is left to do")
-    asked = parser.parse_args(words)
-    if asked.last_words:
+    namespace = parser.parse_args(words)
+    if namespace.last_words:
         version = version_of(ROOT)
         print(f"release: {version} is prepared, and in dist/. Look at the changes (git diff), then:")
         print(f'  git commit -am "Release {version}" && git tag -a v{version} -m "Dragoman {version}"')
@@ -102,7 +102,7 @@ def main(words: Sequence[str]) -> int:
     try:
         if not _is_clean(ROOT):
             raise Refused("there are changes that are not committed (git status)")
-        for path in prepare(ROOT, asked.version, f"{datetime.now(UTC):%Y-%m-%d}"):
+        for path in prepare(ROOT, namespace.version, f"{datetime.now(UTC):%Y-%m-%d}"):
             print(f"release: {path.relative_to(ROOT)}")
     except Refused as refused:
         print(f"release: {refused}", file=sys.stderr)

@@ -80,28 +80,28 @@ def clients(page: str) -> str:
         f"{row[0]} by {row[1]}: {name}" for row in rows for name, cell in zip(head[2:], row[2:], strict=True)
         if cell not in ("yes", "—")
     ]  # fmt: skip
-    said = (
+    text = (
         f"{len(found)} published clients, {len(rows)} ways to call: {all_of_them.count('yes')} of {len(all_of_them)} "
         f"operations done ([each of them](clients.md)). " + (f"Failed: {'; '.join(failed)}." if failed else "")
     )
-    return f"## Dialects and clients\n\n{said.rstrip()}\n\n{markdown(shown)}\n"
+    return f"## Dialects and clients\n\n{text.rstrip()}\n\n{markdown(shown)}\n"
 
 
 def chaos(reports: Sequence[Mapping[str, Any]]) -> str:
     """What was thrown at the server, and whether a promise was broken."""
     lines = ["## Killed, frozen, restarted", ""]
-    for said in reports:
-        count, wrong = said["counts"], said["problems"]
-        where = "three servers, two workers, PostgreSQL and NATS" if said["several"] else "one server on SQLite"
+    for values in reports:
+        count, wrong = values["counts"], values["problems"]
+        where = "three servers, two workers, PostgreSQL and NATS" if values["several"] else "one server on SQLite"
         verdict = f"**{wrong} promises broken**" if wrong else "no promise broken"
-        at = f" at {said['commit']}" if said["commit"] else ""
+        at = f" at {values['commit']}" if values["commit"] else ""
         lines += [
-            f"- {where}, {said['seconds']} s on {said['date']}{at}, seed {said['seed']}: {verdict}.",
+            f"- {where}, {values['seconds']} s on {values['date']}{at}, seed {values['seed']}: {verdict}.",
             f"  {count}",
         ]
     missing = {False: "make chaos", True: "make chaos-cluster"}
-    for said in reports:
-        missing.pop(said["several"], None)
+    for values in reports:
+        missing.pop(values["several"], None)
     lines += [f"- `{command}` was not run for this page." for command in missing.values()]
     return "\n".join(lines) + "\n"
 
@@ -115,8 +115,8 @@ def bench(page: str) -> str:
     quiet = re.search(r"^\*\*The machine was not quiet.*\*\*$", results, re.MULTILINE)
     if measured is None:
         raise NoTable("nothing says when it was measured")
-    said = "\n".join(filter(None, (quiet and quiet[0], measured[0].strip())))
-    return f"## Speed\n\n{said}\n\n{markdown(table(results, heading))}\n\n[All of it](../explanation/performance.md)\n"
+    text = "\n".join(filter(None, (quiet and quiet[0], measured[0].strip())))
+    return f"## Speed\n\n{text}\n\n{markdown(table(results, heading))}\n\n[All of it](../explanation/performance.md)\n"
 
 
 def limits(page: str) -> str:
@@ -148,14 +148,14 @@ def write(root: Path) -> str:
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.scorecard", description="Write docs/reference/scorecard.md.")
     parser.add_argument("--to", type=Path, default=ROOT / "docs" / "reference" / "scorecard.md", metavar="PATH")
-    asked = parser.parse_args(words)
+    namespace = parser.parse_args(words)
     try:
         page = write(ROOT)
     except (NoTable, OSError) as error:
         print(f"scorecard: {error}", file=sys.stderr)
         return 1
-    asked.to.write_text(page, "utf-8")
-    print(f"scorecard: {asked.to}")
+    namespace.to.write_text(page, "utf-8")
+    print(f"scorecard: {namespace.to}")
     return 0
 
 

@@ -44,19 +44,19 @@ def rows(options: tuple[ServeOption, ...]) -> Iterator[str]:
         name = "--" + option.name.replace("_", "-")
         value = option.value
         written = value if value.startswith("--") else f"{name} {value}".rstrip()
-        said = re.fullmatch(r"(?P<what>.*?)(?: \[(?P<default>[^\]]*)\])?", option.help)
-        assert said is not None
-        default = said["default"] or ("off" if option.kind is bool else "")
-        cells = (f"`{written}`", said["what"], default)
+        match = re.fullmatch(r"(?P<what>.*?)(?: \[(?P<default>[^\]]*)\])?", option.help)
+        assert match is not None
+        default = match["default"] or ("off" if option.kind is bool else "")
+        cells = (f"`{written}`", match["what"], default)
         yield "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in cells) + " |"
 
 
 def page() -> str:
     """The page as it should be."""
-    said = [HEAD]
+    texts = [HEAD]
     for heading, options in SERVE_OPTIONS.items():
-        said += [f"\n## {heading or 'What is served, and where'}\n\n", "\n".join(rows(options)), "\n"]
-    return "".join(said)
+        texts += [f"\n## {heading or 'What is served, and where'}\n\n", "\n".join(rows(options)), "\n"]
+    return "".join(texts)
 
 
 if __name__ == "__main__":

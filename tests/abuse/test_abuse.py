@@ -59,8 +59,8 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 def peak(process: asyncio.subprocess.Process) -> int:
     """MiB that a process has had at most."""
-    said = Path(f"/proc/{process.pid}/status").read_text()
-    return int(next(one for one in said.splitlines() if one.startswith("VmHWM")).split()[1]) // 1024
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return int(next(one for one in text.splitlines() if one.startswith("VmHWM")).split()[1]) // 1024
 
 
 @pytest.mark.slow

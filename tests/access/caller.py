@@ -79,14 +79,14 @@ class EndpointCaller:
     async def _make(self, tenant: str) -> Names:
         stub: Any = rpc.A2AServiceStub(self.channel)
         message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="ask")])
-        made = await stub.SendMessage(
+        value = await stub.SendMessage(
             pb.SendMessageRequest(tenant=tenant, message=message), metadata=tuple(self.owner.items())
         )
         config = pb.TaskPushNotificationConfig(
-            tenant=tenant, task_id=made.task.id, id=_CONFIG, url="https://receiver.example/x"
+            tenant=tenant, task_id=value.task.id, id=_CONFIG, url="https://receiver.example/x"
         )
         await stub.CreateTaskPushNotificationConfig(config, metadata=tuple(self.owner.items()))
-        return Names(made.task.id, made.task.context_id, "", "", "", _CONFIG, "0" * 64)
+        return Names(value.task.id, value.task.context_id, "", "", "", _CONFIG, "0" * 64)
 
     # Doors ----------------------------------------------------------------------------------------------------------
 
@@ -113,9 +113,9 @@ class EndpointCaller:
         elif not rule.body:
             value, query = None, value
         address = path_of(rule).format(**{name: quote(text) for name, text in vars(names).items()})
-        said = urlencode({key: text for key, text in query.items() if not isinstance(text, dict)})
+        response_text = urlencode({key: text for key, text in query.items() if not isinstance(text, dict)})
         headers = {**who, "A2A-Version": VERSIONS[row.dialect]}
-        async with self.http.request(method, f"{address}?{said}", json=value, headers=headers) as answer:
+        async with self.http.request(method, f"{address}?{response_text}", json=value, headers=headers) as answer:
             begin = await answer.content.readline()
             return _BY_STATUS.get(answer.status, SERVED if answer.status == 200 else f"? {answer.status} {begin!r}")
 
@@ -136,10 +136,10 @@ class EndpointCaller:
         async with self.http.post("/", json=body, headers=headers) as answer:
             if answer.status in _BY_STATUS:
                 return _BY_STATUS[answer.status]
-            said = await answer.content.readline() if row.op.streaming else await answer.read()
-        if said.startswith(b"id:"):
+            data = await answer.content.readline() if row.op.streaming else await answer.read()
+        if data.startswith(b"id:"):
             return SERVED  # the first line of an event, which is its cursor
-        error = json.loads(said.removeprefix(b"data:")).get("error")
+        error = json.loads(data.removeprefix(b"data:")).get("error")
         if error is None:
             return SERVED
         return ABSENT if error["code"] == -32001 else f"? {error}"

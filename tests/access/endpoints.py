@@ -56,9 +56,9 @@ class RecordedEndpoints:
                 continue
             rows = [target.row for target in targets if isinstance(target, RestRoute)]
             for row in rows:
-                said = f" ({row.dialect.value})" if len(rows) > 1 else ""
+                text = f" ({row.dialect.value})" if len(rows) > 1 else ""
                 yield Endpoint(
-                    "HTTP", f"{method} {path}{said}", (row, _RULES[row.service, row.name, method, path]), row.op
+                    "HTTP", f"{method} {path}{text}", (row, _RULES[row.service, row.name, method, path]), row.op
                 )
             if not rows:
                 yield Endpoint("HTTP", f"{method} {path}")

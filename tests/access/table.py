@@ -149,12 +149,14 @@ _AFTER: Final = {
 def page(endpoints: Iterable[Endpoint]) -> str:
     """The text of docs/reference/access.md."""
     endpoints = list(endpoints)
-    told = [_HEAD]
+    texts = [_HEAD]
     for kind in ("HTTP", "JSON-RPC", "gRPC"):
-        told.append(f"\n## {kind}\n\n| door | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")
-        shown = [(door.name.replace(_RESOURCE, "RESOURCE"), door) for door in endpoints if door.kind == kind]
-        told += [f"| `{name}` | {' | '.join(expected(door))} |\n" for name, door in shown]
-        told.append(_AFTER[kind])
-    told.append(_PRIVATE)
-    told += [f"- `{name}`\n" for name in PAGES]
-    return "".join(told)
+        texts.append(f"\n## {kind}\n\n| door | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")
+        shown = [
+            (endpoint.name.replace(_RESOURCE, "RESOURCE"), endpoint) for endpoint in endpoints if endpoint.kind == kind
+        ]
+        texts += [f"| `{name}` | {' | '.join(expected(endpoint))} |\n" for name, endpoint in shown]
+        texts.append(_AFTER[kind])
+    texts.append(_PRIVATE)
+    texts += [f"- `{name}`\n" for name in PAGES]
+    return "".join(texts)

@@ -62,22 +62,22 @@ async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[En
 @pytest.mark.slow
 async def test_every_door_answers_everybody_as_the_page_says(tmp_path: Path) -> None:
     wrong = []
-    async with running_server(tmp_path) as (server, doors):
-        for door in doors:
-            answers = tuple([await server.call(door, who) for who in CALLERS.values()])
-            if answers != expected(door):
-                wrong.append(f"{door.kind} {door.name}:\n  is   {answers}\n  says {expected(door)}")
+    async with running_server(tmp_path) as (server, endpoints):
+        for endpoint in endpoints:
+            answers = tuple([await server.call(endpoint, who) for who in CALLERS.values()])
+            if answers != expected(endpoint):
+                wrong.append(f"{endpoint.kind} {endpoint.name}:\n  is   {answers}\n  says {expected(endpoint)}")
         assert not wrong, "\n".join(wrong)
-        assert PAGE.read_text("utf-8") == page(doors), "docs/reference/access.md is old: make access"
+        assert PAGE.read_text("utf-8") == page(endpoints), "docs/reference/access.md is old: make access"
 
 
 async def test_private_pages_are_for_who_shows_who_it_is(tmp_path: Path) -> None:
-    async with running_server(tmp_path, private_pages=True) as (server, doors):
-        closed = [door for door in doors if door.op is None and door.kind == "HTTP"]
-        assert {door.name for door in closed} >= set(PAGES)
-        for door in closed:
-            answers = tuple([await server.call(door, who) for who in CALLERS.values()])
-            assert answers == expected(door, private=True), door.name
+    async with running_server(tmp_path, private_pages=True) as (server, endpoints):
+        closed = [endpoint for endpoint in endpoints if endpoint.op is None and endpoint.kind == "HTTP"]
+        assert {endpoint.name for endpoint in closed} >= set(PAGES)
+        for endpoint_value in closed:
+            answers = tuple([await server.call(endpoint_value, who) for who in CALLERS.values()])
+            assert answers == expected(endpoint_value, private=True), endpoint_value.name
 
 
 def test_a_door_that_nobody_thought_of_has_no_answer() -> None:
@@ -98,9 +98,9 @@ def test_a_door_that_nobody_thought_of_has_no_answer() -> None:
 
 
 async def test_what_is_added_to_a_server_is_a_door(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as (_, doors):
-        names = {door.name for door in doors}
+    async with running_server(tmp_path) as (_, endpoints):
+        names = {endpoint.name for endpoint in endpoints}
         assert {f"/{row.service}/{row.name}" for row in method_table.RPC_ROWS} <= names
         assert {"GET /healthz", "GET /", "/grpc.health.v1.Health/Check", "/dragoman.ops.v1.OpsService/Purge"} <= names
         assert "/dragoman.worker.v1.WorkerService/Connect" in names
-        assert len([door for door in doors if door.kind == "HTTP"]) > 60
+        assert len([endpoint for endpoint in endpoints if endpoint.kind == "HTTP"]) > 60

@@ -12,8 +12,8 @@ from tests.access.test_access import running_server
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        async with running_server(Path(folder)) as (_, doors):
-            PAGE.write_text(page(doors), "utf-8")
+        async with running_server(Path(folder)) as (_, endpoints):
+            PAGE.write_text(page(endpoints), "utf-8")
 
 
 if __name__ == "__main__":

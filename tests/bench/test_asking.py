@@ -81,15 +81,15 @@ def test_only_our_server_has_an_agent_for_each_command() -> None:
     ):
         assert FORMS["rest", whose].stream("chunks 100").path == path
     assert FORMS["jsonrpc", "dragoman"].get("talk 49", "x").path == "/talk"
-    asked = pb.SendMessageRequest.FromString(FORMS["grpc", "dragoman"].send("ask").body)
-    assert asked.tenant == "ask"
+    request = pb.SendMessageRequest.FromString(FORMS["grpc", "dragoman"].send("ask").body)
+    assert request.tenant == "ask"
     assert not pb.SendMessageRequest.FromString(FORMS["grpc", "dragoman"].send(TEXT).body).tenant
 
 
 def test_a_page_is_asked_for_alike_over_every_binding() -> None:
     wanted = Wanted(10, "token", "TASK_STATE_COMPLETED")
-    asked = pb.ListTasksRequest.FromString(FORMS["grpc", "dragoman"].list(wanted).body)
-    assert (asked.page_size, asked.page_token, asked.status) == (10, "token", pb.TASK_STATE_COMPLETED)
+    request = pb.ListTasksRequest.FromString(FORMS["grpc", "dragoman"].list(wanted).body)
+    assert (request.page_size, request.page_token, request.status) == (10, "token", pb.TASK_STATE_COMPLETED)
     assert (
         FORMS["rest", "dragoman"].list(wanted).path == "/tasks?pageSize=10&pageToken=token&status=TASK_STATE_COMPLETED"
     )
@@ -151,12 +151,12 @@ def test_percentiles_are_values_that_were_measured() -> None:
 
 async def test_one_wrong_answer_spoils_the_measurement() -> None:
     meter = Meter(0)
-    asked = 0
+    requested_number = 0
 
     async def ask() -> None:
-        nonlocal asked
-        asked += 1
-        number = asked
+        nonlocal requested_number
+        requested_number += 1
+        number = requested_number
         await asyncio.sleep(0)
         if number == 10:
             raise Wrong("an error instead")

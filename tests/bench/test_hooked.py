@@ -16,9 +16,9 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 LETTER = b"POST /hook HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
 
 
-async def call(url: str, letters: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def call(url: str, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection(urlsplit(url).hostname, urlsplit(url).port)
-    writer.write(LETTER * letters)
+    writer.write(LETTER * number)
     return reader, writer
 
 
@@ -26,10 +26,10 @@ def test_a_hooked_send_is_the_same_send_with_a_webhook() -> None:
     plain = FORMS["rest", "dragoman"].stream("chunks 100")
     wire = hooked(plain, "http://127.0.0.1:9/hook")
     assert (wire.path, wire.method) == (plain.path, plain.method)
-    asked = ParseDict(orjson.loads(wire.body), pb.SendMessageRequest())
-    assert asked.configuration.task_push_notification_config.url == "http://127.0.0.1:9/hook"
-    asked.ClearField("configuration")
-    assert asked == ParseDict(orjson.loads(plain.body), pb.SendMessageRequest())
+    request = ParseDict(orjson.loads(wire.body), pb.SendMessageRequest())
+    assert request.configuration.task_push_notification_config.url == "http://127.0.0.1:9/hook"
+    request.ClearField("configuration")
+    assert request == ParseDict(orjson.loads(plain.body), pb.SendMessageRequest())
 
 
 async def test_who_has_no_receiver_has_no_address() -> None:

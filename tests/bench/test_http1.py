@@ -67,52 +67,52 @@ async def line() -> AsyncIterator[HttpLine]:
 
 
 async def test_bodies_come_whole_one_after_the_other() -> None:
-    async with line() as asked:
+    async with line() as http_line:
         for size in (0, 1, 300_000):
-            assert await asked.ask(Wire("/echo", b"x" * size)) == b"x" * size
+            assert await http_line.ask(Wire("/echo", b"x" * size)) == b"x" * size
 
 
 async def test_any_status_but_200_is_wrong_and_says_what_was_answered() -> None:
-    async with line() as asked:
+    async with line() as http_line:
         with pytest.raises(Wrong, match="404"):
-            await asked.ask(Wire("/gone", method="GET"))
-        assert await asked.ask(Wire("/echo", b"still")) == b"still"
+            await http_line.ask(Wire("/gone", method="GET"))
+        assert await http_line.ask(Wire("/echo", b"still")) == b"still"
 
 
 async def test_events_are_counted_as_they_come() -> None:
-    async with line() as asked:
+    async with line() as http_line:
         got: list[int] = []
-        await asked.follow(Wire("/stream", b"100"), got.append)
+        await http_line.follow(Wire("/stream", b"100"), got.append)
         assert sum(got) == 100
         assert len(got) > 1
-        assert await asked.ask(Wire("/echo", b"still")) == b"still"
+        assert await http_line.ask(Wire("/echo", b"still")) == b"still"
 
 
 async def test_a_stream_without_events_ends_too() -> None:
-    async with line() as asked:
+    async with line() as http_line:
         got: list[int] = []
-        await asked.follow(Wire("/stream", b"0"), got.append)
+        await http_line.follow(Wire("/stream", b"0"), got.append)
         assert sum(got) == 0
 
 
 async def test_an_answer_instead_of_a_stream_is_wrong() -> None:
-    async with line() as asked:
+    async with line() as http_line:
         with pytest.raises(Wrong, match="404"):
-            await asked.follow(Wire("/gone", method="GET"), lambda count: None)
+            await http_line.follow(Wire("/gone", method="GET"), lambda count: None)
 
 
 async def test_a_stream_instead_of_an_answer_is_wrong() -> None:
-    async with line() as asked:
+    async with line() as http_line:
         with pytest.raises(Wrong, match="a stream"):
-            await asked.ask(Wire("/stream", b"1"))
+            await http_line.ask(Wire("/stream", b"1"))
 
 
 async def test_who_waits_hears_that_the_server_hung_up() -> None:
-    async with line() as asked:
+    async with line() as http_line:
         with pytest.raises(ConnectionError):
-            await asked.ask(Wire("/hang-up", b"x"))
+            await http_line.ask(Wire("/hang-up", b"x"))
         with pytest.raises(ConnectionError):
-            await asked.ask(Wire("/echo", b"x"))
+            await http_line.ask(Wire("/echo", b"x"))
 
 
 @pytest.mark.parametrize("size", [1, 3, 10, 1000])

@@ -68,8 +68,8 @@ async def test_the_one_message_of_an_answer_is_given() -> None:
 async def test_calls_of_one_connection_may_overlap() -> None:
     async with connected() as (connection, target):
         head = http2.head(target, "/t.T/Echo")
-        asked = [str(number).encode() for number in range(50)]
-        assert await asyncio.gather(*(connection.ask(head, one) for one in asked)) == asked
+        requested = [str(number).encode() for number in range(50)]
+        assert await asyncio.gather(*(connection.ask(head, one) for one in requested)) == requested
 
 
 @pytest.mark.parametrize("method", ["Refuse", "NoSuchMethod"])

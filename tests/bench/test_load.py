@@ -73,13 +73,13 @@ async def test_every_subscriber_gets_every_event(binding: str, tmp_path: Path) -
 
 
 async def test_a_task_that_failed_now_and_then_spoils_the_measurement(tmp_path: Path) -> None:
-    asked = 0
+    number = 0
 
     async def send(request: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
+        nonlocal number
+        number += 1
         await request.read()
-        state = b"FAILED" if asked == 7 else b"COMPLETED"
+        state = b"FAILED" if number == 7 else b"COMPLETED"
         return web.Response(body=SENT_JSON.replace(b"COMPLETED", state), content_type="application/json")
 
     async with served(tmp_path / "go", send=send) as job:

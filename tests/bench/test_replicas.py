@@ -37,6 +37,6 @@ def test_what_was_spent_is_the_difference() -> None:
 
 
 def test_bytes_are_those_of_all_connections_and_processes_have_their_children() -> None:
-    said = "cwnd:18 bytes_sent:5137 bytes_acked:5138 bytes_received:108150\n bytes_sent:3 bytes_received:1"
-    assert (_sum(said, "bytes_sent"), _sum(said, "bytes_received")) == (5140.0, 108151.0)
+    text = "cwnd:18 bytes_sent:5137 bytes_acked:5138 bytes_received:108150\n bytes_sent:3 bytes_received:1"
+    assert (_sum(text, "bytes_sent"), _sum(text, "bytes_received")) == (5140.0, 108151.0)
     assert children(2**22 + 1) == []

@@ -68,14 +68,14 @@ def test_answers_of_the_size_of_those_that_were_looked_at_are_right() -> None:
     ],
 )
 def test_a_grpc_error_among_them_is_found_by_sizes(change: dict[str, int], why: str) -> None:
-    said = replace(tools.read_h2load(SAID), **change)
+    response = replace(tools.read_h2load(SAID), **change)
     with pytest.raises(Wrong, match=why):
-        tools.check_h2load(said, 10000, 16, OWN)
+        tools.check_h2load(response, 10000, 16, OWN)
 
 
 def test_headers_of_another_server_are_no_error() -> None:
-    said = replace(tools.read_h2load(SAID), heads=91 * 10000 + 16)
-    tools.check_h2load(said, 10000, 16, replace(OWN, heads=91))
+    response = replace(tools.read_h2load(SAID), heads=91 * 10000 + 16)
+    tools.check_h2load(response, 10000, 16, replace(OWN, heads=91))
 
 
 def test_the_script_looks_at_every_answer() -> None:

@@ -31,11 +31,11 @@ def still() -> float:
     return 0.0
 
 
-def service(**said: int) -> FakeService:
+def service(**values: int) -> FakeService:
     """Answers anything, as often as these limits allow."""
-    made = FakeService(TASK, [task_event()])
-    made.admission = Admission(Quotas(said), still)
-    return made
+    fake_service = FakeService(TASK, [task_event()])
+    fake_service.admission = Admission(Quotas(values), still)
+    return fake_service
 
 
 async def details_of(data: Any) -> tuple[dict[str, str], str]:
@@ -57,12 +57,12 @@ async def jsonrpc(client: aiohttp.ClientSession, method: str, version: str, para
 async def test_json_rpc_says_it_in_its_error_and_its_headers(method: str, version: str) -> None:
     async with over_http(service(requests_per_second=1), authenticator=ByHeader()) as client:
         for _ in range(2):
-            told, _ = await jsonrpc(client, method, version, {"id": "t1"})
-            assert "result" in told
-        told, headers = await jsonrpc(client, method, version, {"id": "t1"})
-        assert (told["id"], told["error"]["code"]) == (None, -32603)
-        assert told["error"]["message"].startswith("requests_per_second: at most 1 requests")
-        assert await details_of(told["error"]["data"]) == (INFO, "1s")
+            value, _ = await jsonrpc(client, method, version, {"id": "t1"})
+            assert "result" in value
+        value, headers = await jsonrpc(client, method, version, {"id": "t1"})
+        assert (value["id"], value["error"]["code"]) == (None, -32603)
+        assert value["error"]["message"].startswith("requests_per_second: at most 1 requests")
+        assert await details_of(value["error"]["data"]) == (INFO, "1s")
         assert headers["Retry-After"] == "1"
 
 
@@ -72,10 +72,10 @@ async def test_rest_says_429(path: str) -> None:
         for status in (200, 200, 429):
             async with client.get(path, headers=named("alice")) as answer:
                 assert answer.status == status
-                told = await answer.json()
+                value = await answer.json()
         assert answer.headers["Retry-After"] == "1"
-        assert (told["error"]["code"], told["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
-        assert await details_of(told["error"]["details"]) == (INFO, "1s")
+        assert (value["error"]["code"], value["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+        assert await details_of(value["error"]["details"]) == (INFO, "1s")
         async with client.get(path, headers=named("bob")) as answer:
             assert answer.status == 200
 
@@ -122,9 +122,9 @@ async def test_a_websocket_says_which_call_was_too_many() -> None:
         for number in range(3):
             body = {"jsonrpc": "2.0", "id": number, "method": "GetTask", "params": {"id": "t1"}}
             await socket.send_json(body)
-            told = json.loads(await socket.receive_str())
-            assert told["id"] == number
-        assert await details_of(told["error"]["data"]) == (INFO, "1s")
+            value = json.loads(await socket.receive_str())
+            assert value["id"] == number
+        assert await details_of(value["error"]["data"]) == (INFO, "1s")
 
 
 async def test_a_connection_too_many_is_refused_before_it_is_one() -> None:

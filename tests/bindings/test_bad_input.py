@@ -309,8 +309,8 @@ def rows(attribute: str) -> list[Any]:
     return [pytest.param(bad, id=bad.name) for bad in TABLE if getattr(bad, attribute) is not None]
 
 
-async def refused_over_http(server: Server, bad: Bad, asked: tuple[str, str, Any]) -> dict[str, Any]:
-    method, path, body = asked
+async def refused_over_http(server: Server, bad: Bad, requested: tuple[str, str, Any]) -> dict[str, Any]:
+    method, path, body = requested
     data = body if isinstance(body, bytes) or body is None else json.dumps(body)
     before = await server.total()
     async with server.http.request(method, path, data=data, headers=JSON) as answer:

@@ -380,10 +380,10 @@ async def test_over_json_rpc(locked: Server, method: str) -> None:
     for credentials in ({}, OTHER, *WRONG):
         async with locked.http.post("/", json=call(method), headers=credentials) as answer:
             assert (answer.status, word(answer)) == (401, WORDS.get(credentials.get("Authorization", "")))
-            told = await answer.json()
-            assert told["jsonrpc"] == "2.0"
-            assert told["error"]["message"]
-            assert "result" not in told
+            value = await answer.json()
+            assert value["jsonrpc"] == "2.0"
+            assert value["error"]["message"]
+            assert "result" not in value
 
 
 async def test_over_websocket_the_request_that_opens_it_shows_the_token(locked: Server) -> None:

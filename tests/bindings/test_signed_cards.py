@@ -31,8 +31,8 @@ V1 = {"A2A-Version": "1.0"}
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
-    said = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/t.db"}
-    settings = Settings.model_validate({**said, "sign_cards": True, "public_url": HOME, "token": TOKEN})
+    values = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/t.db"}
+    settings = Settings.model_validate({**values, "sign_cards": True, "public_url": HOME, "token": TOKEN})
     async with open_app(settings, [echo, plain]) as app:
         yield app
 
@@ -150,11 +150,11 @@ async def test_another_key_signs_the_cards_anew(app: App, algorithm: str) -> Non
 
 
 async def test_cards_are_not_signed_unless_somebody_says_so(tmp_path: Path) -> None:
-    said = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/t.db"}
-    async with open_app(Settings.model_validate({**said, "push": False}), [plain]) as app:
+    values = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/t.db"}
+    async with open_app(Settings.model_validate({**values, "push": False}), [plain]) as app:
         assert "signatures" not in await fetched(app, "/.well-known/agent-card.json")
     async with open_app(
-        Settings.model_validate({**said, "push": False, "sign_cards": True, "public_url": HOME}), [plain]
+        Settings.model_validate({**values, "push": False, "sign_cards": True, "public_url": HOME}), [plain]
     ) as app:
         card = await fetched(app, "/.well-known/agent-card.json")
         assert len(card["signatures"]) == len(json.loads(json.dumps(card["signatures"])))

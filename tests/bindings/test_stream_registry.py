@@ -33,8 +33,8 @@ BOB = Identity("bob", credential_id="b")
 class Withdrawing:
     """Knows which keys are gone. Implements `dragoman.ports.Authenticator`."""
 
-    def __init__(self, gone: Iterable[str] = (), trouble: bool = False) -> None:
-        self.gone = set(gone)
+    def __init__(self, texts: Iterable[str] = (), trouble: bool = False) -> None:
+        self.gone = set(texts)
         self.trouble = trouble
         self.asked: list[str] = []
 
@@ -78,7 +78,7 @@ async def readers(streams: StreamRegistry, *identities: Identity) -> list[Reader
 
 async def test_the_streams_of_a_key_that_is_gone_end_and_no_others() -> None:
     streams = StreamRegistry()
-    first, second, bob, nobody = await readers(streams, ALICE, ALICE, BOB, ANONYMOUS)
+    first, second, bob, reader = await readers(streams, ALICE, ALICE, BOB, ANONYMOUS)
     authenticator = Withdrawing("a")
     await streams.recheck_credentials(authenticator)
     await asyncio.wait((first.task, second.task))
@@ -86,9 +86,9 @@ async def test_the_streams_of_a_key_that_is_gone_end_and_no_others() -> None:
     assert isinstance(second.why, Unauthenticated)
     assert sorted(authenticator.asked) == ["a", "b"]
     assert not bob.task.done()
-    assert not nobody.task.done()
+    assert not reader.task.done()
     streams.close()
-    await asyncio.wait((bob.task, nobody.task))
+    await asyncio.wait((bob.task, reader.task))
     assert isinstance(bob.why, Unavailable)
 
 
@@ -142,8 +142,10 @@ async def test_a_busy_stream_over_grpc_ends_with_a_status_too(tmp_path: Path, mo
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
         asyncio.timeout(60),
     ):
-        asked = pb.SendMessageRequest(message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")]))
-        call = rpc.A2AServiceStub(channel).SendStreamingMessage(asked, metadata=tuple(named("alice").items()))
+        request = pb.SendMessageRequest(
+            message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])
+        )
+        call = rpc.A2AServiceStub(channel).SendStreamingMessage(request, metadata=tuple(named("alice").items()))
 
         async def read() -> None:
             seen = 0
@@ -175,10 +177,10 @@ async def test_a_stream_that_gRPC_will_not_let_go_of_ends_with_its_connection(
     async with asyncio.timeout(60), AsyncExitStack() as stack:
         app = await stack.enter_async_context(open_app(settings, [floods], Known()))
         async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
-            asked = pb.SendMessageRequest(
+            request = pb.SendMessageRequest(
                 message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])
             )
-            call = rpc.A2AServiceStub(channel).SendStreamingMessage(asked, metadata=tuple(named("alice").items()))
+            call = rpc.A2AServiceStub(channel).SendStreamingMessage(request, metadata=tuple(named("alice").items()))
             begun = asyncio.Event()
 
             async def read() -> None:

@@ -46,12 +46,12 @@ async def body(dialect: Dialect, **payload: Any) -> Any:
 
 @pytest.mark.parametrize("dialect", Dialect)
 async def test_every_dialect_has_a_form(dialect: Dialect) -> None:
-    told = (
+    value = (
         await body(dialect, task=TASK)
         if letters.sends_task(dialect.value)
         else await body(dialect, status_update=UPDATE)
     )
-    assert told
+    assert value
     assert letters.sends_task(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
 
 
@@ -63,9 +63,9 @@ async def test_1_0_is_told_what_a_stream_would_show() -> None:
 
 
 async def test_fasta2a_and_a2a_rust_are_told_so_in_their_words() -> None:
-    said = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "input-required"}}
-    assert await body(Dialect.FASTA2A, status_update=UPDATE) == {"statusUpdate": said}
-    assert await body(Dialect.RUST, status_update=UPDATE) == {"statusUpdate": said}
+    values = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "input-required"}}
+    assert await body(Dialect.FASTA2A, status_update=UPDATE) == {"statusUpdate": values}
+    assert await body(Dialect.RUST, status_update=UPDATE) == {"statusUpdate": values}
     (part,) = (await body(Dialect.RUST, task=TASK))["task"]["artifacts"][0]["parts"]
     assert part == {"type": "text", "text": "out"}
     (part,) = (await body(Dialect.FASTA2A, task=TASK))["task"]["artifacts"][0]["parts"]
@@ -73,35 +73,35 @@ async def test_fasta2a_and_a2a_rust_are_told_so_in_their_words() -> None:
 
 
 async def test_0_3_is_told_the_bare_task_with_its_kind() -> None:
-    told = await body(Dialect.V03, task=TASK)
-    assert (told["kind"], told["id"], told["contextId"], told["status"]) == (
+    value = await body(Dialect.V03, task=TASK)
+    assert (value["kind"], value["id"], value["contextId"], value["status"]) == (
         "task",
         "t-1",
         "c-1",
         {"state": "canceled"},
     )
-    assert told["artifacts"] == [{"artifactId": "a", "parts": [{"kind": "text", "text": "out"}]}]
-    assert told["history"][0]["kind"] == "message"
+    assert value["artifacts"] == [{"artifactId": "a", "parts": [{"kind": "text", "text": "out"}]}]
+    assert value["history"][0]["kind"] == "message"
 
 
 async def test_google_is_told_the_task_of_its_package() -> None:
-    told = await body(Dialect.GOOGLE, task=TASK)
-    assert told["status"] == {"state": "TASK_STATE_CANCELLED"}
-    assert told["history"][0]["content"] == [{"text": "hi"}]
+    value = await body(Dialect.GOOGLE, task=TASK)
+    assert value["status"] == {"state": "TASK_STATE_CANCELLED"}
+    assert value["history"][0]["content"] == [{"text": "hi"}]
 
 
 async def test_0_1_is_told_the_task_with_session_and_index() -> None:
-    told = await body(Dialect.V01, task=TASK)
-    assert (told["id"], told["sessionId"], told["status"]) == ("t-1", "c-1", {"state": "canceled"})
-    assert told["artifacts"] == [{"parts": [{"type": "text", "text": "out"}], "index": 0}]
+    value = await body(Dialect.V01, task=TASK)
+    assert (value["id"], value["sessionId"], value["status"]) == ("t-1", "c-1", {"state": "canceled"})
+    assert value["artifacts"] == [{"parts": [{"type": "text", "text": "out"}], "index": 0}]
 
 
 # Headers -----------------------------------------------------------------------------------------------------------
 
 
 async def headers(dialect: Dialect = Dialect.V1, **config: str) -> dict[str, str]:
-    made = PushConfig(id="c", url="https://x", dialect=dialect.value, **config)
-    return dict((await letters.encode(push(made), event(task=TASK))).headers)
+    push_config = PushConfig(id="c", url="https://x", dialect=dialect.value, **config)
+    return dict((await letters.encode(push(push_config), event(task=TASK))).headers)
 
 
 async def test_a_letter_says_which_event_it_is_that_it_is_json_and_that_it_is_ours() -> None:
@@ -120,15 +120,15 @@ async def test_a_token_goes_into_the_header_that_the_dialect_has_for_it(dialect:
 
 
 async def test_credentials_are_shown_under_their_scheme() -> None:
-    told = await headers(scheme="Bearer", credentials="abc", token="t")
-    assert told["Authorization"] == "Bearer abc"
-    assert told["X-A2A-Notification-Token"] == "t"
+    values = await headers(scheme="Bearer", credentials="abc", token="t")
+    assert values["Authorization"] == "Bearer abc"
+    assert values["X-A2A-Notification-Token"] == "t"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
 async def test_who_asks_for_a_bearer_token_and_names_none_gets_the_signature(scheme: str) -> None:
-    told = await headers(scheme=scheme)
-    assert told["Authorization"] == f"{scheme} {told['Dragoman-Signature']}"
+    values = await headers(scheme=scheme)
+    assert values["Authorization"] == f"{scheme} {values['Dragoman-Signature']}"
 
 
 async def test_half_of_what_authorization_needs_proves_nothing() -> None:

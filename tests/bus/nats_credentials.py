@@ -26,8 +26,8 @@ def _signed(claims: dict[str, Any], by: Any) -> str:
     digest = hashlib.sha256(json.dumps(claims).encode()).digest()
     claims["jti"] = base64.b32encode(digest).rstrip(b"=").decode()
     parts = (_text(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ed25519-nkey"}, claims))
-    said = ".".join(parts)
-    return f"{said}.{_text(by.sign(said.encode()))}"
+    text = ".".join(parts)
+    return f"{text}.{_text(by.sign(text.encode()))}"
 
 
 def with_claims(folder: Path, publish: list[str], subscribe: list[str]) -> tuple[str, Path]:

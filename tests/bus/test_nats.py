@@ -147,34 +147,38 @@ class ReceivedEvents:
 
 async def test_a_bus_whose_nats_is_away_still_serves_its_own_process(own_nats: NatsServer) -> None:
     own_nats.stop()
-    ref, heard = new_ref(), ReceivedEvents()
+    ref, received_events = new_ref(), ReceivedEvents()
     async with opened(own_nats.url(WHO), next(_epochs)) as bus:
         assert bus.problem == "not reachable"
-        await heard.listen(bus, ref)
+        await received_events.listen(bus, ref)
         bus.publish(ref, [event(1)])
         bus.publish_job(Job(AGENT, ref))
         bus.publish_signal(ref, TaskSignal.CANCEL)
         await asyncio.sleep(0)
-        assert (len(heard.events), len(heard.jobs), heard.signals) == (1, 1, [(ref, TaskSignal.CANCEL)])
+        assert (len(received_events.events), len(received_events.jobs), received_events.signals) == (
+            1,
+            1,
+            [(ref, TaskSignal.CANCEL)],
+        )
 
 
 async def test_subscriptions_resume_when_nats_comes_back(
     own_nats: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.bus")
-    ref, later, heard, epoch = new_ref(), new_ref(), ReceivedEvents(), next(_epochs)
+    ref, later, received_events, epoch = new_ref(), new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
-        await heard.listen(other, ref)
+        await received_events.listen(other, ref)
         own_nats.stop()
         await until(lambda: one.problem and other.problem)
-        await heard.listen(other, later)
+        await received_events.listen(other, later)
         own_nats.start()
         await until(lambda: not (one.problem or other.problem))
         await other.flush()
         for task in (ref, later):
             one.publish(task, [event(7)])
         await one.flush()
-        await until(lambda: len(heard.events) == 2)
+        await until(lambda: len(received_events.events) == 2)
     lines = [record.getMessage().partition(" (")[0] for record in caplog.records]
     assert sorted(" ".join(word for word in line.split() if "://" not in word) for line in lines) == [
         *["connected to the bus"] * 2,
@@ -192,9 +196,9 @@ async def test_a_connection_that_breaks_mid_message_is_reopened(
     def refuses(*_: object) -> None:
         raise RuntimeError("unable to perform operation; the handler is closed")
 
-    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
+    ref, received_events, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
-        await heard.listen(other, ref)
+        await received_events.listen(other, ref)
         client: Any = other._connection._client
         monkeypatch.setattr(client._transport, "writelines", refuses)
         client._pending, client._pending_data_size = [b"PING\r\n"], 6
@@ -205,7 +209,7 @@ async def test_a_connection_that_breaks_mid_message_is_reopened(
         await other.flush()
         one.publish(ref, [event(7)])
         await one.flush()
-        await until(lambda: len(heard.events) == 1)
+        await until(lambda: len(received_events.events) == 1)
 
 
 async def test_a_transport_that_is_closed_before_its_client_knows_breaks_off_nothing(
@@ -214,16 +218,16 @@ async def test_a_transport_that_is_closed_before_its_client_knows_breaks_off_not
     async def refuses(*_: object) -> None:
         raise RuntimeError("unable to perform operation; the handler is closed")
 
-    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
+    ref, received_events, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
         with monkeypatch.context() as patch:
             patch.setattr(other._connection._client, "flush_fully", refuses)
-            await asyncio.gather(other.flush(), heard.listen(other, ref), other.flush())
+            await asyncio.gather(other.flush(), received_events.listen(other, ref), other.flush())
             await other.flush()
         await other.flush()
         one.publish(ref, [event(7)])
         await one.flush()
-        await until(lambda: len(heard.events) == 1)
+        await until(lambda: len(received_events.events) == 1)
 
 
 async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one(
@@ -235,7 +239,7 @@ async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one
         await later.wait()
         raise TimeoutError
 
-    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
+    ref, received_events, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         first = one._connection._client
         monkeypatch.setattr(first, "flush_fully", too_late)
@@ -247,40 +251,40 @@ async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one
         later.set()
         await asking
         assert one.problem == ""
-        await heard.listen(other, ref)
+        await received_events.listen(other, ref)
         one.publish(ref, [event(7)])
         await one.flush()
-        await until(lambda: len(heard.events) == 1)
+        await until(lambda: len(received_events.events) == 1)
 
 
 async def test_a_signal_given_while_nats_is_away_arrives_when_it_is_back(own_nats: NatsServer) -> None:
-    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
+    ref, received_events, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
-        await heard.listen(other, ref)
+        await received_events.listen(other, ref)
         own_nats.stop()
         await until(lambda: one.problem and other.problem)
         one.publish_signal(ref, TaskSignal.CANCEL)
         own_nats.start()
-        await until(lambda: heard.signals)
-        assert heard.signals[0] == (ref, TaskSignal.CANCEL)
+        await until(lambda: received_events.signals)
+        assert received_events.signals[0] == (ref, TaskSignal.CANCEL)
 
 
 async def test_who_comes_late_hears_the_signals_of_those_who_are_there(nats: NatsServer) -> None:
     """It was cut off when they were given, and nobody else was."""
-    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
+    ref, received_events, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(nats.url(WHO), epoch) as one:
         one.publish_signal(ref, TaskSignal.CANCEL)
         await one.flush()
         async with opened(nats.url(WHO), epoch) as other:
-            await other.subscribe_signals(lambda task, signal: heard.signals.append((task, signal)))
+            await other.subscribe_signals(lambda task, signal: received_events.signals.append((task, signal)))
             other._on_connected()  # what it does when it comes back
-            await until(lambda: heard.signals)
+            await until(lambda: received_events.signals)
 
 
 async def test_signals_are_kept_for_a_while_only(own_nats: NatsServer) -> None:
-    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
+    ref, received_events, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
-        await heard.listen(other, ref)
+        await received_events.listen(other, ref)
         now = one._clock()
         one._clock = lambda: now
         own_nats.stop()
@@ -291,16 +295,16 @@ async def test_signals_are_kept_for_a_while_only(own_nats: NatsServer) -> None:
         now += 2
         own_nats.start()
         await until(lambda: not (one.problem or other.problem))
-        await until(lambda: TaskSignal.CANCEL in [signal for _, signal in heard.signals])
+        await until(lambda: TaskSignal.CANCEL in [signal for _, signal in received_events.signals])
         await one.flush()
         await other.flush()
         now += nats_bus.SENT_SIGNAL_TTL + 1
-        heard.signals.clear()
+        received_events.signals.clear()
         one.publish_signal(ref, TaskSignal.MESSAGE)
         one._resend_signals()
         await one.flush()
-        await until(lambda: len(heard.signals) == 2)
-        assert heard.signals == [(ref, TaskSignal.MESSAGE)] * 2
+        await until(lambda: len(received_events.signals) == 2)
+        assert received_events.signals == [(ref, TaskSignal.MESSAGE)] * 2
 
 
 async def test_a_nats_that_stands_still_is_away(own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,17 +369,17 @@ async def test_a_server_needs_each_of_its_grants(verb: str, subject: str) -> Non
 async def test_a_failing_subscriber_is_logged_and_gets_the_next_event(
     nats: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ref, epoch, heard = new_ref(), next(_epochs), list[int]()
+    ref, epoch, numbers = new_ref(), next(_epochs), list[int]()
 
     def breaks(events: Sequence[Event]) -> None:
-        heard.append(events[0].sequence)
+        numbers.append(events[0].sequence)
         raise RuntimeError("broken")
 
     async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
         await other.subscribe(ref, breaks)
         for number in (1, 2):
             one.publish(ref, [event(number)])
-        await until(lambda: heard == [1, 2])
+        await until(lambda: numbers == [1, 2])
         assert other.problem == ""
     assert caplog.text.count("RuntimeError: broken") == 2
 
@@ -383,17 +387,17 @@ async def test_a_failing_subscriber_is_logged_and_gets_the_next_event(
 async def test_what_does_not_fit_into_the_queue_is_lost_and_nothing_waits(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ref, heard, epoch = new_ref(), ReceivedEvents(), next(_epochs)
+    ref, received_events, epoch = new_ref(), ReceivedEvents(), next(_epochs)
     async with opened(nats.url(WHO), epoch) as one, opened(nats.url(WHO), epoch) as other:
-        await heard.listen(other, ref)
+        await received_events.listen(other, ref)
         monkeypatch.setattr(connection, "MAX_BUS_QUEUE_BYTES", 1000)
         for number in range(1, 6):
             one.publish(ref, [Event(number, bytes(400))])
         await one.flush()
         one.publish(ref, [Event(6, bytes(400))])
         await one.flush()
-        await until(lambda: len(heard.events) == 3)
-        assert [said.sequence for said in heard.events] == [1, 2, 6]
+        await until(lambda: len(received_events.events) == 3)
+        assert [response_event.sequence for response_event in received_events.events] == [1, 2, 6]
 
 
 # Two clusters on one NATS -----------------------------------------------------------------------------------------
@@ -403,20 +407,20 @@ async def test_two_stores_on_one_prefix_hear_nothing_of_each_other_and_say_so(
     nats: NatsServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.bus")
-    first, second, ref, heard = next(_epochs), next(_epochs), new_ref(), ReceivedEvents()
+    first, second, ref, received_events = next(_epochs), next(_epochs), new_ref(), ReceivedEvents()
     async with opened(nats.url(WHO), first) as one:
         async with opened(nats.url(WHO), second) as other:
             await until(lambda: one.problem and other.problem)
             assert one.problem == other.problem == "servers of another store use the same prefix"
-            await heard.listen(other, ref)
+            await received_events.listen(other, ref)
             one.publish(ref, [event(1)])
             one.publish_job(Job(AGENT, ref))
             one.publish_signal(ref, TaskSignal.CANCEL)
             await one.flush()
             await other.flush()
-            assert (heard.events, heard.jobs, heard.signals) == ([], [], [])
-        told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-        assert sorted((f"epoch {first}, ours is {second}" in line, "--bus-prefix" in line) for line in told) == [
+            assert (received_events.events, received_events.jobs, received_events.signals) == ([], [], [])
+        texts = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert sorted((f"epoch {first}, ours is {second}" in line, "--bus-prefix" in line) for line in texts) == [
             (False, True),
             (True, True),
         ]
@@ -470,19 +474,19 @@ async def test_credentials_are_not_sent_in_the_clear_with_tls_required(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Somebody in between says that the server does not encrypt."""
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def lies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"server_id":"x","version":"2.15.0","max_payload":1048576,"auth_required":true}\r\n')
-        heard.append(await reader.read())
+        received.append(await reader.read())
         writer.close()
 
     server = await asyncio.start_server(lies, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, opened(f"tls://{WHO}127.0.0.1:{port}", next(_epochs)) as bus:
-        await until(lambda: heard)
+        await until(lambda: received)
         assert bus.problem == "not reachable"
-    assert set(heard) == {b""}
+    assert set(received) == {b""}
     assert "does not offer TLS" in caplog.text
 
 
@@ -524,18 +528,18 @@ async def test_credentials_may_be_a_file_with_claims(tmp_path: Path) -> None:
     server = NatsServer(settings)
     try:
         server.start()
-        ref, heard = new_ref(), ReceivedEvents()
+        ref, received_events = new_ref(), ReceivedEvents()
         address = NatsAddress.parse(server.url(), credentials=file)
         async with (
             open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as one,
             open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch="0a") as other,
             opened(server.url(WHO), "0a") as stranger,
         ):
-            await heard.listen(other, ref)
+            await received_events.listen(other, ref)
             one.publish(ref, [event(1)])
             one.publish_job(Job(AGENT, ref))
             one.publish_signal(ref, TaskSignal.CANCEL)
-            await until(lambda: heard.events and heard.jobs and heard.signals)
+            await until(lambda: received_events.events and received_events.jobs and received_events.signals)
             assert (one.problem, other.problem, stranger.problem) == ("", "", "not reachable")
     finally:
         server.remove()

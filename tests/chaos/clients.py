@@ -133,14 +133,14 @@ class RandomClient:
         self, message: pb.Message, tenant: str, how: str, key: str = "", *, quietly: bool = False
     ) -> pb.Task | None:
         """Sends a message and notes the answer. None when there was none, or a refusal (noted unless `quietly`)."""
-        roads = self._stage.victim.roads
-        assert roads is not None
+        transports = self._stage.victim.roads
+        assert transports is not None
         binding = self._dice.choice(BINDINGS)
         hook = 0 if key or message.task_id else self._hook()
         op = self._sent(message, binding, how, key, hook)
         request = self._request(message, tenant, at_once=how == "at once", hook=hook)
         try:
-            answer = await roads.call(binding, "SendMessage", request, pb.SendMessageResponse, key)
+            answer = await transports.call(binding, "SendMessage", request, pb.SendMessageResponse, key)
         except TimeoutError:
             return None
         except ClientError as error:
@@ -160,16 +160,16 @@ class RandomClient:
     async def _ask(
         self, rpc: str, request: pb.CancelTaskRequest | pb.GetTaskRequest, kind: type[Canceled] | type[Got]
     ) -> bool:
-        roads = self._stage.victim.roads
-        assert roads is not None
+        transports = self._stage.victim.roads
+        assert transports is not None
         try:
-            found = await roads.call(self._dice.choice(BINDINGS), rpc, request, pb.Task)
+            found = await transports.call(self._dice.choice(BINDINGS), rpc, request, pb.Task)
         except TimeoutError:
             return False
         except ClientError as error:
-            if told := bool(error.reason and error.reason != "UNAVAILABLE"):
+            if reported := bool(error.reason and error.reason != "UNAVAILABLE"):
                 self._stage.record.add(kind(at=self._stage.now, task=request.id, reason=error.reason))
-            return told
+            return reported
         self._stage.record.add(kind(at=self._stage.now, task=found.id, state=found.status.state))
         return True
 

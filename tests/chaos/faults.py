@@ -25,9 +25,9 @@ def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:
         if '"level": "ERROR"' not in text or "failing, as asked" in text:
             continue
         line = json.loads(text)
-        said, when = error_of(line), datetime.fromisoformat(line["time"]).timestamp()
-        if AWAY not in said or not any(began <= when <= over + WRITE_RETRY_TIMEOUT for began, over in outages):
-            found[said] += 1
+        response_text, when = error_of(line), datetime.fromisoformat(line["time"]).timestamp()
+        if AWAY not in response_text or not any(began <= when <= over + WRITE_RETRY_TIMEOUT for began, over in outages):
+            found[response_text] += 1
     return [f"{log.stem} logged, {times} times: {text}" for text, times in found.items()]
 
 

@@ -137,13 +137,13 @@ class Follower:
 
     async def _stream(self, binding: str) -> bool:
         """Reads events. True when this side hung up."""
-        roads = self._stage.victim.roads
-        assert roads is not None
+        transports = self._stage.victim.roads
+        assert transports is not None
         rpc, request, key = "SubscribeToTask", pb.SubscribeToTaskRequest(tenant=self._tenant, id=self._task), ""
-        asked: Request = request
+        requested_request: Request = request
         if self._started is not None:
-            rpc, asked, key = "SendStreamingMessage", self._started.request, self._started.key
-        async with aclosing(roads.stream(binding, rpc, asked, key, self._cursor)) as events:
+            rpc, requested_request, key = "SendStreamingMessage", self._started.request, self._started.key
+        async with aclosing(transports.stream(binding, rpc, requested_request, key, self._cursor)) as events:
             async for place in events:
                 self._see(place, binding)
                 if self._dice.random() < CUT:
@@ -184,11 +184,11 @@ class Follower:
         return state in states.TERMINAL
 
     async def _state(self) -> int:
-        roads = self._stage.victim.roads
-        assert roads is not None
+        transports = self._stage.victim.roads
+        assert transports is not None
         try:
             request = pb.GetTaskRequest(tenant=self._tenant, id=self._task)
-            task = await roads.call(self._dice.choice(BINDINGS), "GetTask", request, pb.Task)
+            task = await transports.call(self._dice.choice(BINDINGS), "GetTask", request, pb.Task)
         except (ClientError, TimeoutError) as error:
             reason = error.reason if isinstance(error, ClientError) else ""
             if reason:

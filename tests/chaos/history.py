@@ -208,8 +208,8 @@ def digest(event: pb.StreamResponse) -> str:
 
 def shape(task: pb.Task) -> str:
     """The same for the same task: its state and what its artifacts say, however that is cut into parts."""
-    said = [f"{one.artifact_id}={''.join(part.text for part in one.parts)}" for one in task.artifacts]
-    return _hash("\n".join((str(task.status.state), *said)).encode())
+    texts = [f"{one.artifact_id}={''.join(part.text for part in one.parts)}" for one in task.artifacts]
+    return _hash("\n".join((str(task.status.state), *texts)).encode())
 
 
 def _hash(data: bytes) -> str:

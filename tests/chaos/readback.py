@@ -68,18 +68,18 @@ async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: i
     assert head is not None
     folded, events, times = pb.Task(), [], []
     for event in await store.events(head.ref, 0, ALL):
-        told = pb.StreamResponse.FromString(event.data)
-        fold(folded, told)
-        events.append(StoredEvent(event.sequence, digest(told), event.state, shape(folded)))
+        response = pb.StreamResponse.FromString(event.data)
+        fold(folded, response)
+        events.append(StoredEvent(event.sequence, digest(response), event.state, shape(folded)))
         times.append(folded.status.timestamp.ToNanoseconds() / 1e9 - began)
-    said = [message for message in task.history if message.role == pb.ROLE_USER]
+    messages = [message for message in task.history if message.role == pb.ROLE_USER]
     return StoredTask(
         task.id,
         task.status.state,
         head.last_sequence,
         events,
-        [message.message_id for message in said],
-        said[0].parts[0].text if said else "",
+        [message.message_id for message in messages],
+        messages[0].parts[0].text if messages else "",
         attempts,
         begun,
         agent,
@@ -90,8 +90,8 @@ async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: i
 
 def _reason(task: pb.Task) -> str:
     """Why the server itself ended it; empty when it did not."""
-    said = task.status.message.metadata
-    return str(said["reason"]) if "reason" in said else ""
+    struct = task.status.message.metadata
+    return str(struct["reason"]) if "reason" in struct else ""
 
 
 def sample(path: Path, *, at: float, up: float, slots: int) -> Sampled:

@@ -66,7 +66,7 @@ class Receivers:
         event = _JSON.decode(orjson.loads(data))
         cursor = request.headers["Dragoman-Event"]
         member = getattr(event, event.WhichOneof("payload") or "task")
-        told = Delivered(
+        delivered = Delivered(
             at=at,
             done=self._stage.now,
             hook=int(number),
@@ -76,7 +76,7 @@ class Receivers:
             status=status,
         )
         async with self._news:
-            self._stage.record.add(told)
+            self._stage.record.add(delivered)
             self._news.notify_all()
         if not status and request.transport is not None:
             request.transport.abort()

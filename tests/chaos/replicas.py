@@ -322,8 +322,8 @@ class ClusterTarget:
 
     async def close(self) -> None:
         """Hangs up, and stops everything."""
-        for roads in self._built:
-            await roads.close()
+        for transports in self._built:
+            await transports.close()
         await asyncio.to_thread(self._cluster.close)
 
 

@@ -186,9 +186,9 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
 
 async def followers_end(stage: Stage) -> None:
     """Gives followers of tasks that ended the time to hear of it: until nobody heard anything for SILENCE seconds."""
-    heard = -1
-    while stage.following and heard != len(stage.record.entries):
-        heard = len(stage.record.entries)
+    number = -1
+    while stage.following and number != len(stage.record.entries):
+        number = len(stage.record.entries)
         await asyncio.wait(tuple(stage.following), timeout=IDLE_SECONDS)
     left = tuple(stage.following)
     for follower in left:
@@ -253,7 +253,7 @@ async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tup
 def report(numbers: str, problems: int, seconds: int, seed: int, *, several: bool) -> None:
     """Leaves what came of a run for `make scorecard`, in the place of the last one of its kind."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    said = {
+    values = {
         "several": several,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": commit.stdout.strip(),
@@ -263,7 +263,7 @@ def report(numbers: str, problems: int, seconds: int, seed: int, *, several: boo
         "problems": problems,
     }
     REPORTS.mkdir(exist_ok=True)
-    (REPORTS / f"{'several' if several else 'one'}.json").write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+    (REPORTS / f"{'several' if several else 'one'}.json").write_text(json.dumps(values, indent=1) + "\n", "utf-8")
 
 
 def main() -> int:

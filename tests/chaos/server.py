@@ -72,10 +72,10 @@ class ServerTarget:
             stderr=asyncio.subprocess.PIPE,
             limit=16 * 1024 * 1024,
         )
-        told: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._reader = asyncio.create_task(self._read(self._process, told), name="the server's log")
+        reported: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._reader = asyncio.create_task(self._read(self._process, reported), name="the server's log")
         async with asyncio.timeout(START):
-            where = await told
+            where = await reported
         # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
         self.roads = Transports(where["http"], where["grpc"])
         self._built.append(self.roads)
@@ -148,17 +148,17 @@ class ServerTarget:
         while self._built:
             await self._built.pop().close()
 
-    async def _read(self, process: asyncio.subprocess.Process, told: asyncio.Future[dict[str, Any]]) -> None:
+    async def _read(self, process: asyncio.subprocess.Process, reported: asyncio.Future[dict[str, Any]]) -> None:
         assert process.stderr is not None
         with self.log.open("ab") as log:
             async for line in process.stderr:
                 log.write(line)
-                if b'"serving"' in line and not told.done():
-                    told.set_result(json.loads(line))
+                if b'"serving"' in line and not reported.done():
+                    reported.set_result(json.loads(line))
                 elif b'"level": "ERROR"' in line and b"failing, as asked" not in line:
                     self.errors[_error(json.loads(line))] += 1
-        if not told.done():
-            told.set_exception(RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}"))
+        if not reported.done():
+            reported.set_exception(RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}"))
 
 
 def _error(line: dict[str, str]) -> str:

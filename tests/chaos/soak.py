@@ -141,11 +141,11 @@ async def soak(folder: Path, seconds: float) -> tuple[list[Look], Forgetful, lis
     async with running(folder) as victim:
         stage = Stage(victim, recorder, 0)
         clients = [asyncio.create_task(Regular(stage, number, keys=False).serve()) for number in range(CLIENTS)]
-        began = said = time.monotonic()
+        began = response = time.monotonic()
         while (now := time.monotonic() - began) < seconds:
             looks.append(look(victim.pid, victim.store, now))
-            if time.monotonic() - said > 60:
-                said = time.monotonic()
+            if time.monotonic() - response > 60:
+                response = time.monotonic()
                 print(f"soak: {now:4.0f} s, {_describe(looks[-1])}", flush=True)
             await asyncio.wait(clients, timeout=min(5.0, seconds / SAMPLES))
             if any(client.done() for client in clients):

@@ -89,8 +89,8 @@ class Transports:
                     yield value
                 return
             codec: protojson.Codec[Any] = protojson.compile(answer, json_proto.PROTOJSON_V1)
-            asked: protojson.Codec[Any] = protojson.compile(type(request), json_proto.PROTOJSON_V1)
-            values = getattr(self, f"_{binding}")(rpc, request, asked.to_dict(request), _headers(key, after))
+            requested_codec: protojson.Codec[Any] = protojson.compile(type(request), json_proto.PROTOJSON_V1)
+            values = getattr(self, f"_{binding}")(rpc, request, requested_codec.to_dict(request), _headers(key, after))
             async with aclosing(values):
                 async for value in values:
                     if "error" in value:
@@ -126,15 +126,17 @@ class Transports:
         streams = rpc in ("SendStreamingMessage", "SubscribeToTask")
         accept = "text/event-stream" if streams else "application/json"
         how = {**headers, "Accept": accept, "Content-Type": "application/json"}
-        async with self._session.request("GET" if reads else "POST", self._base + path, data=data, headers=how) as told:
-            async for value in _values(told):
+        async with self._session.request(
+            "GET" if reads else "POST", self._base + path, data=data, headers=how
+        ) as response:
+            async for value in _values(response):
                 yield value
 
     async def _jsonrpc(
         self, rpc: str, request: Any, body: dict[str, Any], headers: Mapping[str, str]
     ) -> AsyncGenerator[dict[str, Any], None]:
-        async with self._session.post(self._base + "/", data=_envelope(rpc, body), headers=headers) as told:
-            async for value in _values(told):
+        async with self._session.post(self._base + "/", data=_envelope(rpc, body), headers=headers) as response:
+            async for value in _values(response):
                 yield value if "error" in value else value["result"]
 
     async def _ws(
@@ -160,8 +162,8 @@ def placed(event: pb.StreamResponse) -> Place:
     payload = getattr(event, event.WhichOneof("payload") or "task")
     if RESUME not in payload.metadata:
         return Place(event, "", None)
-    said = payload.metadata[RESUME]
-    return Place(event, str(said["cursor"]), int(said["sequence"]))
+    value = payload.metadata[RESUME]
+    return Place(event, str(value["cursor"]), int(value["sequence"]))
 
 
 def _headers(key: str, after: str) -> dict[str, str]:
@@ -177,15 +179,15 @@ def _envelope(rpc: str, body: dict[str, Any]) -> bytes:
     return orjson.dumps({"jsonrpc": "2.0", "id": uuid.uuid4().hex, "method": rpc, "params": body})
 
 
-async def _values(told: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any], None]:
+async def _values(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any], None]:
     """What a response holds: one value, or the data of its events."""
-    if told.content_type != "text/event-stream":
-        value = orjson.loads(await told.read())
+    if response.content_type != "text/event-stream":
+        value = orjson.loads(await response.read())
         if not isinstance(value, dict):
             raise ClientError("INTERNAL", f"the answer is no object: {value!r}")
         yield value
         return
     parser = sse.SseParser()
-    async for chunk in told.content.iter_any():
+    async for chunk in response.content.iter_any():
         for event in parser.feed(chunk):
             yield orjson.loads(event.data)

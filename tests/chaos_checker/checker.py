@@ -79,9 +79,9 @@ def logs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
         numbers = [event.sequence for event in task.events]
         if numbers != list(range(1, task.last + 1)):
             yield f"task {task.id}: its log is numbered {_short(numbers)}, its last event is {task.last}"
-        told = [event.state for event in task.events if event.state]
-        if told and told[-1] != task.state:
-            yield f"task {task.id}: is {_name(task.state)}, and its log ends {_name(told[-1])}"
+        reported_numbers = [event.state for event in task.events if event.state]
+        if reported_numbers and reported_numbers[-1] != task.state:
+            yield f"task {task.id}: is {_name(task.state)}, and its log ends {_name(reported_numbers[-1])}"
         ended = [number for number, event in enumerate(task.events) if event.state in states.TERMINAL]
         if ended and ended[0] != len(task.events) - 1:
             yield f"task {task.id}: {len(task.events) - 1 - ended[0]} events follow its end"
@@ -237,10 +237,10 @@ def interrupted(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Ite
         if task is None:
             yield f"task {name}: asked, and is lost"
             continue
-        asked = [event.sequence for event in task.events if event.state in states.INTERRUPTED]
-        if not asked:
+        numbers = [event.sequence for event in task.events if event.state in states.INTERRUPTED]
+        if not numbers:
             yield f"task {name}: asked, and its log does not say so"
-        elif not answers[name] and (task.state not in states.INTERRUPTED or asked[-1] != task.last):
+        elif not answers[name] and (task.state not in states.INTERRUPTED or numbers[-1] != task.last):
             yield f"task {name}: asked, was left alone, and is {_name(task.state)}"
         elif answers[name] and task.state != states.COMPLETED:
             yield f"task {name}: asked, was answered, and is {_name(task.state)}"

@@ -62,14 +62,14 @@ def drained(kept: Mapping[str, StoredTaskView]) -> int:
 
 def _hits(strike: Fault, task: StoredTaskView) -> bool:
     """Whether a blow may have taken the process of a task from it."""
-    made, ended = task.times
+    created, ended = task.times
     if strike.part not in ("server", "worker"):
         return False
     if strike.part == "worker" and not task.agent.startswith("far"):
         return False
     if strike.how == "drain":  # then the worker gives back what has not ended
         return strike.part == "worker" and _outlasted(strike, task)
-    return strike.at <= ended and made <= strike.at + strike.seconds + LATE
+    return strike.at <= ended and created <= strike.at + strike.seconds + LATE
 
 
 def _stops(strike: Fault, at: float) -> bool:

@@ -44,26 +44,26 @@ def judge_pushes(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -
         for entry in history
         if isinstance(entry, Fault) and entry.part in ("server", "postgres")
     ]
-    letters: defaultdict[int, list[Delivered]] = defaultdict(list)
+    webhooks: defaultdict[int, list[Delivered]] = defaultdict(list)
     for entry in history:
         if isinstance(entry, Delivered):
-            letters[entry.hook].append(entry)
-    for hook, name in _expected(history, kept, letters).items():
+            webhooks[entry.hook].append(entry)
+    for hook, name in _expected(history, kept, webhooks).items():
         task = kept.get(name)
         if task is None:
             yield f"webhook {hook}: was told of {name}, which is not there"
             continue
-        for problem in _told(sorted(letters[hook], key=lambda told: told.at), task, strikes):
+        for problem in _told(sorted(webhooks[hook], key=lambda delivery: delivery.at), task, strikes):
             yield f"webhook {hook} of {name}: {problem}"
 
 
 def _expected(
-    history: Sequence[Entry], kept: Mapping[str, StoredTaskView], letters: Mapping[int, list[Delivered]]
+    history: Sequence[Entry], kept: Mapping[str, StoredTaskView], values: Mapping[int, list[Delivered]]
 ) -> dict[int, str]:
     """The task of each webhook: as the answer said, else the one that its message made, else as it was told."""
     by_text = {task.text: task.id for task in kept.values()}
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.hook}
-    found = {hook: told[0].task for hook, told in letters.items()}
+    found = {hook: delivereds[0].task for hook, delivereds in values.items()}
     found |= {entry.hook: by_text[entry.text] for entry in sent.values() if entry.text in by_text}
     found |= {
         sent[entry.op].hook: entry.task for entry in history if isinstance(entry, Acknowledged) and entry.op in sent
@@ -71,24 +71,28 @@ def _expected(
     return found
 
 
-def _told(letters: Sequence[Delivered], task: StoredTaskView, strikes: Sequence[tuple[float, float]]) -> Iterator[str]:
+def _told(
+    delivereds: Sequence[Delivered], task: StoredTaskView, strikes: Sequence[tuple[float, float]]
+) -> Iterator[str]:
     at, taken = 0, 0.0
-    for told in letters:
-        if told.task != task.id:
-            yield f"was told of {told.task}"
+    for delivered in delivereds:
+        if delivered.task != task.id:
+            yield f"was told of {delivered.task}"
             continue
-        if not 1 <= told.sequence <= len(task.events):
-            yield f"was told event {told.sequence} of {task.last}"
+        if not 1 <= delivered.sequence <= len(task.events):
+            yield f"was told event {delivered.sequence} of {task.last}"
             continue
-        if told.digest != task.events[told.sequence - 1].digest:
-            yield f"was told another event {told.sequence} than the log has"
-        if told.sequence > at + 1:
-            yield f"was told event {told.sequence} when it had taken {at}: out of order, or a gap"
-        elif told.sequence < at:
-            yield f"was told event {told.sequence} again, having taken {at}: more than one repeat"
-        elif told.sequence == at and not any(taken - SLACK <= over and began <= told.at for began, over in strikes):
-            yield f"was told event {told.sequence} again, which it had taken, and nothing explains it"
-        if 200 <= told.status < 300:
-            at, taken = max(at, told.sequence), told.done
+        if delivered.digest != task.events[delivered.sequence - 1].digest:
+            yield f"was told another event {delivered.sequence} than the log has"
+        if delivered.sequence > at + 1:
+            yield f"was told event {delivered.sequence} when it had taken {at}: out of order, or a gap"
+        elif delivered.sequence < at:
+            yield f"was told event {delivered.sequence} again, having taken {at}: more than one repeat"
+        elif delivered.sequence == at and not any(
+            taken - SLACK <= over and began <= delivered.at for began, over in strikes
+        ):
+            yield f"was told event {delivered.sequence} again, which it had taken, and nothing explains it"
+        if 200 <= delivered.status < 300:
+            at, taken = max(at, delivered.sequence), delivered.done
     if at != task.last:
         yield f"was told up to event {at} of {task.last}"

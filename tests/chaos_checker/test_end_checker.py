@@ -65,8 +65,8 @@ def test_what_a_blow_explains_passes(task: StoredTask, history: list[Entry]) -> 
     ],
 )
 def test_what_nothing_explains_is_told(task: StoredTask, history: list[Entry], problem: str) -> None:
-    (said,) = judge_ends(history, {"t": task})
-    assert problem in said
+    (text,) = judge_ends(history, {"t": task})
+    assert problem in text
 
 
 def test_those_that_are_longer_than_a_drain_are_counted() -> None:

@@ -18,13 +18,13 @@ BINARY = Path(sys.executable).with_name("dragoman")
 def asked(shell: str, line: str, **environment: str) -> str:
     """What the command answers to a shell's script, for the word at the end of a line."""
     words = line.split(" ")
-    said = {"_DRAGOMAN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
+    values = {"_DRAGOMAN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
     if shell == "bash":
-        said |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+        values |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
     if shell == "fish":
-        said |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        values |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     done = subprocess.run(
-        [BINARY], env=clean_environment() | said | environment, capture_output=True, text=True, check=False
+        [BINARY], env=clean_environment() | values | environment, capture_output=True, text=True, check=False
     )
     assert done.stderr == ""
     return done.stdout

@@ -12,9 +12,9 @@ from dragoman.cli import process_setup
 
 
 def record(**extra: object) -> logging.LogRecord:
-    made = logging.LogRecord("dragoman.test", logging.WARNING, __file__, 1, "late by %d s", (3,), None)
-    vars(made).update(extra)
-    return made
+    log_record = logging.LogRecord("dragoman.test", logging.WARNING, __file__, 1, "late by %d s", (3,), None)
+    vars(log_record).update(extra)
+    return log_record
 
 
 def test_a_line_for_people_has_the_fields_behind_the_text() -> None:
@@ -24,9 +24,9 @@ def test_a_line_for_people_has_the_fields_behind_the_text() -> None:
 
 
 def test_a_line_for_machines_is_one_object() -> None:
-    said = json.loads(process_setup.JsonLogFormatter().format(record(task="t1", pages=2)))
-    assert said.pop("time").endswith("+00:00")
-    assert said == {
+    value = json.loads(process_setup.JsonLogFormatter().format(record(task="t1", pages=2)))
+    assert value.pop("time").endswith("+00:00")
+    assert value == {
         "level": "WARNING",
         "logger": "dragoman.test",
         "message": "late by 3 s",

@@ -18,8 +18,8 @@ class Terminal(io.StringIO):
 
 
 def chunk(artifact: str, text: str, *, append: bool = True) -> pb.TaskArtifactUpdateEvent:
-    made = pb.Artifact(artifact_id=artifact, parts=[pb.Part(text=text)])
-    return pb.TaskArtifactUpdateEvent(artifact=made, append=append)
+    created_artifact = pb.Artifact(artifact_id=artifact, parts=[pb.Part(text=text)])
+    return pb.TaskArtifactUpdateEvent(artifact=created_artifact, append=append)
 
 
 def test_chunks_of_one_artifact_run_on_and_another_begins_a_line() -> None:

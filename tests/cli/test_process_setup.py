@@ -14,10 +14,10 @@ resource = pytest.importorskip("resource")
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The limits of a pretended system, the present one last."""
-    told = [(1024, 5000)]
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: told[-1])
-    monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: told.append(limit))
-    return told
+    reported = [(1024, 5000)]
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: reported[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: reported.append(limit))
+    return reported
 
 
 def test_the_limit_is_raised_to_what_connections_need(

@@ -18,14 +18,14 @@ NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 
 def test_an_answer_goes_to_stdout_and_the_rest_to_stderr(dragoman: Run) -> None:
-    said = dragoman("send", "echo hello")
-    assert (said.code, said.out) == (0, "hello\n")
-    assert said.err.startswith("COMPLETED  task ")
+    result = dragoman("send", "echo hello")
+    assert (result.code, result.out) == (0, "hello\n")
+    assert result.err.startswith("COMPLETED  task ")
 
 
 def test_a_stream_prints_its_chunks(dragoman: Run) -> None:
-    said = dragoman("send", "stream 3", "--stream")
-    assert (said.code, said.out) == (0, "chunk-1 chunk-2 chunk-3 \n")
+    result = dragoman("send", "stream 3", "--stream")
+    assert (result.code, result.out) == (0, "chunk-1 chunk-2 chunk-3 \n")
 
 
 def test_waiting_gives_the_same_text_as_streaming(dragoman: Run) -> None:
@@ -37,10 +37,10 @@ def test_the_text_may_come_from_stdin(dragoman: Run) -> None:
 
 
 def test_without_waiting_stdout_is_the_id_and_nothing_else(dragoman: Run) -> None:
-    said = dragoman("send", "sleep 60", "--no-wait")
-    task = said.out.strip()
-    assert said.code == 0
-    assert f"follow it with: dragoman watch {task} --grpc " in said.err
+    result = dragoman("send", "sleep 60", "--no-wait")
+    task = result.out.strip()
+    assert result.code == 0
+    assert f"follow it with: dragoman watch {task} --grpc " in result.err
     shown = dragoman("get", task)
     assert f"task     {task}\nstate    WORKING\n" in shown.out
     assert "agent    sleeping for 60 s\n" in shown.out
@@ -49,11 +49,11 @@ def test_without_waiting_stdout_is_the_id_and_nothing_else(dragoman: Run) -> Non
 
 
 def test_a_question_is_printed_and_its_answer_continues_the_task(dragoman: Run) -> None:
-    asked = dragoman("send", "ask")
-    assert asked.code == 0
-    assert asked.out.strip()
-    task = asked.err.split("task ")[1].split()[0]
-    assert f"answer it with: dragoman send --task {task} " in asked.err
+    result = dragoman("send", "ask")
+    assert result.code == 0
+    assert result.out.strip()
+    task = result.err.split("task ")[1].split()[0]
+    assert f"answer it with: dragoman send --task {task} " in result.err
     answered = dragoman("send", "--task", task, "forty-two")
     assert (answered.code, answered.out) == (0, "you said: forty-two\n")
     shown = dragoman("get", task, "--history", "10").out
@@ -62,20 +62,20 @@ def test_a_question_is_printed_and_its_answer_continues_the_task(dragoman: Run) 
 
 
 def test_a_failure_says_why_and_is_exit_code_1(dragoman: Run) -> None:
-    said = dragoman("send", "fail")
-    assert (said.code, said.out) == (1, "")
-    assert "FAILED  task " in said.err
-    assert "RuntimeError" in said.err
+    result = dragoman("send", "fail")
+    assert (result.code, result.out) == (1, "")
+    assert "FAILED  task " in result.err
+    assert "RuntimeError" in result.err
     assert dragoman("send", "reject").code == 1
 
 
 @pytest.mark.parametrize("how", [[], ["--stream"], ["--dialect", "0.3"], ["--json"]])
 def test_an_agent_that_does_not_stream_is_sent_to_all_the_same(dragoman: Run, served: Server, how: list[str]) -> None:
     where = ("--agent", "still", "--grpc", served.grpc, *how)
-    said = dragoman("send", "hello", *where)
-    assert said.code == 0
-    assert "hello" in said.out
-    assert "COMPLETED" in (said.out if "--json" in how else said.err)
+    result = dragoman("send", "hello", *where)
+    assert result.code == 0
+    assert "hello" in result.out
+    assert "COMPLETED" in (result.out if "--json" in how else result.err)
     if not how:
         task = dragoman("send", "ask", *where).err.split("task ")[1].split()[0]
         assert dragoman("send", "again", "--task", task, *where).out == "again\n"
@@ -86,13 +86,13 @@ def test_an_agent_that_does_not_stream_is_sent_to_all_the_same(dragoman: Run, se
 
 def test_a_message_instead_of_a_task_is_printed(dragoman: Run) -> None:
     for how in ([], ["--stream"], ["--no-wait"]):
-        said = dragoman("send", "reply good morning", *how)
-        assert (said.code, said.out) == (0, "good morning\n")
+        result = dragoman("send", "reply good morning", *how)
+        assert (result.code, result.out) == (0, "good morning\n")
 
 
 def test_files_are_named_and_saved_only_when_asked(dragoman: Run) -> None:
-    said = dragoman("send", "file")
-    assert said.out.startswith("[hello.txt, text/plain, ")
+    result = dragoman("send", "file")
+    assert result.out.startswith("[hello.txt, text/plain, ")
     assert not list(Path.cwd().iterdir())
     for name in ("hello.txt", "hello-1.txt"):
         saved = dragoman("send", "file", "--save", "here")
@@ -101,8 +101,8 @@ def test_files_are_named_and_saved_only_when_asked(dragoman: Run) -> None:
 
 
 def test_files_from_afar_stay_in_their_folder(dragoman: Run, served: Server) -> None:
-    said = dragoman("send", "x", "--agent", "report", "--save", "here", "--grpc", served.grpc)
-    assert said.out.splitlines() == [
+    result = dragoman("send", "x", "--agent", "report", "--save", "here", "--grpc", served.grpc)
+    assert result.out.splitlines() == [
         "above",
         '{"rows":2}',
         "[../../etc/table.csv, text/csv, 4 bytes; written to here/table.csv]",
@@ -117,8 +117,8 @@ def test_attached_files_have_names_and_types(dragoman: Run, served: Server) -> N
     Path("notes.md").write_text("# hi")
     Path("noname").write_text("?")
     arguments = [word for path in sorted(Path.cwd().iterdir()) for word in ("--file", str(path))]
-    said = dragoman("send", *arguments, "--grpc", served.grpc)
-    assert said.out.splitlines() == [
+    result = dragoman("send", *arguments, "--grpc", served.grpc)
+    assert result.out.splitlines() == [
         "noname application/octet-stream 1",
         "notes.md text/markdown 4",
         "sales.csv text/csv 4",
@@ -127,8 +127,8 @@ def test_attached_files_have_names_and_types(dragoman: Run, served: Server) -> N
 
 
 def test_a_context_is_taken_up(dragoman: Run, served: Server) -> None:
-    said = dragoman("send", "hi", "--agent", "said", "--context", "c-1", "--grpc", served.grpc)
-    assert said.out == "c-1: hi\n"
+    result = dragoman("send", "hi", "--agent", "said", "--context", "c-1", "--grpc", served.grpc)
+    assert result.out == "c-1: hi\n"
 
 
 def test_json_is_one_object_a_line(dragoman: Run) -> None:
@@ -160,43 +160,43 @@ def test_a_list_shows_what_changed_last_and_can_be_narrowed(dragoman: Run) -> No
 
 def test_watching_shows_what_there_is_and_what_comes(dragoman: Run) -> None:
     task = dragoman("send", "stream 4 50", "--no-wait").out.strip()
-    said = dragoman("watch", task)
-    assert (said.code, said.out.replace("\n", "")) == (0, "chunk-1 chunk-2 chunk-3 chunk-4 ")
-    assert "COMPLETED  task " in said.err
+    result = dragoman("watch", task)
+    assert (result.code, result.out.replace("\n", "")) == (0, "chunk-1 chunk-2 chunk-3 chunk-4 ")
+    assert "COMPLETED  task " in result.err
 
 
 def test_watching_a_finished_task_shows_it(dragoman: Run) -> None:
     task = json.loads(dragoman("send", "echo done", "--json").out)["task"]["id"]
-    said = dragoman("watch", task)
-    assert (said.code, said.out) == (0, "done\n")
+    result = dragoman("watch", task)
+    assert (result.code, result.out) == (0, "done\n")
     failed = json.loads(dragoman("send", "fail", "--json").out)["task"]["id"]
     assert dragoman("watch", failed).code == 1
 
 
 @pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain"])
 def test_a_task_that_is_not_there_is_exit_code_3(dragoman: Run, command: str) -> None:
-    said = dragoman(command, NOT_THERE)
-    assert (said.code, said.out) == (3, "")
-    assert "(TASK_NOT_FOUND)" in said.err
-    assert ("if it is not a task of the root agent, pass --agent NAME" in said.err) == (command != "explain")
+    result = dragoman(command, NOT_THERE)
+    assert (result.code, result.out) == (3, "")
+    assert "(TASK_NOT_FOUND)" in result.err
+    assert ("if it is not a task of the root agent, pass --agent NAME" in result.err) == (command != "explain")
 
 
 def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:
-    said = dragoman("send", "hi", "--agent", "nobody", "--grpc", served.grpc)
-    assert said.code == 3
-    assert "files" in said.err  # those that there are
+    result = dragoman("send", "hi", "--agent", "nobody", "--grpc", served.grpc)
+    assert result.code == 3
+    assert "files" in result.err  # those that there are
     Path("photo.png").write_bytes(b"x")
-    said = dragoman("send", "--file", "photo.png", "--agent", "said", "--grpc", served.grpc)
-    assert said.code == 3
-    assert "message.parts[0].mediaType" in said.err
-    assert "(CONTENT_TYPE_NOT_SUPPORTED)" in said.err
+    result = dragoman("send", "--file", "photo.png", "--agent", "said", "--grpc", served.grpc)
+    assert result.code == 3
+    assert "message.parts[0].mediaType" in result.err
+    assert "(CONTENT_TYPE_NOT_SUPPORTED)" in result.err
 
 
 def test_no_server_is_exit_code_3_with_what_to_do(dragoman: Run, unused_tcp_port: int) -> None:
-    said = dragoman("send", "hi", "--grpc", f"127.0.0.1:{unused_tcp_port}")
-    assert (said.code, said.out) == (3, "")
-    assert f"cannot connect to 127.0.0.1:{unused_tcp_port}" in said.err
-    assert "dragoman serve" in said.err
+    result = dragoman("send", "hi", "--grpc", f"127.0.0.1:{unused_tcp_port}")
+    assert (result.code, result.out) == (3, "")
+    assert f"cannot connect to 127.0.0.1:{unused_tcp_port}" in result.err
+    assert "dragoman serve" in result.err
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(dragoman: Run, argume
 def test_files_over_the_limit_are_not_even_read(dragoman: Run) -> None:
     with Path("big.bin").open("wb") as file:
         file.truncate(16 * 1024 * 1024 + 1)
-    said = dragoman("send", "--file", "big.bin")
-    assert said.code == 2
-    assert "--file big.bin: 16,777,217 bytes; the files of a message may have 16,777,216 bytes in all" in said.err
+    result = dragoman("send", "--file", "big.bin")
+    assert result.code == 2
+    assert "--file big.bin: 16,777,217 bytes; the files of a message may have 16,777,216 bytes in all" in result.err
 
 
 def test_help_teaches_by_examples(dragoman: Run) -> None:

@@ -23,10 +23,10 @@ def said(*arguments: str, **environment: str) -> CommandResult:
 
 def key(store: Path, name: str, *arguments: str) -> Path:
     """A file with a new key."""
-    made = said("keys", "create", name, "--store", f"sqlite:///{store}", *arguments)
-    assert made.code == 0, made
+    result = said("keys", "create", name, "--store", f"sqlite:///{store}", *arguments)
+    assert result.code == 0, result
     file = store.with_name(f"{name}.key")
-    file.write_text(made.out)
+    file.write_text(result.out)
     return file
 
 
@@ -79,8 +79,8 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
         assert listed.out.startswith("echo  (boxes)\n  box one (ipv4:127.0.0.1:")
         assert "0 running, 100 free" in listed.out
         assert "has connected workers" in said("workers", "forget", "echo", *operator).err
-    (told,) = [json.loads(line) for line in said("workers", "list", "--json", *operator).out.splitlines()]
-    assert (told["agent"], told["principal"], told.get("workers", [])) == ("echo", "boxes", [])
+    (value,) = [json.loads(line) for line in said("workers", "list", "--json", *operator).out.splitlines()]
+    assert (value["agent"], value["principal"], value.get("workers", [])) == ("echo", "boxes", [])
     # The name is the boxes' while they are away, until an operator frees it.
     with worker_process(
         "--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app, ready=False
@@ -127,9 +127,9 @@ def test_a_key_file_that_cannot_be_used_is_named(app: Path, content: str | None,
         file.write_text(content)
     with worker_process("--key-file", str(file), server="127.0.0.1:1", cwd=app.parent, app=app, ready=False) as worker:
         assert worker.ends() == 2
-        told = worker.err.rest()
-    assert told.startswith("error: --key-file: ")
-    assert text in told
+        reported_text = worker.err.rest()
+    assert reported_text.startswith("error: --key-file: ")
+    assert text in reported_text
 
 
 def test_an_app_without_agents_is_no_worker(tmp_path: Path) -> None:

@@ -76,13 +76,13 @@ class Script:
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> AsyncGenerator[pb.StreamResponse, None]:
-        for said in self._next(rpc, request, key, after):
-            if said is HOLD:
+        for value in self._next(rpc, request, key, after):
+            if value is HOLD:
                 await asyncio.Event().wait()
-            elif isinstance(said, ClientError):
-                raise said
+            elif isinstance(value, ClientError):
+                raise value
             else:
-                yield pb.StreamResponse(**{_NAMES[type(said)]: said})
+                yield pb.StreamResponse(**{_NAMES[type(value)]: value})
 
     async def close(self) -> None:
         """There is nothing to let go of."""
@@ -132,42 +132,44 @@ def turn_stream(
 
 async def run(
     *scripts: Script,
-    teller: EventReducer | None = None,
+    event_reducer: EventReducer | None = None,
     clock: Clock | None = None,
     silence: float | None = None,
     **options: Any,
 ) -> list[Event]:
     """The events of one turn."""
-    line, found = ScriptedConnection(*scripts, **options), teller or EventReducer()
+    line, found = ScriptedConnection(*scripts, **options), event_reducer or EventReducer()
     message = pb.Message(message_id="m-1", role=pb.ROLE_USER, parts=[pb.Part(text="go")], task_id=found.task.id)
     async with asyncio.timeout(60):
         turn = turn_stream(line, found, clock or Clock(), inactivity_timeout=silence)
         return [event async for event in turn.send(line.request(message))]
 
 
-def task(state: str, *texts: str, said: str = "", heard: str = "", artifact: str = "output") -> pb.Task:
+def task(
+    state: str, *texts: str, response_text: str = "", received_text: str = "", artifact: str = "output"
+) -> pb.Task:
     """The task there, with an artifact of these texts."""
-    made = pb.Task(id="t-1", context_id="c-1", status=status(state, said).status)
+    created_task = pb.Task(id="t-1", context_id="c-1", status=status(state, response_text).status)
     if texts:
-        made.artifacts.add(artifact_id=artifact, parts=[pb.Part(text=text) for text in texts])
-    if heard:
-        made.history.add(message_id=heard, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
-    return made
+        created_task.artifacts.add(artifact_id=artifact, parts=[pb.Part(text=text) for text in texts])
+    if received_text:
+        created_task.history.add(message_id=received_text, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
+    return created_task
 
 
-def status(state: str, said: str = "", cursor: str = "") -> pb.TaskStatusUpdateEvent:
-    made = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
-    made.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
-    if said:
-        made.status.message.CopyFrom(pb.Message(message_id=said, role=pb.ROLE_AGENT, parts=[pb.Part(text=said)]))
+def status(state: str, text: str = "", cursor: str = "") -> pb.TaskStatusUpdateEvent:
+    event = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
+    event.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
+    if text:
+        event.status.message.CopyFrom(pb.Message(message_id=text, role=pb.ROLE_AGENT, parts=[pb.Part(text=text)]))
     if cursor:
-        made.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
-    return made
+        event.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
+    return event
 
 
 def chunk(text: str, *, append: bool = True, cursor: str = "") -> pb.TaskArtifactUpdateEvent:
-    made = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
-    made.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
+    event = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
+    event.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
     if cursor:
-        made.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
-    return made
+        event.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
+    return event

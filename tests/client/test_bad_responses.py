@@ -108,10 +108,10 @@ async def test_a_server_that_asks_for_a_moment_gets_it_and_the_same_key(monkeypa
 
 async def test_a_stream_that_is_cut_in_an_event_is_made_up_for_and_one_that_makes_no_sense_is_not() -> None:
     async def cut(request: web.Request) -> web.StreamResponse:
-        asked = orjson.loads(await request.read())
-        if asked["method"] == "GetTask":
+        value = orjson.loads(await request.read())
+        if value["method"] == "GetTask":
             return await rpc({**TASK, "status": ENDED, "artifacts": artifacts("onetwo")})(request)
-        if asked["method"] == "SubscribeToTask":
+        if value["method"] == "SubscribeToTask":
             return await stream({"task": {**TASK, "artifacts": artifacts("one")}}, chunk("two"), DONE)(request)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -126,8 +126,8 @@ async def test_a_stream_that_is_cut_in_an_event_is_made_up_for_and_one_that_make
         there.answers["/x/at"] = cut
         url = there.card("x", card(("JSONRPC", "1.0", f"{there.url}/x/at")))
         async with connect(url) as client:
-            told = [event.text async for event in client.run("go") if isinstance(event, Text)]
-            assert told == ["one", "two"]
+            texts = [event.text async for event in client.run("go") if isinstance(event, Text)]
+            assert texts == ["one", "two"]
             there.answers["/x/at"] = stream({"task": TASK}, b'{"artifactUp')
             with pytest.raises(ProtocolError, match="not JSON"):
                 await client.ask("go")

@@ -28,12 +28,12 @@ class Server(NamedTuple):
     http: str
     grpc: str
 
-    def client(self, dialect: str, binding: str, said: list[str] | None = None, agent: str = "") -> Client:
+    def client(self, dialect: str, binding: str, texts: list[str] | None = None, agent: str = "") -> Client:
         address = self.grpc if binding == "grpc" else self.http
 
         def trace(direction: str, text: str) -> None:
-            if said is not None:
-                said.append(f"{direction} {text}")
+            if texts is not None:
+                texts.append(f"{direction} {text}")
 
         return Client(address, agent=agent, dialect=dialect, binding=binding, trace=trace)
 
@@ -103,7 +103,8 @@ async def test_a_failure_is_the_same_on_every_road(server: Server, dialect: str,
 
 
 @pytest.mark.parametrize(
-    ("dialect", "binding"), [road for road in PROTOCOLS if road[0] == "1.0" or road[1] in ("rest", "grpc")]
+    ("dialect", "binding"),
+    [transport for transport in PROTOCOLS if transport[0] == "1.0" or transport[1] in ("rest", "grpc")],
 )
 async def test_tasks_are_listed_page_by_page(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
@@ -121,11 +122,11 @@ async def test_what_a_dialect_does_not_have_is_said(server: Server) -> None:
 
 @EVERY
 async def test_the_trace_shows_both_directions(server: Server, dialect: str, binding: str) -> None:
-    said: list[str] = []
-    async with server.client(dialect, binding, said, agent="" if dialect == "0.3" else "playground") as client:
+    texts: list[str] = []
+    async with server.client(dialect, binding, texts, agent="" if dialect == "0.3" else "playground") as client:
         await client.send(message("echo hi"))
-    assert any(line.startswith("> ") and "echo hi" in line for line in said)
-    assert any(line.startswith("< ") and "completed" in line.lower() for line in said)
+    assert any(line.startswith("> ") and "echo hi" in line for line in texts)
+    assert any(line.startswith("< ") and "completed" in line.lower() for line in texts)
 
 
 @pytest.mark.parametrize(

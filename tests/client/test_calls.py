@@ -67,9 +67,9 @@ Told: Any = _Servicer  # abstract to mypy: the push operations are left out
 
 
 @asynccontextmanager
-async def talking_to(told: Any, *, agent: str = "") -> AsyncIterator[Client]:
+async def talking_to(value: Any, *, agent: str = "") -> AsyncIterator[Client]:
     server = grpc.aio.server()
-    rpc.add_A2AServiceServicer_to_server(told, server)
+    rpc.add_A2AServiceServicer_to_server(value, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -80,48 +80,48 @@ async def talking_to(told: Any, *, agent: str = "") -> AsyncIterator[Client]:
 
 
 def status(code: grpc.StatusCode, text: str, reason: str, **fields: str) -> status_pb2.Status:
-    made = status_pb2.Status(code=code.value[0], message=text)
+    value = status_pb2.Status(code=code.value[0], message=text)
     info = error_details_pb2.ErrorInfo(reason=reason, domain="a2a-protocol.org", metadata={"taskId": "t9"})
-    made.details.add().Pack(info)
+    value.details.add().Pack(info)
     if fields:
         bad = error_details_pb2.BadRequest()
         for field, rule in fields.items():
             bad.field_violations.add(field=field, description=rule)
-        made.details.add().Pack(bad)
-    return made
+        value.details.add().Pack(bad)
+    return value
 
 
 def test_a_message_has_an_id_of_its_own_and_its_text_first() -> None:
-    made = message("hi", parts=[pb.Part(raw=b"x")], task="t", context="c")
-    assert [part.WhichOneof("content") for part in made.parts] == ["text", "raw"]
-    assert (made.task_id, made.context_id, made.role) == ("t", "c", pb.ROLE_USER)
-    assert made.message_id != message("hi").message_id
+    created_message = message("hi", parts=[pb.Part(raw=b"x")], task="t", context="c")
+    assert [part.WhichOneof("content") for part in created_message.parts] == ["text", "raw"]
+    assert (created_message.task_id, created_message.context_id, created_message.role) == ("t", "c", pb.ROLE_USER)
+    assert created_message.message_id != message("hi").message_id
     assert not message(parts=[]).parts
 
 
 async def test_send_names_the_agent_and_the_version() -> None:
-    told = Told(send=pb.SendMessageResponse(task=TASK))
-    async with talking_to(told, agent="echo") as client:
+    value = Told(send=pb.SendMessageResponse(task=TASK))
+    async with talking_to(value, agent="echo") as client:
         answer = await client.send(
             message("hi"),
             configuration=pb.SendMessageConfiguration(return_immediately=True),
             metadata={"trace": "x"},
         )
     assert answer.task == TASK
-    (asked,) = told.asked
-    assert asked.tenant == "echo"
-    assert asked.configuration.return_immediately
-    assert asked.metadata["trace"] == "x"
-    assert told.metadata["a2a-version"] == "1.0"
+    (requested_value,) = value.asked
+    assert requested_value.tenant == "echo"
+    assert requested_value.configuration.return_immediately
+    assert requested_value.metadata["trace"] == "x"
+    assert value.metadata["a2a-version"] == "1.0"
 
 
 async def test_get_and_cancel_name_the_task() -> None:
-    told = Told(get=TASK, cancel=TASK)
-    async with talking_to(told, agent="echo") as client:
+    value = Told(get=TASK, cancel=TASK)
+    async with talking_to(value, agent="echo") as client:
         assert await client.get("t1") == TASK
         assert await client.get("t1", history=0) == TASK
         assert await client.cancel("t1") == TASK
-    first, second, third = told.asked
+    first, second, third = value.asked
     assert (first.tenant, first.id, first.HasField("history_length")) == ("echo", "t1", False)
     assert second.HasField("history_length")
     assert (third.tenant, third.id) == ("echo", "t1")
@@ -130,8 +130,8 @@ async def test_get_and_cancel_name_the_task() -> None:
 async def test_streams_give_their_events_in_order() -> None:
     events = [pb.StreamResponse(task=TASK)]
     events += [pb.StreamResponse(artifact_update=pb.TaskArtifactUpdateEvent(task_id=str(n))) for n in range(20)]
-    told = Told(stream=events, subscribe=events)
-    async with talking_to(told) as client:
+    value = Told(stream=events, subscribe=events)
+    async with talking_to(value) as client:
         assert [event async for event in client.stream(message("hi"))] == events
         assert [event async for event in client.subscribe("t1")] == events
 
@@ -141,23 +141,27 @@ async def test_a_list_goes_on_over_pages() -> None:
         "": pb.ListTasksResponse(tasks=[pb.Task(id="1"), pb.Task(id="2")], next_page_token="more"),
         "more": pb.ListTasksResponse(tasks=[pb.Task(id="3")]),
     }
-    told = Told(list=lambda request: pages[request.page_token])
+    value = Told(list=lambda request: pages[request.page_token])
     since = datetime(2026, 11, 20, tzinfo=UTC)
-    async with talking_to(told) as client:
+    async with talking_to(value) as client:
         found = client.list(context="c1", state="TASK_STATE_WORKING", since=since, page_size=2, artifacts=True)
         assert [task.id async for task in found] == ["1", "2", "3"]
-    for asked in told.asked:
-        assert (asked.context_id, asked.status, asked.page_size) == ("c1", pb.TASK_STATE_WORKING, 2)
-        assert asked.status_timestamp_after.ToDatetime(UTC) == since
-        assert asked.include_artifacts
+    for requested_value in value.asked:
+        assert (requested_value.context_id, requested_value.status, requested_value.page_size) == (
+            "c1",
+            pb.TASK_STATE_WORKING,
+            2,
+        )
+        assert requested_value.status_timestamp_after.ToDatetime(UTC) == since
+        assert requested_value.include_artifacts
 
 
 async def test_a_list_asks_for_no_page_that_nobody_wants() -> None:
     page = pb.ListTasksResponse(tasks=[pb.Task(id="1"), pb.Task(id="2")], next_page_token="more")
-    told = Told(list=page)
-    async with talking_to(told) as client, aclosing(client.list()) as tasks:
+    value = Told(list=page)
+    async with talking_to(value) as client, aclosing(client.list()) as tasks:
         assert (await anext(tasks)).id == "1"
-    assert len(told.asked) == 1
+    assert len(value.asked) == 1
 
 
 CALLS: list[Callable[[Client], Any]] = [
@@ -173,8 +177,8 @@ CALLS: list[Callable[[Client], Any]] = [
 @pytest.mark.parametrize("call", CALLS)
 async def test_every_failure_is_one_error_with_what_the_server_said(call: Callable[[Client], Any]) -> None:
     bad = status(grpc.StatusCode.INVALID_ARGUMENT, "message.parts: is empty", "INVALID_PARAMS", parts="is empty")
-    told = Told(**dict.fromkeys(("send", "stream", "get", "list", "cancel", "subscribe"), bad))
-    async with talking_to(told) as client:
+    value = Told(**dict.fromkeys(("send", "stream", "get", "list", "cancel", "subscribe"), bad))
+    async with talking_to(value) as client:
         with pytest.raises(ClientError) as caught:
             await call(client)
     error = caught.value

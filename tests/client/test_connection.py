@@ -79,13 +79,13 @@ async def test_whatever_is_spoken_a_caller_hears_the_same(server: Server) -> Non
         async with connect(server.http, dialect=dialect, binding=binding) as client:
             result = await client.ask("echo hi")
             assert (result.text, result.state, result.ok, result.question) == ("hi", "COMPLETED", True, "")
-            heard = await taken(client.run("stream 5 1"))
-            assert [event.text for event in heard if isinstance(event, Text)] == [f"chunk-{n} " for n in range(1, 6)]
-            last = heard[-1]
+            received = await taken(client.run("stream 5 1"))
+            assert [event.text for event in received if isinstance(event, Text)] == [f"chunk-{n} " for n in range(1, 6)]
+            last = received[-1]
             assert isinstance(last, Finished)
             assert last.ok
             assert last.result.text == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
-            assert [event for event in heard if isinstance(event, Artifact)] == [Artifact("output")]
+            assert [event for event in received if isinstance(event, Artifact)] == [Artifact("output")]
             with pytest.raises(TaskFailed, match="failing, as asked") as failed:
                 await client.ask("fail")
             assert failed.value.code == failed.value.result.state == "FAILED"
@@ -104,15 +104,15 @@ async def test_whatever_is_spoken_a_caller_hears_the_same(server: Server) -> Non
 async def test_questions_are_answered_in_the_same_task(server: Server) -> None:
     for dialect, binding in WAYS:
         async with connect(server.http, dialect=dialect, binding=binding) as client:
-            heard: list[Event] = []
+            received: list[Event] = []
             async for event in client.run("ask"):
-                heard.append(event)
+                received.append(event)
                 if isinstance(event, Question):
                     assert not event.wants_credentials
                     event.answer("blue")
-            tasks = {event.task_id for event in heard}
+            tasks = {event.task_id for event in received}
             assert len(tasks) == 1
-            assert [type(event) for event in heard if not isinstance(event, Status)] == [
+            assert [type(event) for event in received if not isinstance(event, Status)] == [
                 Question,
                 Artifact,
                 Text,
@@ -121,10 +121,10 @@ async def test_questions_are_answered_in_the_same_task(server: Server) -> None:
             answered = await client.ask("ask", answer=lambda question: f"not {question.text}")
             assert answered.text == "you said: not what would you like to say?"
 
-            asked = await client.ask("ask")
-            assert (asked.state, asked.question) == ("INPUT_REQUIRED", "what would you like to say?")
-            assert not asked.is_over
-            assert (await client.ask("green", task=asked.task_id)).text == "you said: green"
+            result = await client.ask("ask")
+            assert (result.state, result.question) == ("INPUT_REQUIRED", "what would you like to say?")
+            assert not result.is_over
+            assert (await client.ask("green", task=result.task_id)).text == "you said: green"
 
             credentials = [event async for event in client.run("auth") if isinstance(event, Question)]
             assert [event.wants_credentials for event in credentials] == [True]
@@ -151,14 +151,14 @@ async def test_a_task_is_left_followed_canceled_and_waited_for(server: Server) -
 
 
 async def test_the_card_says_what_is_spoken_and_agents_have_their_own(server: Server) -> None:
-    said: list[str] = []
-    async with connect(server.http, trace=lambda direction, text: said.append(f"{direction} {text}")) as client:
+    texts: list[str] = []
+    async with connect(server.http, trace=lambda direction, text: texts.append(f"{direction} {text}")) as client:
         assert client.card.name == "Playground"
         assert (await client.ask("x", agent="other")).text == "other heard x"
         assert (await client.card_of("other")).name == "Other"
         with pytest.raises(NotFound, match="no card"):
             await client.ask("x", agent="nobody")
-    assert any("/other/.well-known/agent-card.json" in line for line in said)
+    assert any("/other/.well-known/agent-card.json" in line for line in texts)
     async with connect(f"{server.http}/other") as client:
         assert (await client.ask("y")).text == "other heard y"
     async with connect(f"{server.http}/other/.well-known/agent.json") as client:
@@ -171,13 +171,13 @@ async def test_files_and_values_go_there_and_come_back(server: Server, tmp_path:
     (tmp_path / "table.csv").write_bytes(b"a,b\n")
     async with connect(server.http) as client:
         sent: list[FileInput] = [tmp_path / "table.csv", ("../../evil.txt", b"e"), b"\x00"]
-        heard = await taken(client.run(files=sent, data={"n": 1}, agent="mirror"))
-        files = [event for event in heard if isinstance(event, File)]
+        received = await taken(client.run(files=sent, data={"n": 1}, agent="mirror"))
+        files = [event for event in received if isinstance(event, File)]
         assert [(file.name, file.media_type) for file in files] == [
             ("table.csv", "text/csv"), ("../../evil.txt", "text/plain"), ("file", "application/octet-stream"),
         ]  # fmt: skip
-        assert [event.value for event in heard if isinstance(event, Data)] == [{"n": 1}]
-        last = heard[-1]
+        assert [event.value for event in received if isinstance(event, Data)] == [{"n": 1}]
+        last = received[-1]
         assert isinstance(last, Finished)
         saved = last.result.save(tmp_path / "out")
         again = last.result.save(tmp_path / "out")
@@ -221,18 +221,18 @@ async def test_a_key_of_ones_own_finds_the_same_task_again(server: Server) -> No
 
 async def test_another_process_goes_on_after_the_cursor_that_one_kept(server: Server) -> None:
     async with connect(server.http) as client:
-        heard = await taken(client.run("stream 6 1"))
-    place = next(n for n, event in enumerate(heard) if isinstance(event, Text) and event.text == "chunk-3 ")
+        received = await taken(client.run("stream 6 1"))
+    place = next(n for n, event in enumerate(received) if isinstance(event, Text) and event.text == "chunk-3 ")
     async with connect(server.http) as client:
-        rest = await taken(client.follow(heard[0].task_id, after=heard[place].cursor))
+        rest = await taken(client.follow(received[0].task_id, after=received[place].cursor))
         assert [event for event in rest if isinstance(event, Text)] == [
-            event for event in heard[place + 1 :] if isinstance(event, Text)
+            event for event in received[place + 1 :] if isinstance(event, Text)
         ]
         last = rest[-1]
         assert isinstance(last, Finished)
         assert last.result.text.startswith("chunk-1 ")
         with pytest.raises(Invalid, match="cursor"):
-            await taken(client.follow(heard[0].task_id, after="00000000.00000000.1"))
+            await taken(client.follow(received[0].task_id, after="00000000.00000000.1"))
 
 
 async def test_the_agent_is_in_the_trace_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

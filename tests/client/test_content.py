@@ -42,22 +42,22 @@ def test_every_name_is_one_of_a_file_in_the_folder(name: str) -> None:
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    made = [content.write_file(tmp_path / "new", "a.txt", data) for data in (b"1", b"2", b"3")]
-    assert [path.name for path in made] == ["a.txt", "a-1.txt", "a-2.txt"]
-    assert [path.read_bytes() for path in made] == [b"1", b"2", b"3"]
+    paths = [content.write_file(tmp_path / "new", "a.txt", data) for data in (b"1", b"2", b"3")]
+    assert [path.name for path in paths] == ["a.txt", "a-1.txt", "a-2.txt"]
+    assert [path.read_bytes() for path in paths] == [b"1", b"2", b"3"]
 
 
 def test_what_is_to_be_sent_may_be_said_in_several_ways(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"x")
     ready = pb.Part(url="https://files.example/x")
-    made = content.to_parts([path, str(path), b"y", ("b.md", b"z"), ready])
-    assert [(part.filename, part.media_type, part.raw) for part in made[:4]] == [
+    parts = content.to_parts([path, str(path), b"y", ("b.md", b"z"), ready])
+    assert [(part.filename, part.media_type, part.raw) for part in parts[:4]] == [
         ("a.csv", "text/csv", b"x"),
         ("a.csv", "text/csv", b"x"),
         ("file", "application/octet-stream", b"y"),
         ("b.md", "text/markdown", b"z"),
     ]
-    assert made[4] is ready
+    assert parts[4] is ready
     with pytest.raises(OSError, match="none"):
         content.to_part(tmp_path / "none")

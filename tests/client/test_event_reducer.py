@@ -22,21 +22,21 @@ UPDATES = st.lists(
 )
 
 
-def taken(told: dict[str, str], events: list[Event]) -> None:
+def taken(values: dict[str, str], events: list[Event]) -> None:
     """Keeps what a caller keeps who does as the documentation says."""
     for event in events:
         if isinstance(event, Artifact):
-            assert event.replaces == (event.id in told)
-            told[event.id] = ""
+            assert event.replaces == (event.id in values)
+            values[event.id] = ""
         elif isinstance(event, Text):
-            told[event.artifact_id] += event.text
+            values[event.artifact_id] += event.text
 
 
 @given(UPDATES)
 def test_what_was_missed_is_told_by_the_task_and_nothing_twice(updates: list[tuple[str, str, int, str]]) -> None:
     there = pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING))
     parts: dict[str, list[pb.Part]] = {}
-    teller, told = EventReducer(), dict[str, str]()
+    event_reducer, values = EventReducer(), dict[str, str]()
     missed = False
     for id, text, anew, how in updates:
         append = id in parts and anew > 0
@@ -46,23 +46,25 @@ def test_what_was_missed_is_told_by_the_task_and_nothing_twice(updates: list[tup
         )
         missed = missed or how != "heard"
         if not missed:
-            taken(told, list(teller.reduce(pb.StreamResponse(artifact_update=update))))
+            taken(values, list(event_reducer.reduce(pb.StreamResponse(artifact_update=update))))
         if how.startswith("seen"):
-            taken(told, list(teller.reduce(pb.StreamResponse(task=shown(there, parts, joined="joined" in how)))))
+            taken(
+                values, list(event_reducer.reduce(pb.StreamResponse(task=shown(there, parts, joined="joined" in how))))
+            )
             missed = False
-    taken(told, list(teller.reduce(pb.StreamResponse(task=shown(there, parts, joined=True)))))
-    assert told == {id: "".join(part.text for part in own) for id, own in parts.items()}
-    assert {one.artifact_id: projection.join_texts(one.parts) for one in teller.result.task.artifacts} == {
+    taken(values, list(event_reducer.reduce(pb.StreamResponse(task=shown(there, parts, joined=True)))))
+    assert values == {id: "".join(part.text for part in own) for id, own in parts.items()}
+    assert {one.artifact_id: projection.join_texts(one.parts) for one in event_reducer.result.task.artifacts} == {
         id: projection.join_texts(own) for id, own in parts.items()
     }
 
 
 def shown(task: pb.Task, parts: dict[str, list[pb.Part]], *, joined: bool) -> pb.Task:
-    made = pb.Task()
-    made.CopyFrom(task)
+    created_task = pb.Task()
+    created_task.CopyFrom(task)
     for id, own in parts.items():
-        made.artifacts.add(artifact_id=id, parts=projection.join_texts(own) if joined else own)
-    return made
+        created_task.artifacts.add(artifact_id=id, parts=projection.join_texts(own) if joined else own)
+    return created_task
 
 
 @pytest.mark.parametrize("said", ["", "what else?"])
@@ -74,11 +76,11 @@ def test_a_question_that_comes_again_in_the_same_words_is_told_again_once_it_was
             status.message.CopyFrom(pb.Message(message_id="m", role=pb.ROLE_AGENT, parts=[pb.Part(text=said)]))
         return pb.StreamResponse(task=pb.Task(id="t", context_id="c", status=status))
 
-    teller = EventReducer()
-    assert [type(event) for event in teller.reduce(asking(1))] == [Question]
-    assert list(teller.reduce(asking(1))) == []
-    teller.mark_answered()
-    assert list(teller.reduce(asking(1))) == []  # a look that came before the answer was read
-    assert not teller.awaits_caller
-    assert [type(event) for event in teller.reduce(asking(2))] == [Question]
-    assert list(teller.reduce(asking(2))) == []
+    event_reducer = EventReducer()
+    assert [type(event) for event in event_reducer.reduce(asking(1))] == [Question]
+    assert list(event_reducer.reduce(asking(1))) == []
+    event_reducer.mark_answered()
+    assert list(event_reducer.reduce(asking(1))) == []  # a look that came before the answer was read
+    assert not event_reducer.awaits_caller
+    assert [type(event) for event in event_reducer.reduce(asking(2))] == [Question]
+    assert list(event_reducer.reduce(asking(2))) == []

@@ -41,13 +41,13 @@ async def test_a_road_that_breaks_again_and_again_loses_nothing(
             FaultProxy(str(to), every=3, after=DropLimit(response_bytes=8000), how=how) as proxy,
             connect(f"{scheme}://{proxy.address}", binding=binding) as client,
         ):
-            heard = [event async for event in client.run("go")]
-    told = [event.text for event in heard if isinstance(event, Text)]
-    assert told == [f"{n} " for n in range(CHUNKS)]
-    assert len([event for event in heard if isinstance(event, Artifact)]) == 1
-    last = heard[-1]
+            received = [event async for event in client.run("go")]
+    texts = [event.text for event in received if isinstance(event, Text)]
+    assert texts == [f"{n} " for n in range(CHUNKS)]
+    assert len([event for event in received if isinstance(event, Artifact)]) == 1
+    last = received[-1]
     assert isinstance(last, Finished)
-    assert last.result.text == "".join(told)
+    assert last.result.text == "".join(texts)
     assert proxy.dropped.total() > 3
 
 
@@ -69,13 +69,13 @@ async def test_a_run_outlives_the_server_that_it_began_at(
         at = Address("127.0.0.1", http), Address("127.0.0.1", grpc)
         return Settings(http=at[0], grpc=at[1], store=f"sqlite:///{tmp_path}/tasks.db")
 
-    heard: list[Event] = []
+    received: list[Event] = []
     begun = asyncio.Event()
 
     async def listen(url: str) -> None:
         async with connect(url, binding=binding) as client:
             async for event in client.run("go"):
-                heard.append(event)
+                received.append(event)
                 if isinstance(event, Text):
                     begun.set()
 
@@ -85,13 +85,13 @@ async def test_a_run_outlives_the_server_that_it_began_at(
         await begun.wait()
     async with open_app(settings(http, grpc), [stubborn]):
         await listening
-    content = [event for event in heard if isinstance(event, Artifact | Text)]
+    content = [event for event in received if isinstance(event, Artifact | Text)]
     assert content == [
         Artifact("output"),
         Text("attempt 1", "output"),
         Artifact("output", replaces=True),
         Text("attempt 2", "output"),
     ]
-    last = heard[-1]
+    last = received[-1]
     assert isinstance(last, Finished)
     assert (last.ok, last.result.text) == (True, "attempt 2")

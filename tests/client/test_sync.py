@@ -17,10 +17,10 @@ def test_everything_is_there_without_asyncio(url: str, binding: str) -> None:
     with connect(url, binding=binding) as client:
         assert client.card.name == client.card_of("playground").name == "Playground"
         assert client.ask("echo hi").text == "hi"
-        heard = []
+        texts = []
         for event in client.run("stream 3 1"):
-            heard += [event.text] if isinstance(event, Text) else []
-        assert heard == ["chunk-1 ", "chunk-2 ", "chunk-3 "]
+            texts += [event.text] if isinstance(event, Text) else []
+        assert texts == ["chunk-1 ", "chunk-2 ", "chunk-3 "]
         for event in client.run("ask"):
             if isinstance(event, Question):
                 event.answer("blue")
@@ -44,8 +44,8 @@ def test_everything_is_there_without_asyncio(url: str, binding: str) -> None:
 
 def test_threads_share_a_connection(url: str) -> None:
     with connect(url) as client, ThreadPoolExecutor(4) as pool:
-        said = list(pool.map(lambda n: client.ask(f"echo {n}").text, range(12)))
-    assert said == [str(n) for n in range(12)]
+        texts = list(pool.map(lambda n: client.ask(f"echo {n}").text, range(12)))
+    assert texts == [str(n) for n in range(12)]
 
 
 async def test_it_works_where_a_loop_runs_already(url: str) -> None:

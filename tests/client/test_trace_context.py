@@ -20,9 +20,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_any_each_run_begins_one() -> None:
-    made = [calls.current_traceparent(), calls.current_traceparent()]
-    assert all(trace.parse_traceparent(one) for one in made)
-    assert made[0] != made[1]
+    texts = [calls.current_traceparent(), calls.current_traceparent()]
+    assert all(trace.parse_traceparent(one) for one in texts)
+    assert texts[0] != texts[1]
 
 
 def test_one_that_the_environment_names_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,10 +53,10 @@ async def test_a_stream_that_breaks_goes_on_after_its_cursor() -> None:
             [chunk("b", cursor="e.t.4"), status("COMPLETED", cursor="e.t.5")],
         ],
     )
-    heard = await run(there)
-    assert texts(heard) == "abb"
+    received = await run(there)
+    assert texts(received) == "abb"
     assert there.after == ["", "e.t.2", "e.t.3"]
-    assert [event.cursor for event in heard] == ["", "", "e.t.2", "e.t.3", "e.t.4", "e.t.5"]
+    assert [event.cursor for event in received] == ["", "", "e.t.2", "e.t.3", "e.t.4", "e.t.5"]
     assert not there.calls("GetTask")
 
 
@@ -77,10 +77,10 @@ async def test_without_cursors_a_subscription_that_begins_with_the_task_adds_wha
         SubscribeToTask=[[task("WORKING", "a", "b"), chunk("c"), BROKEN], [task("WORKING", "abc"), chunk("d"), DONE]],
         GetTask=[[task("WORKING", "a")], [task("WORKING", "abc")], [task("COMPLETED", "abcd")]],
     )
-    heard = await run(there)
-    assert texts(heard) == "abcd"
-    assert len([event for event in heard if isinstance(event, Artifact)]) == 1
-    assert states(heard) == ["SUBMITTED", "WORKING", "COMPLETED"]
+    received = await run(there)
+    assert texts(received) == "abcd"
+    assert len([event for event in received if isinstance(event, Artifact)]) == 1
+    assert states(received) == ["SUBMITTED", "WORKING", "COMPLETED"]
 
 
 async def test_where_the_task_does_not_come_first_each_event_has_it_looked_at() -> None:
@@ -99,8 +99,8 @@ async def test_without_streams_the_task_is_asked_after_ever_more_seldom_until_th
         SendMessage=[[task("SUBMITTED")]],
         GetTask=[*[[task("WORKING")]] * 30, [task("WORKING", "a")], [task("COMPLETED", "ab")]],
     )
-    heard = await run(there, streams=False, clock=clock)
-    assert (texts(heard), states(heard)) == ("ab", ["SUBMITTED", "WORKING", "COMPLETED"])
+    received = await run(there, streams=False, clock=clock)
+    assert (texts(received), states(received)) == ("ab", ["SUBMITTED", "WORKING", "COMPLETED"])
     assert there.calls("SendMessage")[0].configuration.return_immediately
     assert 100 < clock.now < 150
 
@@ -116,9 +116,9 @@ async def test_a_message_may_be_all_there_is() -> None:
         (Script(SendMessage=[[pb.Message(parts=[pb.Part(text="hi")])]]), False),
         (Script(SendStreamingMessage=[[pb.Message(parts=[pb.Part(text="hi")])]]), True),
     ):
-        teller = EventReducer()
-        assert texts(await run(there, teller=teller, streams=streams)) == "hi"
-        assert (teller.result.ok, teller.result.text, teller.result.task_id) == (True, "hi", "")
+        event_reducer = EventReducer()
+        assert texts(await run(there, event_reducer=event_reducer, streams=streams)) == "hi"
+        assert (event_reducer.result.ok, event_reducer.result.text, event_reducer.result.task_id) == (True, "hi", "")
 
 
 async def test_what_a_stream_left_out_is_told_at_its_end() -> None:
@@ -178,7 +178,9 @@ async def test_a_message_that_may_have_arrived_is_sent_again_to_a_server_that_kn
 async def test_elsewhere_it_is_looked_for_and_not_sent_twice() -> None:
     there = Script(
         SendStreamingMessage=[[BROKEN]],
-        ListTasks=[[pb.ListTasksResponse(tasks=[task("WORKING", heard="m-0"), task("WORKING", heard="m-1")])]],
+        ListTasks=[
+            [pb.ListTasksResponse(tasks=[task("WORKING", received_text="m-0"), task("WORKING", received_text="m-1")])]
+        ],
         GetTask=[[task("COMPLETED", "a")]],
     )
     assert texts(await run(there)) == "a"
@@ -188,7 +190,7 @@ async def test_elsewhere_it_is_looked_for_and_not_sent_twice() -> None:
 async def test_one_that_did_not_arrive_is_sent_again() -> None:
     there = Script(
         SendStreamingMessage=[[BROKEN], [task("COMPLETED", "a")]],
-        ListTasks=[[pb.ListTasksResponse(tasks=[task("WORKING", heard="m-0")])]],
+        ListTasks=[[pb.ListTasksResponse(tasks=[task("WORKING", received_text="m-0")])]],
     )
     assert texts(await run(there)) == "a"
 
@@ -213,9 +215,9 @@ async def test_where_nobody_can_say_whether_it_arrived_the_caller_is_told(listed
 
 async def test_a_task_of_0_1_is_named_by_us_and_so_can_be_looked_for() -> None:
     there = Script(SendStreamingMessage=[[BROKEN], [task("COMPLETED", "a")]], GetTask=[[UNKNOWN]])
-    teller = EventReducer()
-    teller.task.id = "t-1"
-    assert texts(await run(there, dialect="0.1", teller=teller)) == "a"
+    event_reducer = EventReducer()
+    event_reducer.task.id = "t-1"
+    assert texts(await run(there, dialect="0.1", event_reducer=event_reducer)) == "a"
     assert [name for name, _ in there.asked] == ["SendStreamingMessage", "GetTask", "SendStreamingMessage"]
 
 
@@ -229,20 +231,20 @@ async def test_a_task_that_says_nothing_new_for_too_long_is_left() -> None:
 
 
 async def test_what_was_asked_before_the_answer_came_is_not_asked_again() -> None:
-    teller = EventReducer()
-    waiting = task("INPUT_REQUIRED", said="which?")
-    teller.load(waiting)
+    event_reducer = EventReducer()
+    waiting = task("INPUT_REQUIRED", response_text="which?")
+    event_reducer.load(waiting)
     there = Script(SendMessage=[[waiting]], GetTask=[[waiting], [task("WORKING")], [task("COMPLETED", "a")]])
-    heard = await run(there, streams=False, teller=teller)
-    assert not [event for event in heard if isinstance(event, Question)]
-    assert texts(heard) == "a"
+    received = await run(there, streams=False, event_reducer=event_reducer)
+    assert not [event for event in received if isinstance(event, Question)]
+    assert texts(received) == "a"
 
 
 async def test_credentials_may_come_from_elsewhere_while_the_stream_is_open() -> None:
     open_one = Script(SendStreamingMessage=[[task("SUBMITTED"), status("AUTH_REQUIRED", "sign in"), DONE]])
-    heard = await run(open_one)
-    assert [event.wants_credentials for event in heard if isinstance(event, Question)] == [True]
-    assert states(heard)[-1] == "COMPLETED"
+    received = await run(open_one)
+    assert [event.wants_credentials for event in received if isinstance(event, Question)] == [True]
+    assert states(received)[-1] == "COMPLETED"
     closed = Script(SendStreamingMessage=[[task("SUBMITTED"), status("AUTH_REQUIRED", "sign in")]])
     assert isinstance((await run(closed))[-1], Question)
 
@@ -255,8 +257,8 @@ async def test_a_stream_that_forgets_to_say_that_its_task_was_canceled_is_not_be
         SendStreamingMessage=[[task("WORKING"), chunk("a", append=False), HOLD]],
         GetTask=[[task("WORKING", "a")], [task("CANCELED", "ab")]],
     )
-    heard = await run(there)
-    assert (texts(heard), states(heard)[-1]) == ("ab", "CANCELED")
+    received = await run(there)
+    assert (texts(received), states(received)[-1]) == ("ab", "CANCELED")
 
 
 async def test_a_stream_of_0_3_that_broke_is_gone_on_with_by_looks_alone() -> None:
@@ -285,14 +287,14 @@ async def test_an_artifact_that_begins_anew_says_so() -> None:
     there = Script(
         SendStreamingMessage=[[task("WORKING"), chunk("a", append=False), chunk("b", append=False), DONE]],
     )
-    heard = await run(there)
-    assert [event.replaces for event in heard if isinstance(event, Artifact)] == [False, True]
+    received = await run(there)
+    assert [event.replaces for event in received if isinstance(event, Artifact)] == [False, True]
 
 
 async def test_what_no_other_try_would_mend_is_raised() -> None:
     refused = Invalid("INVALID_ARGUMENT", "no", reason="INVALID_PARAMS")
     with pytest.raises(Invalid):
         await run(Script(SendStreamingMessage=[[refused]]))
-    gone = Script(SendStreamingMessage=[[task("WORKING"), BROKEN]], SubscribeToTask=[[UNKNOWN]], GetTask=[[UNKNOWN]])
+    script = Script(SendStreamingMessage=[[task("WORKING"), BROKEN]], SubscribeToTask=[[UNKNOWN]], GetTask=[[UNKNOWN]])
     with pytest.raises(NotFound):
-        await run(gone)
+        await run(script)

@@ -27,7 +27,7 @@ BODY = b'{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_S
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
 async def test_a_task_is_told_of_event_by_event(tmp_path: Path, dialect: str) -> None:
-    told: list[Notification] = []
+    notifications: list[Notification] = []
     done = asyncio.Event()
     receivers: list[Receiver] = []
 
@@ -36,7 +36,7 @@ async def test_a_task_is_told_of_event_by_event(tmp_path: Path, dialect: str) ->
             notification = await receivers[0].verify(request.headers, await request.read())
         except VerificationFailed as error:
             return web.Response(status=401, text=error.message)
-        told.append(notification)
+        notifications.append(notification)
         receivers[0].acknowledge(notification)
         state = notification.response.status_update.status.state or notification.response.task.status.state
         if state == pb.TASK_STATE_COMPLETED:
@@ -51,17 +51,17 @@ async def test_a_task_is_told_of_event_by_event(tmp_path: Path, dialect: str) ->
     try:
         async with open_app(Settings.model_validate(settings), [playground]) as app:
             receivers.append(Receiver(app.public_url, url, token="t0ken"))
-            asked = pb.TaskPushNotificationConfig(url=url, token="t0ken")
+            config = pb.TaskPushNotificationConfig(url=url, token="t0ken")
             async with connect(app.public_url, dialect=dialect, binding="jsonrpc") as client:
-                begun = await client.start("stream 2 1", webhook=asked)
+                begun = await client.start("stream 2 1", webhook=config)
                 async with asyncio.timeout(60):
                     await done.wait()
     finally:
         await runner.cleanup()
-    assert {one.task_id for one in told} == {begun.task_id}
-    assert all(one.is_new for one in told)
-    assert [one.sequence for one in told] == sorted({one.sequence for one in told})
-    assert told[-1].cursor.endswith(f".{told[-1].sequence}")
+    assert {one.task_id for one in notifications} == {begun.task_id}
+    assert all(one.is_new for one in notifications)
+    assert [one.sequence for one in notifications] == sorted({one.sequence for one in notifications})
+    assert notifications[-1].cursor.endswith(f".{notifications[-1].sequence}")
 
 
 class Server:
@@ -77,21 +77,21 @@ class Server:
         self.fetched += 1
         if self.is_away:
             raise ConnectionRefusedError("away")
-        made = []
+        valueses = []
         for id, key in self.keys.items():
             public: dict[str, Any] = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-            made.append({**public, "kid": id, "alg": "ES256"})
-        return {"keys": made}
+            valueses.append({**public, "kid": id, "alg": "ES256"})
+        return {"keys": valueses}
 
     def letter(self, body: bytes = BODY, *, kid: str = "k-1", number: int = 1, **changes: Any) -> dict[str, str]:
         now = int(time.time())
-        said = {
+        values = {
             "iss": ISSUER, "aud": OURS, "iat": now, "exp": now + 300, "jti": f"j-{number}-{now}-{len(changes)}",
             "taskId": "t", "configId": "c", "event": f"e.t.{number}", "sequence": number,
             "request_body_sha256": hashlib.sha256(body).hexdigest(), **changes,
         }  # fmt: skip
-        said = {name: value for name, value in said.items() if value is not None}
-        return {"Dragoman-Signature": jwt.encode(said, self.keys[kid], "ES256", {"kid": kid})}
+        values = {name: value for name, value in values.items() if value is not None}
+        return {"Dragoman-Signature": jwt.encode(values, self.keys[kid], "ES256", {"kid": kid})}
 
     def receiver(self, **options: Any) -> Receiver:
         return Receiver(ISSUER, OURS, fetch=self.shown, clock=lambda: self.now, **options)
@@ -133,10 +133,10 @@ def test_what_does_not_fit_is_not_believed(changes: dict[str, Any], why: str) ->
 
 def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() -> None:
     server = Server()
-    receiver, letter = server.receiver(), server.letter()
-    receiver.verify_blocking(letter, BODY)
+    receiver, values = server.receiver(), server.letter()
+    receiver.verify_blocking(values, BODY)
     with pytest.raises(VerificationFailed, match="already used"):
-        receiver.verify_blocking(letter, BODY)
+        receiver.verify_blocking(values, BODY)
     with pytest.raises(VerificationFailed, match="not the signed one"):
         receiver.verify_blocking(server.letter(number=5), BODY + b" ")
     for headers in (
@@ -197,9 +197,9 @@ def test_a_body_in_no_dialect_is_said_when_it_is_read() -> None:
     server = Server()
     assert server.receiver().verify_blocking(server.letter(), BODY).response.status_update.task_id == "t"
     for body in (b"x", b"[]", b'{"statusUpdate": 5}', b'{"kind": "task", "id": 5}'):
-        told = server.receiver().verify_blocking(server.letter(body), body)
+        notification = server.receiver().verify_blocking(server.letter(body), body)
         with pytest.raises(ProtocolError, match="not in any dialect"):
-            _ = told.response
+            _ = notification.response
 
 
 def test_an_issuer_is_on_the_web() -> None:

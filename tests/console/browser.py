@@ -50,11 +50,11 @@ def launched(program: str, profile: Path) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
-            said = b""
-            while (listens := _LISTENS.search(said)) is None:
+            data = b""
+            while (listens := _LISTENS.search(data)) is None:
                 line = process.stderr.readline()
-                assert line, f"{program} ended: {said.decode(errors='replace')}"
-                said += line
+                assert line, f"{program} ended: {data.decode(errors='replace')}"
+                data += line
             yield listens[1].decode()
         finally:
             process.kill()
@@ -79,15 +79,15 @@ class Page:
         """One command to the browser; its result."""
         number = len(self._waiting) + 1
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        asked = {"id": number, "method": method, "params": params}
-        await self._socket.send_json({**asked, **({"sessionId": self._session} if self._session else {})})
+        values = {"id": number, "method": method, "params": params}
+        await self._socket.send_json({**values, **({"sessionId": self._session} if self._session else {})})
         return await asyncio.wait_for(answer, PATIENCE)
 
     async def open(self) -> None:
         """Makes the page. `hear` has to run."""
         context = (await self.command("Target.createBrowserContext"))["browserContextId"]
-        made = await self.command("Target.createTarget", url="about:blank", browserContextId=context)
-        attached = await self.command("Target.attachToTarget", targetId=made["targetId"], flatten=True)
+        value = await self.command("Target.createTarget", url="about:blank", browserContextId=context)
+        attached = await self.command("Target.attachToTarget", targetId=value["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "DOM", "Network"):
             await self.command(f"{domain}.enable")
@@ -96,17 +96,17 @@ class Page:
     async def hear(self) -> None:
         """Takes what the browser says."""
         async for message in self._socket:
-            said = json.loads(message.data)
-            if "id" in said:
-                answer = self._waiting[said["id"]]
+            value = json.loads(message.data)
+            if "id" in value:
+                answer = self._waiting[value["id"]]
                 if answer.done():
                     continue
-                if "error" in said:
-                    answer.set_exception(Broken(said["error"]["message"]))
+                if "error" in value:
+                    answer.set_exception(Broken(value["error"]["message"]))
                 else:
-                    answer.set_result(said["result"])
+                    answer.set_result(value["result"])
                 continue
-            match said["method"], said["params"]:
+            match value["method"], value["params"]:
                 case "Page.loadEventFired", _:
                     self._loaded.set()
                 case "Runtime.exceptionThrown", {"exceptionDetails": details}:
@@ -202,10 +202,10 @@ class Page:
 
     async def choose(self, selector: str, value: str) -> None:
         """Chooses from a list, once it has the value."""
-        said = json.dumps(value)
+        text = json.dumps(value)
         await self.until(
-            f"(one => one && [...one.options].some(other => other.value === {said}) && "
-            f"(one.value = {said}, one.dispatchEvent(new Event('change', {{bubbles: true}})), true))"
+            f"(one => one && [...one.options].some(other => other.value === {text}) && "
+            f"(one.value = {text}, one.dispatchEvent(new Event('change', {{bubbles: true}})), true))"
             f"({_first(selector)})"
         )
 

@@ -227,8 +227,8 @@ async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, 
         grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
     ):
         page = stage.page
-        asked = ops.CreateKeyRequest(name="ann")
-        ann = (await rpc.OpsServiceStub(channel).CreateKey(asked, metadata=(("authorization", "Bearer boss"),))).text
+        request = ops.CreateKeyRequest(name="ann")
+        ann = (await rpc.OpsServiceStub(channel).CreateKey(request, metadata=(("authorization", "Bearer boss"),))).text
         await page.until("document.querySelector('dialog[open] input[type=password]')")
         await page.type("dialog[open] input", "wrong")
         await page.press("Enter")
@@ -263,7 +263,7 @@ async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, 
 async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, slots=1) as stage:
         page = stage.page
-        asked = await stage.put("paint", configuration={"taskPushNotificationConfig": {"url": DOWN}})
+        values = await stage.put("paint", configuration={"taskPushNotificationConfig": {"url": DOWN}})
         stage.receivers.answer(DOWN, then=answered(503))
         # Somebody works on it.
         busy = await stage.send("go on")
@@ -277,9 +277,9 @@ async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -
         await page.click("[data-tab=execution]")
         await page.see("It waits for a free slot here: all 1 are taken", ".next")
         # Its caller has to say something, and its receiver is down.
-        await stage.to(f"#/tasks/curious/{asked['id']}?tab=execution")
+        await stage.to(f"#/tasks/curious/{values['id']}?tab=execution")
         await page.see("It waits for a message from its caller", ".next")
-        spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": asked["id"], "parts": [{"text": "red"}]}
+        spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": values["id"], "parts": [{"text": "red"}]}
         body = {"message": spoken, "configuration": {"returnImmediately": True}}
         async with stage.http.post("/curious/message:send", json=body) as answer:
             assert answer.status == 200

@@ -73,8 +73,8 @@ async def test_a_page_whose_name_was_led_to_this_machine_hears_nothing(browser: 
         await stage.put("hello", "plain")
         await stage.page.go(f"http://rebound.evil.example:{stage.line.port}/tasks")
         assert "is a name that a stranger could own" in await stage.page.text("body")
-        for asked in ("fetch('/plain/tasks')", "fetch('/message:send', {method: 'POST', body: '{}'})"):
-            assert await stage.page.run(f"{asked}.then(answer => answer.status)") == 403
+        for text in ("fetch('/plain/tasks')", "fetch('/message:send', {method: 'POST', body: '{}'})"):
+            assert await stage.page.run(f"{text}.then(answer => answer.status)") == 403
         assert await tasks(stage) == 0
         stage.page.errors.clear()
 

@@ -63,10 +63,10 @@ async def seen(stage: Stage, agent: str, task: str, *texts: str) -> dict[str, st
             assert time.monotonic() < deadline, f"{text!r} was never said, but {shown!r}"
             await page.click(".next button", "ask again")
             await asyncio.sleep(0.1)  # as a user would, who is not told either
-    said = await told(stage, task)
+    values = await told(stage, task)
     for text in texts:
-        assert text in said["next"]
-    return said
+        assert text in values["next"]
+    return values
 
 
 @dataclass
@@ -87,8 +87,8 @@ async def mute() -> AsyncIterator[Mute]:
     held: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = await reader.readuntil(b"\r\n\r\n")
-        if b"agent-card.json" not in asked:
+        data = await reader.readuntil(b"\r\n\r\n")
+        if b"agent-card.json" not in data:
             held.append(writer)
             return
         body = json.dumps(card).encode()
@@ -105,8 +105,8 @@ async def mute() -> AsyncIterator[Mute]:
             **{"name": "Mute", "description": "Says nothing", "version": "1", "skills": [], **modes},
             **{"supportedInterfaces": [interface], "capabilities": {"streaming": True}},
         }
-        yield (made := Mute(url, held))
-        made.hang_up()
+        yield (created_mute := Mute(url, held))
+        created_mute.hang_up()
 
 
 async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,16 +118,16 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
         worker = await asyncio.to_thread(at.__enter__)
         try:
             task = await begun(stage, "far")
-            said = await seen(stage, "far", task, "Its agent has been working on it since", "its last output was")
-            assert said["worker"].startswith("box-7 (ipv4:127.0.0.1:")
-            assert "If its worker dies, it ends as FAILED at once" in said["next"]
+            values = await seen(stage, "far", task, "Its agent has been working on it since", "its last output was")
+            assert values["worker"].startswith("box-7 (ipv4:127.0.0.1:")
+            assert "If its worker dies, it ends as FAILED at once" in values["next"]
             await stage.page.see("box-7 (ipv4:127.0.0.1:", ".execution .facts")
             # It is frozen, and nobody knows yet.
             worker.signal(signal.SIGSTOP)
-            said = await seen(stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence")
+            values = await seen(stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence")
             text = "Its worker has sent nothing"
             (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if text in block.text)
-            lines = [f"{name}  {said[name]}" for name in ("held by", "worker", "next")]
+            lines = [f"{name}  {values[name]}" for name in ("held by", "worker", "next")]
             assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
             worker.signal(signal.SIGKILL)
             await seen(
@@ -139,8 +139,8 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
                 'It waits for a worker of agent "far". None has been connected for',
                 "the task ends as FAILED. Start one",
             )
-            said = await seen(stage, "far", late, *waits)
-            assert said["held by"].startswith("no process; waiting")
+            values = await seen(stage, "far", late, *waits)
+            assert values["held by"].startswith("no process; waiting")
         finally:
             await asyncio.to_thread(at.__exit__, None, None, None)
 
@@ -148,7 +148,7 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
 async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_path: Path) -> None:
     async with mute() as upstream, staged(browser, tmp_path, upstream=[f"mute={upstream.url}"]) as stage:
         task = await begun(stage, "mute")
-        said = await seen(
+        values = await seen(
             stage,
             "mute",
             task,
@@ -156,7 +156,7 @@ async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_
             "A call that receives nothing for 120 s is aborted and repeated",
             "It has no time_limit and no idle_limit, so it may run indefinitely; a cancel ends it",
         )
-        assert said["worker"] == f"upstream JSONRPC 1.0 at {upstream.url}/"
+        assert values["worker"] == f"upstream JSONRPC 1.0 at {upstream.url}/"
         # It hangs up, too: it may have the message, so it is asked for its tasks, to which it says nothing either.
         upstream.hang_up()
         await seen(
@@ -172,16 +172,16 @@ async def test_the_queue_is_full_it_waits_for_its_caller_or_its_receiver_is_down
     async with staged(browser, tmp_path, slots=1, retain_input_required="1d") as stage:
         stage.receivers.answer(DOWN, then=answered(503))
         pushing = {"taskPushNotificationConfig": {"url": DOWN}}
-        asked = str((await stage.put("paint", configuration=pushing))["id"])
-        said = await seen(
+        text = str((await stage.put("paint", configuration=pushing))["id"])
+        values = await seen(
             stage,
             "curious",
-            asked,
+            text,
             'It waits for a message from its caller: "Which color?" Without an answer it ends as FAILED at about',
             f"Its webhook {DOWN} has accepted nothing since",
             "(answered 503)",
         )
-        assert f"to {DOWN}: LIVE, " in said["push"]
+        assert f"to {DOWN}: LIVE, " in values["push"]
         await begun(stage, "dictation")
         waiting = await begun(stage, "dictation", "later")
         full = 'It waits for a free slot here: all 1 are taken, by agent "dictation". It starts when a slot is free'

@@ -46,11 +46,11 @@ def test_the_image_is_made_on_an_interpreter_that_the_project_names() -> None:
 
 
 def test_the_image_tells_the_server_what_it_knows() -> None:
-    told = dict(re.findall(r"(DRAGOMAN_\w+)=(\S+)", DOCKERFILE))
-    assert set(told) <= SETTINGS
-    check_settings({**told, "DRAGOMAN_API_KEYS": "true"})
+    values = dict(re.findall(r"(DRAGOMAN_\w+)=(\S+)", DOCKERFILE))
+    assert set(values) <= SETTINGS
+    check_settings({**values, "DRAGOMAN_API_KEYS": "true"})
     with pytest.raises(Failed, match="authentication is off"):
-        check_settings(told)
+        check_settings(values)
 
 
 def test_the_image_does_not_run_as_root() -> None:
@@ -68,10 +68,10 @@ def test_what_the_wheel_is_made_of_is_sent_to_the_builder() -> None:
 def test_servers_of_the_compose_file_are_told_what_they_know() -> None:
     assert len(SERVERS) == 2
     for server in SERVERS:
-        told = {name: value for name, value in server["environment"].items() if name.startswith("DRAGOMAN_")}
-        assert set(told) <= SETTINGS
-        check_settings({"DRAGOMAN_HTTP": "0.0.0.0:8080", **told, "DRAGOMAN_TOKEN": "x" * 16})
-        assert seconds(server["stop_grace_period"]) >= int(told["DRAGOMAN_DRAIN"]) + 30
+        values = {name: value for name, value in server["environment"].items() if name.startswith("DRAGOMAN_")}
+        assert set(values) <= SETTINGS
+        check_settings({"DRAGOMAN_HTTP": "0.0.0.0:8080", **values, "DRAGOMAN_TOKEN": "x" * 16})
+        assert seconds(server["stop_grace_period"]) >= int(values["DRAGOMAN_DRAIN"]) + 30
 
 
 def test_the_worker_of_the_compose_file_has_options_that_there_are() -> None:

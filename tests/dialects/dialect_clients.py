@@ -96,12 +96,12 @@ class JsonRpc:
         body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         async with connections.http.post(f"/{AGENT}", json=body, headers=self.headers) as answer:
             assert answer.status == 200
-            told = await answer.json()
-        assert told["jsonrpc"] == "2.0"
-        assert told["id"] == number
-        if "error" in told:
-            raise CallRejected(told["error"]["code"])
-        return told["result"]
+            value = await answer.json()
+        assert value["jsonrpc"] == "2.0"
+        assert value["id"] == number
+        if "error" in value:
+            raise CallRejected(value["error"]["code"])
+        return value["result"]
 
     @property
     def headers(self) -> dict[str, str]:
@@ -129,11 +129,11 @@ class JsonRpc:
     ) -> AsyncIterator[dict[str, Any]]:
         body = {"jsonrpc": "2.0", "id": "s-1", "method": method, "params": params}
         async with connections.http.post(f"/{AGENT}", json=body, headers=self.headers) as answer:
-            async for told in sse(answer):
-                assert told["id"] == "s-1"
-                if "error" in told:
-                    raise CallRejected(told["error"]["code"])
-                yield told["result"]
+            async for values in sse(answer):
+                assert values["id"] == "s-1"
+                if "error" in values:
+                    raise CallRejected(values["error"]["code"])
+                yield values["result"]
 
 
 class V1JsonRpc(JsonRpc):
@@ -275,11 +275,11 @@ class WebSocket(V1JsonRpc):
         async with self.connected(connections) as socket:
             params = {**params, "tenant": AGENT}
             await socket.send_json({"jsonrpc": "2.0", "id": "w", "method": method, "params": params})
-            told = await socket.receive_json()
-        assert told["id"] == "w"
-        if "error" in told:
-            raise CallRejected(told["error"]["code"])
-        return told["result"]
+            value = await socket.receive_json()
+        assert value["id"] == "w"
+        if "error" in value:
+            raise CallRejected(value["error"]["code"])
+        return value["result"]
 
     async def stream(
         self, connections: ServerConnections, method: str, params: dict[str, Any]
@@ -288,13 +288,13 @@ class WebSocket(V1JsonRpc):
             params = {**params, "tenant": AGENT}
             await socket.send_json({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
             while True:
-                told = await socket.receive_json()
-                assert told["id"] == 7
-                if "error" in told:
-                    raise CallRejected(told["error"]["code"])
-                if told["result"] == {"status": "stream_complete"}:
+                value = await socket.receive_json()
+                assert value["id"] == 7
+                if "error" in value:
+                    raise CallRejected(value["error"]["code"])
+                if value["result"] == {"status": "stream_complete"}:
                     return
-                yield told["result"]
+                yield value["result"]
 
 
 class Rest:
@@ -329,8 +329,8 @@ class Rest:
         )
 
     async def start(self, connections: ServerConnections, text: str) -> str:
-        told = await self.ask(connections, "POST", "/message:send", self.body(text, "", wait=False))
-        return self.task(told["task"]).id
+        value = await self.ask(connections, "POST", "/message:send", self.body(text, "", wait=False))
+        return self.task(value["task"]).id
 
     async def get(self, connections: ServerConnections, task: str) -> TaskView:
         return self.task(await self.ask(connections, "GET", f"/tasks/{task}"))

@@ -49,7 +49,7 @@ class Receiver:
     async def until(self, true: Callable[[Any], bool]) -> None:
         """Waits for a letter with such a body."""
         async with asyncio.timeout(60), self.news:
-            await self.news.wait_for(lambda: any(true(letter.body) for letter in self.got))
+            await self.news.wait_for(lambda: any(true(webhook.body) for webhook in self.got))
 
 
 @asynccontextmanager
@@ -92,10 +92,10 @@ class PushClient:
 
     def config(self, url: str, id: str = "", *, secret: str = "") -> dict[str, Any]:
         """A configuration in the shape of 1.0."""
-        made: dict[str, Any] = {"url": url, **({"id": id} if id else {})}
+        values: dict[str, Any] = {"url": url, **({"id": id} if id else {})}
         if secret:
-            made |= {"token": secret, "authentication": {"scheme": "Bearer", "credentials": secret}}
-        return made
+            values |= {"token": secret, "authentication": {"scheme": "Bearer", "credentials": secret}}
+        return values
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str: ...  # type: ignore[empty-body]
     async def create(  # type: ignore[empty-body]
@@ -177,10 +177,10 @@ class WrappedRpc(PushClient):
     whole = True
 
     def config(self, url: str, id: str = "", *, secret: str = "") -> dict[str, Any]:
-        made = super().config(url, id, secret=secret)
+        values = super().config(url, id, secret=secret)
         if secret:
-            made["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": secret}
-        return made
+            values["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": secret}
+        return values
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
         params = self.speaker.params(text, "", wait=True)
@@ -303,10 +303,10 @@ class V03RestHooks(RestHooks):
             self.rest.base = base
 
     def config(self, url: str, id: str = "", *, secret: str = "") -> dict[str, Any]:
-        made = PushClient.config(self, url, id, secret=secret)
+        values = PushClient.config(self, url, id, secret=secret)
         if secret:
-            made["authentication"] = {"schemes": ["Bearer"], "credentials": secret}
-        return made
+            values["authentication"] = {"schemes": ["Bearer"], "credentials": secret}
+        return values
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
         body = self.rest.body(text, "", wait=True)
@@ -351,10 +351,10 @@ class GrpcHooks(PushClient):
 
     def message(self, url: str, id: str, secret: str, task: str = "") -> pb.TaskPushNotificationConfig:
         tenant = AGENT if task else ""
-        made = pb.TaskPushNotificationConfig(url=url, id=id, token=secret, tenant=tenant, task_id=task)
+        config = pb.TaskPushNotificationConfig(url=url, id=id, token=secret, tenant=tenant, task_id=task)
         if secret:
-            made.authentication.scheme, made.authentication.credentials = "Bearer", secret
-        return made
+            config.authentication.scheme, config.authentication.credentials = "Bearer", secret
+        return config
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
         request = self.speaker.request(text, "", wait=True)
@@ -394,11 +394,11 @@ class V03GrpcHooks(PushClient):
     whole = True
 
     def message(self, url: str, id: str, secret: str) -> v03_pb.PushNotificationConfig:
-        made = v03_pb.PushNotificationConfig(url=url, id=id, token=secret)
+        config = v03_pb.PushNotificationConfig(url=url, id=id, token=secret)
         if secret:
-            made.authentication.schemes.append("Bearer")
-            made.authentication.credentials = secret
-        return made
+            config.authentication.schemes.append("Bearer")
+            config.authentication.credentials = secret
+        return config
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
         request = self.speaker.request(text, "", wait=True)

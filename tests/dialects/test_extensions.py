@@ -194,17 +194,21 @@ WAYS = (*NEW, *OLD)
 async def test_requested_and_declared_extensions_are_active_and_reported(
     connections: ServerConnections, way: str, header: str
 ) -> None:
-    told = await by(way, connections, {header: f"{UNKNOWN}, {CLOCK} ,{CITE},, {CLOCK}"})
-    assert sorted(told.data["extensions"]) == sorted([CITE, CLOCK])
-    answered, other = (told.activated, told.activated_old) if way in NEW else (told.activated_old, told.activated)
+    response = await by(way, connections, {header: f"{UNKNOWN}, {CLOCK} ,{CITE},, {CLOCK}"})
+    assert sorted(response.data["extensions"]) == sorted([CITE, CLOCK])
+    answered, other = (
+        (response.activated, response.activated_old) if way in NEW else (response.activated_old, response.activated)
+    )
     assert answered == f"{CLOCK}, {CITE}"
     assert other is None
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_every_header_counts_when_there_are_several(connections: ServerConnections, way: str) -> None:
-    told = await by(way, connections, [("A2A-Extensions", CITE), ("A2A-Extensions", CLOCK), ("X-A2A-Extensions", CITE)])
-    assert sorted(told.data["extensions"]) == sorted([CITE, CLOCK])
+    response = await by(
+        way, connections, [("A2A-Extensions", CITE), ("A2A-Extensions", CLOCK), ("X-A2A-Extensions", CITE)]
+    )
+    assert sorted(response.data["extensions"]) == sorted([CITE, CLOCK])
 
 
 @pytest.mark.parametrize("asked", [{}, {"A2A-Extensions": ""}, {"A2A-Extensions": f"{UNKNOWN},{CITE}/v9"}])
@@ -212,9 +216,9 @@ async def test_every_header_counts_when_there_are_several(connections: ServerCon
 async def test_what_the_agent_does_not_know_is_ignored(
     connections: ServerConnections, way: str, asked: Headers
 ) -> None:
-    told = await by(way, connections, asked)
-    assert told.data["extensions"] == []
-    assert (told.activated, told.activated_old) == (None, None)
+    response = await by(way, connections, asked)
+    assert response.data["extensions"] == []
+    assert (response.activated, response.activated_old) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -254,13 +258,13 @@ async def test_a_stream_over_grpc_says_it_too(connections: ServerConnections, ol
 
 
 async def test_each_agent_activates_its_own(connections: ServerConnections) -> None:
-    asked = {"A2A-Extensions": f"{CITE},{CLOCK},{NEEDED}"}
-    assert (await by("REST 1.0", connections, asked)).activated == f"{CITE}, {CLOCK}"
-    told = await by("REST 1.0", connections, asked, "strict")
-    assert (told.activated, sorted(told.data["extensions"])) == (f"{CITE}, {NEEDED}", sorted([CITE, NEEDED]))
+    values = {"A2A-Extensions": f"{CITE},{CLOCK},{NEEDED}"}
+    assert (await by("REST 1.0", connections, values)).activated == f"{CITE}, {CLOCK}"
+    response = await by("REST 1.0", connections, values, "strict")
+    assert (response.activated, sorted(response.data["extensions"])) == (f"{CITE}, {NEEDED}", sorted([CITE, NEEDED]))
     body = {**v1(), "tenant": "strict"}
-    told = await rest(connections, "/message:send", body, asked)
-    assert told.activated == f"{CITE}, {NEEDED}"
+    response = await rest(connections, "/message:send", body, values)
+    assert response.activated == f"{CITE}, {NEEDED}"
 
 
 # Required --------------------------------------------------------------------------------------------------
@@ -276,21 +280,21 @@ async def tasks_of(connections: ServerConnections, agent: str) -> int:
 async def test_without_a_required_extension_there_is_no_task(
     connections: ServerConnections, way: str, asked: Headers
 ) -> None:
-    told = await by(way, connections, asked, "strict")
+    response = await by(way, connections, asked, "strict")
     match way.split()[0]:
         case "REST":
-            status, body = told.error
+            status, body = response.error
             assert status == 400
             assert NEEDED in json.dumps(body)
         case "JSON-RPC":
-            assert told.error["code"] == (-32008 if way != "JSON-RPC 0.1" else -32600)  # 0.1 has no number for it
-            assert NEEDED in told.error["message"]
+            assert response.error["code"] == (-32008 if way != "JSON-RPC 0.1" else -32600)  # 0.1 has no number for it
+            assert NEEDED in response.error["message"]
         case _:
-            assert told.error == (grpc.StatusCode.FAILED_PRECONDITION, "EXTENSION_SUPPORT_REQUIRED")
+            assert response.error == (grpc.StatusCode.FAILED_PRECONDITION, "EXTENSION_SUPPORT_REQUIRED")
     assert await tasks_of(connections, "strict") == 0
     # With it there is one.
-    told = await by(way, connections, {"A2A-Extensions": NEEDED}, "strict")
-    assert told.data["extensions"] == [NEEDED]
+    response = await by(way, connections, {"A2A-Extensions": NEEDED}, "strict")
+    assert response.data["extensions"] == [NEEDED]
     assert await tasks_of(connections, "strict") == 1
 
 
@@ -299,8 +303,8 @@ async def test_a_stream_is_refused_the_same_way(connections: ServerConnections, 
     params = {"SendStreamingMessage": v1(), "message/stream": v03()}.get(method, v01())
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     async with connections.http.post("/strict", json=body) as answer:
-        told = await answer.json() if method[0].isupper() else await anext(sse(answer))
-    assert told["error"]["code"] == (-32008 if method != "tasks/sendSubscribe" else -32600)
+        reported = await answer.json() if method[0].isupper() else await anext(sse(answer))
+    assert reported["error"]["code"] == (-32008 if method != "tasks/sendSubscribe" else -32600)
     async with connections.http.post("/strict/message:stream", json=v1()) as answer:
         assert (answer.status, answer.content_type) == (400, "application/json")
         assert (await answer.json())["error"]["details"][0]["reason"] == "EXTENSION_SUPPORT_REQUIRED"
@@ -335,17 +339,17 @@ async def test_a_turn_sees_referenced_tasks_of_its_caller_with_this_agent(connec
     other = await send(connections, "of another agent", "stranger")
     secret = await send(connections, "of another caller", headers=BEARER)
     named = [second["id"], other["id"], "none", secret["id"], first["id"], second["id"]]
-    told = data_of(await send(connections, "three", referenceTaskIds=named))
-    assert told["references"] == [[second["id"], "two"], [first["id"], "one"]]
+    values = data_of(await send(connections, "three", referenceTaskIds=named))
+    assert values["references"] == [[second["id"], "two"], [first["id"], "one"]]
     # To the other caller it is the other way round.
-    told = data_of(await send(connections, "four", headers=BEARER, referenceTaskIds=named))
-    assert told["references"] == [[secret["id"], "of another caller"]]
+    values = data_of(await send(connections, "four", headers=BEARER, referenceTaskIds=named))
+    assert values["references"] == [[secret["id"], "of another caller"]]
 
 
 async def test_sixteen_references_are_looked_up_at_most(connections: ServerConnections) -> None:
     tasks = [(await send(connections, f"task {number}"))["id"] for number in range(18)]
-    told = data_of(await send(connections, "all", referenceTaskIds=tasks))
-    assert [task for task, _ in told["references"]] == tasks[:16]
+    values = data_of(await send(connections, "all", referenceTaskIds=tasks))
+    assert [task for task, _ in values["references"]] == tasks[:16]
 
 
 @pytest.mark.parametrize("way", ["JSON-RPC 0.3", "gRPC 1.0", "gRPC 0.3"])
@@ -353,19 +357,19 @@ async def test_references_come_in_every_dialect_that_has_them(connections: Serve
     first = (await send(connections, "one"))["id"]
     match way:
         case "JSON-RPC 0.3":
-            told = (await call(connections, "/", "message/send", v03(referenceTaskIds=[first]), {})).data
+            values = (await call(connections, "/", "message/send", v03(referenceTaskIds=[first]), {})).data
         case "gRPC 1.0":
             message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])
             message.reference_task_ids.append(first)
             task = (await connections.v1.SendMessage(pb.SendMessageRequest(message=message))).task
-            told = _plain(task.artifacts[0].parts[0].data.struct_value)
+            values = _plain(task.artifacts[0].parts[0].data.struct_value)
         case _:
             old = v03_pb.Message(message_id="m", role=v03_pb.ROLE_USER, content=[v03_pb.Part(text="x")])
             old.reference_task_ids.append(first)
             waits = v03_pb.SendMessageConfiguration(blocking=True)
             answer = await connections.v03.SendMessage(v03_pb.SendMessageRequest(request=old, configuration=waits))
-            told = _plain(answer.task.artifacts[0].parts[0].data.data)
-    assert told["references"] == [[first, "one"]]
+            values = _plain(answer.task.artifacts[0].parts[0].data.data)
+    assert values["references"] == [[first, "one"]]
 
 
 # Accepted media types --------------------------------------------------------------------------------------
@@ -382,9 +386,9 @@ async def test_references_come_in_every_dialect_that_has_them(connections: Serve
 async def test_a_turn_sees_the_media_types_its_caller_accepts(
     connections: ServerConnections, method: str, params: Any
 ) -> None:
-    told = await call(connections, "/", method, params, {})
-    assert told.data["accepts"] == ["text/html", "text/*"]
-    told = await call(
+    response = await call(connections, "/", method, params, {})
+    assert response.data["accepts"] == ["text/html", "text/*"]
+    response = await call(
         connections, "/", method, {**params, "id": "other", "configuration": {}, "acceptedOutputModes": []}, {}
     )
-    assert told.data["accepts"] == []
+    assert response.data["accepts"] == []

@@ -24,8 +24,8 @@ async def post(
 
 
 async def tasks(connections: ServerConnections) -> int:
-    _, told = await post(connections, {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"})
-    return int(told["result"]["totalSize"])
+    _, values = await post(connections, {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"})
+    return int(values["result"]["totalSize"])
 
 
 def call(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
@@ -34,11 +34,11 @@ def call(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
 
 @pytest.mark.parametrize("id", [1, "1", "", "ü", None, -5, 2**53])
 async def test_an_id_comes_back_as_it_was_sent(connections: ServerConnections, id: Any) -> None:
-    _, told = await post(connections, call("SendMessage", V1, id))
-    assert told["id"] == id
-    assert type(told["id"]) is type(id)
-    assert told["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert set(told) == {"jsonrpc", "id", "result"}
+    _, values = await post(connections, call("SendMessage", V1, id))
+    assert values["id"] == id
+    assert type(values["id"]) is type(id)
+    assert values["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert set(values) == {"jsonrpc", "id", "result"}
 
 
 async def test_a_call_without_an_id_is_answered_all_the_same(connections: ServerConnections) -> None:
@@ -84,10 +84,10 @@ ENVELOPES: list[tuple[Any, int, Any]] = [
 async def test_a_wrong_envelope_is_refused_with_the_number_for_it(
     connections: ServerConnections, body: Any, code: int, id: Any
 ) -> None:
-    status, told = await post(connections, body)
-    assert (status, told["error"]["code"], told["id"]) == (200, code, id)
-    assert "Traceback" not in told["error"]["message"]
-    assert "result" not in told
+    status, values = await post(connections, body)
+    assert (status, values["error"]["code"], values["id"]) == (200, code, id)
+    assert "Traceback" not in values["error"]["message"]
+    assert "result" not in values
 
 
 SNOWFLAKE = '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"metadata":{"snowflake":9007199254740993}}}'
@@ -105,12 +105,12 @@ async def test_what_is_ambiguous_is_refused_as_everything_else_in_its_dialect_an
     async with connections.http.post("/", data=body.encode(), headers={"Content-Type": "application/json"}) as answer:
         text = await answer.text()
         assert (answer.status, answer.content_type == "text/event-stream") == (200, in_stream)
-    told = json.loads(text.removeprefix("data: "))
-    assert (told["id"], told["error"]["code"]) == ("s", -32602)
-    assert "params.metadata.snowflake" in told["error"]["message"]
+    value = json.loads(text.removeprefix("data: "))
+    assert (value["id"], value["error"]["code"]) == ("s", -32602)
+    assert "params.metadata.snowflake" in value["error"]["message"]
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_str(body)
-        assert await socket.receive_json() == told
+        assert await socket.receive_json() == value
 
 
 def part(*parts: Any, **fields: Any) -> dict[str, Any]:
@@ -182,9 +182,9 @@ PARAMS: list[tuple[str, Any, int]] = [
 async def test_wrong_params_are_refused_in_the_method_s_own_dialect(
     connections: ServerConnections, method: str, params: Any, code: int
 ) -> None:
-    status, told = await post(connections, call(method, params))
-    error = told["error"]
-    assert (status, error["code"], told["id"]) == (200, code, 1)
+    status, values = await post(connections, call(method, params))
+    error = values["error"]
+    assert (status, error["code"], values["id"]) == (200, code, 1)
     assert set(error) <= {"code", "message", "data"}
     if method[0].isupper():
         assert error["data"][0]["@type"].endswith("google.rpc.ErrorInfo")
@@ -210,23 +210,23 @@ async def test_streams_before_1_0_tell_their_errors_in_the_stream(
 ) -> None:
     async with connections.http.post("/", json=call(method, params)) as answer:
         assert answer.status == 200
-        told = [event async for event in sse(answer)]
-    assert [event["error"]["code"] for event in told] == [code]
+        valueses = [event async for event in sse(answer)]
+    assert [event["error"]["code"] for event in valueses] == [code]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/xml", "multipart/form-data"])
 async def test_another_media_type_is_refused_as_such(connections: ServerConnections, media_type: str) -> None:
-    status, told = await post(connections, call("GetTask"), **{"Content-Type": media_type})
-    assert (status, told["error"]["code"], told["id"]) == (200, -32005, None)
+    status, values = await post(connections, call("GetTask"), **{"Content-Type": media_type})
+    assert (status, values["error"]["code"], values["id"]) == (200, -32005, None)
 
 
 @pytest.mark.parametrize("version", ["99.0", "2.0", "x"])
 async def test_an_unknown_version_is_refused_and_known_ones_are_named(
     connections: ServerConnections, version: str
 ) -> None:
-    _, told = await post(connections, call("SendMessage", V1), **{"A2A-Version": version})
-    assert told["error"]["code"] == -32009
-    assert told["error"]["data"][0]["metadata"]["supported"] == "1.0, 0.3, 0.2, 0.1"
+    _, values = await post(connections, call("SendMessage", V1), **{"A2A-Version": version})
+    assert values["error"]["code"] == -32009
+    assert values["error"]["data"][0]["metadata"]["supported"] == "1.0, 0.3, 0.2, 0.1"
     assert await tasks(connections) == 0
 
 
@@ -235,8 +235,8 @@ async def test_a_call_is_served_by_its_shape_whatever_known_version_it_names(
     connections: ServerConnections, version: str
 ) -> None:
     for body in (call("SendMessage", V1), call("message/send", V03), call("tasks/send", {**V01, "id": f"v{version}"})):
-        _, told = await post(connections, body, **{"A2A-Version": version})
-        assert "result" in told, told
+        _, values = await post(connections, body, **{"A2A-Version": version})
+        assert "result" in values, values
 
 
 @pytest.mark.parametrize("path", ["/", "/playground", "/playground/", "/tenants/playground"])
@@ -245,19 +245,19 @@ async def test_every_address_of_an_agent_takes_calls(connections: ServerConnecti
 
 
 async def test_an_address_goes_before_the_tenant_of_the_params(connections: ServerConnections) -> None:
-    _, told = await post(connections, call("SendMessage", {**V1, "tenant": "nobody"}), "/playground")
-    assert "result" in told
+    _, values = await post(connections, call("SendMessage", {**V1, "tenant": "nobody"}), "/playground")
+    assert "result" in values
 
 
 async def test_an_unknown_path_is_rejected_in_json_rpc(connections: ServerConnections) -> None:
-    _, told = await post(connections, call("SendMessage", V1), "/nobody")
-    assert told["error"]["code"] == -32602
-    assert "playground" in told["error"]["message"]
+    _, values = await post(connections, call("SendMessage", V1), "/nobody")
+    assert values["error"]["code"] == -32602
+    assert "playground" in values["error"]["message"]
 
 
 async def test_a_task_of_0_1_keeps_the_id_of_its_client(connections: ServerConnections) -> None:
-    _, made = await post(connections, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
-    assert (made["result"]["id"], made["result"]["sessionId"]) == ("my task", "my session")
+    _, values = await post(connections, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
+    assert (values["result"]["id"], values["result"]["sessionId"]) == ("my task", "my session")
     _, seen = await post(connections, call("GetTask", {"id": "my task"}))
     assert seen["result"]["contextId"] == "my session"
     assert seen["result"]["history"][0]["taskId"] == "my task"
@@ -266,8 +266,8 @@ async def test_a_task_of_0_1_keeps_the_id_of_its_client(connections: ServerConne
 
 
 async def test_a_finished_task_is_refused_to_who_subscribes(connections: ServerConnections) -> None:
-    _, made = await post(connections, call("SendMessage", V1))
-    task = made["result"]["task"]["id"]
+    _, values = await post(connections, call("SendMessage", V1))
+    task = values["result"]["task"]["id"]
     assert (await post(connections, call("SubscribeToTask", {"id": task})))[1]["error"]["code"] == -32004
     async with connections.http.post("/", json=call("tasks/resubscribe", {"id": task})) as answer:
         assert [event["error"]["code"] async for event in sse(answer)] == [-32004]
@@ -291,14 +291,14 @@ async def test_a_stream_marks_its_end_where_the_dialect_has_a_word_for_it(
 
 async def test_a_direct_reply_is_a_message_where_there_is_one(connections: ServerConnections) -> None:
     say = {"SendMessage": V1, "message/send": V03, "tasks/send": V01}
-    told = {}
+    values = {}
     for method, params in say.items():
         body = json.loads(json.dumps(params).replace("echo hi", "reply hello"))
-        told[method] = (await post(connections, call(method, body)))[1]["result"]
-    assert told["SendMessage"]["message"]["parts"] == [{"text": "hello"}]
-    assert told["message/send"]["kind"] == "message"
-    assert told["message/send"]["parts"] == [{"kind": "text", "text": "hello"}]
-    assert told["tasks/send"]["status"]["message"]["parts"] == [{"type": "text", "text": "hello"}]
+        values[method] = (await post(connections, call(method, body)))[1]["result"]
+    assert values["SendMessage"]["message"]["parts"] == [{"text": "hello"}]
+    assert values["message/send"]["kind"] == "message"
+    assert values["message/send"]["parts"] == [{"kind": "text", "text": "hello"}]
+    assert values["tasks/send"]["status"]["message"]["parts"] == [{"type": "text", "text": "hello"}]
 
 
 async def test_a_browser_s_origin_gets_nothing_unless_it_is_named(connections: ServerConnections) -> None:

@@ -134,9 +134,11 @@ async def answer_at_home(connections: ServerConnections, task: str) -> None:
 @EVERY
 async def test_a_configuration_is_kept_shown_replaced_and_deleted(connections: ServerConnections, name: str) -> None:
     hooks, task = PUSH_CLIENTS[name], await start(connections, name)
-    made = await hooks.create(connections, task, "https://one.example/hook", "c" if hooks.named else "", secret=SECRET)
-    assert made == PushConfigView(task, "c" if hooks.named else "", "https://one.example/hook", "Bearer")
-    assert await hooks.get(connections, task, "c") == made
+    created = await hooks.create(
+        connections, task, "https://one.example/hook", "c" if hooks.named else "", secret=SECRET
+    )
+    assert created == PushConfigView(task, "c" if hooks.named else "", "https://one.example/hook", "Bearer")
+    assert await hooks.get(connections, task, "c") == created
     other = await hooks.create(connections, task, "https://two.example/hook", "c" if hooks.named else "")
     assert (other.url, other.scheme) == ("https://two.example/hook", "")
     assert await hooks.get(connections, task, "c") == other
@@ -183,16 +185,16 @@ async def test_a_url_that_may_not_be_called_is_refused(connections: ServerConnec
 @pytest.mark.parametrize("name", ["0.3 JSON-RPC", "0.3 gRPC", "fasta2a 0.6"])
 async def test_0_3_gets_the_one_there_is_when_it_names_none(connections: ServerConnections, name: str) -> None:
     hooks, task = PUSH_CLIENTS[name], await start(connections, name)
-    made = await hooks.create(connections, task, "https://one.example/", "c")
-    assert await hooks.get(connections, task, "") == made
+    created = await hooks.create(connections, task, "https://one.example/", "c")
+    assert await hooks.get(connections, task, "") == created
 
 
 @EVERY
 async def test_a_finished_task_takes_one_too(connections: ServerConnections, name: str) -> None:
     hooks = PUSH_CLIENTS[name]
     task = await start(connections, name)
-    made = await hooks.create(connections, task, "https://one.example/")
-    assert made.task == task
+    created = await hooks.create(connections, task, "https://one.example/")
+    assert created.task == task
 
 
 # Without -----------------------------------------------------------------------------------------------------------

@@ -115,8 +115,8 @@ def status(state: str, message: Any = None) -> dict[str, Any]:
 
 
 def task(state: Any, *history: Any, artifacts: Any = None, name: str = "$task", context: str = "$context") -> Any:
-    made = {"id": name, "contextId": context, "status": state if isinstance(state, dict) else status(state)}
-    return {**made, **({"artifacts": artifacts} if artifacts else {}), **({"history": [*history]} if history else {})}
+    values = {"id": name, "contextId": context, "status": state if isinstance(state, dict) else status(state)}
+    return {**values, **({"artifacts": artifacts} if artifacts else {}), **({"history": [*history]} if history else {})}
 
 
 def artifact(*parts: Any, id: str = "$artifact") -> dict[str, Any]:
@@ -379,9 +379,9 @@ def v01_message(words: str, role: str = "user") -> dict[str, Any]:
 
 def run(state: Any, *history: Any, artifacts: Any = None, id: str = "run-1", session: str = "burrow") -> Any:
     """A task of 0.1."""
-    made = {"id": id, "sessionId": session, "status": state if isinstance(state, dict) else status(state)}
+    values = {"id": id, "sessionId": session, "status": state if isinstance(state, dict) else status(state)}
     given = [{**one, "index": index} for index, one in enumerate(artifacts or [])]
-    return {**made, **({"artifacts": given} if given else {}), **({"history": [*history]} if history else {})}
+    return {**values, **({"artifacts": given} if given else {}), **({"history": [*history]} if history else {})}
 
 
 def moved(state: Any, *, final: bool = False) -> dict[str, Any]:
@@ -464,12 +464,12 @@ class Sleepers:
 
     async def hear(self, events: AsyncIterator[Any]) -> list[Any]:
         """All events of a stream."""
-        heard = []
+        values = []
         async for event in events:
-            heard.append(event)
+            values.append(event)
             for woken in self._asleep:
                 woken.set()
-        return heard
+        return values
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ async def test_pieces_of_a_stream_are_the_whole_without_a_gap_or_a_duplicate(
     async with server.client("1.0", "grpc") as maker:
         now = pb.SendMessageConfiguration(return_immediately=True)
         task = (await maker.send(message("stream 30 5"), configuration=now)).task.id
-    cursor, sequences, said = "", [], ""
+    cursor, sequences, text = "", [], ""
     async with server.client(dialect, binding) as client:
         over = False
         while not over:
@@ -47,9 +47,9 @@ async def test_pieces_of_a_stream_are_the_whole_without_a_gap_or_a_duplicate(
                 async for event in events:
                     cursor = cursor_of(event)
                     if event.HasField("artifact_update") and int(cursor.rsplit(".", 1)[1]) not in sequences:
-                        said += chunk(event) if event.artifact_update.append or not said else ""
+                        text += chunk(event) if event.artifact_update.append or not text else ""
                     elif event.HasField("task"):
-                        said = text_of(event.task)
+                        text = text_of(event.task)
                     sequences.append(int(cursor.rsplit(".", 1)[1]))
                     taken += 1
                     if taken == 4:
@@ -59,7 +59,7 @@ async def test_pieces_of_a_stream_are_the_whole_without_a_gap_or_a_duplicate(
     first = sequences[0]
     after_snapshot = sequences[sequences.index(first) + sequences.count(first) :]
     assert after_snapshot == list(range(first + 1, first + 1 + len(after_snapshot)))
-    assert said == "".join(f"chunk-{number} " for number in range(1, 31))
+    assert text == "".join(f"chunk-{number} " for number in range(1, 31))
 
 
 @EVERY

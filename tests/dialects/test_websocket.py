@@ -29,9 +29,9 @@ async def test_calls_on_one_connection_overtake_each_other(connections: ServerCo
         await socket.send_json(send("sleep 600", "slow"))
         await socket.send_json(send("stream 3", "stream", "SendStreamingMessage"))
         await socket.send_json(send("echo hi", "fast"))
-        told: list[dict[str, Any]] = []
-        while not {"fast", "complete"} <= {answer["id"] for answer in told}:
-            told.append(answer := await socket.receive_json())
+        valueses: list[dict[str, Any]] = []
+        while not {"fast", "complete"} <= {answer["id"] for answer in valueses}:
+            valueses.append(answer := await socket.receive_json())
             if answer["result"] == {"status": "stream_complete"}:
                 answer["id"] = "complete"
         running: list[Any] = []
@@ -42,7 +42,7 @@ async def test_calls_on_one_connection_overtake_each_other(connections: ServerCo
         await socket.send_json({"jsonrpc": "2.0", "id": "cancel", "method": "CancelTask", "params": {"id": task["id"]}})
         slow = next(answer for answer in [await socket.receive_json() for _ in range(2)] if answer["id"] == "slow")
     assert slow["result"]["task"]["status"]["state"] == "TASK_STATE_CANCELED"
-    streamed = [answer["result"] for answer in told if answer["id"] == "stream"]
+    streamed = [answer["result"] for answer in valueses if answer["id"] == "stream"]
     assert [event["artifactUpdate"]["artifact"]["parts"] for event in streamed if "artifactUpdate" in event] == [
         [{"text": f"chunk-{number} "}] for number in (1, 2, 3)
     ]
@@ -81,8 +81,8 @@ async def test_a_bad_frame_is_answered_and_the_connection_stays(
 ) -> None:
     async with connections.http.ws_connect("/ws") as socket:
         await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
-        told = await socket.receive_json()
-        assert (told["error"]["code"], told["id"]) == (code, id)
+        value = await socket.receive_json()
+        assert (value["error"]["code"], value["id"]) == (code, id)
         await socket.send_json(send("echo hi", 5))
         assert (await socket.receive_json())["id"] == 5
 

@@ -42,9 +42,9 @@ def main() -> int:
             print(f"{name}: not run, there is no {', '.join(sorted(wanting))}")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            said = list(run(page, Path(folder) / "demo"))
-        print("\n".join([f"{name}: {'as shown' if not said else ''}", *said]), flush=True)
-        wrong += len(said)
+            texts = list(run(page, Path(folder) / "demo"))
+        print("\n".join([f"{name}: {'as shown' if not texts else ''}", *texts]), flush=True)
+        wrong += len(texts)
     print(f"\n{table()}")
     return int(wrong > 0)
 

@@ -59,8 +59,8 @@ class Answer(NamedTuple):
 class Asking:
     """A server, asked by hand."""
 
-    def __init__(self, road: ServerConnections) -> None:
-        self.http: aiohttp.ClientSession = road.http
+    def __init__(self, server_connections: ServerConnections) -> None:
+        self.http: aiohttp.ClientSession = server_connections.http
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body)
@@ -96,8 +96,8 @@ async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[Asking]:
     store = f"sqlite:///{tmp_path}/tasks.db"
     agents: list[Agent] = [playground, still, strict]
     serving = open_app(Settings(http=anywhere, grpc=anywhere, store=store, **settings), agents)
-    async with serving as app, open_connections(str(app.http), str(app.grpc)) as road:
-        yield Asking(road)
+    async with serving as app, open_connections(str(app.http), str(app.grpc)) as server_connections:
+        yield Asking(server_connections)
 
 
 def v1(text: str, **more: Any) -> dict[str, Any]:

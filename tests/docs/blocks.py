@@ -197,8 +197,8 @@ def _parse(words: list[str]) -> None:
     except Exception as error:
         kind = type(error).__name__
         if kind not in ("BadParameter", "Exit"):  # a file that is not here; --help
-            said = error.format_message() if hasattr(error, "format_message") else str(error)
-            raise Wrong(f"dragoman {context.info_name}: {said}") from error
+            response = error.format_message() if hasattr(error, "format_message") else str(error)
+            raise Wrong(f"dragoman {context.info_name}: {response}") from error
     finally:
         for one in reversed(opened):  # what an option holds for its command, `--ca` for one, holds no longer
             one.close()
@@ -218,9 +218,9 @@ def _json(place: Place, folder: Path) -> None:
 def _toml(place: Place, folder: Path) -> None:
     """dragoman.toml is read as the server reads it, and so is a file of cards; a block without a name is a part of the
     first."""
-    said: Mapping[str, Any] = tomllib.loads(place.block.text)
+    values: Mapping[str, Any] = tomllib.loads(place.block.text)
     if place.file == "cards.toml":
-        agent_spec.parse_card_overrides(said)
+        agent_spec.parse_card_overrides(values)
     elif place.file in ("", "dragoman.toml"):
         file = folder / "dragoman.toml"
         file.write_text(place.block.text, "utf-8")

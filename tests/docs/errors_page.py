@@ -37,13 +37,13 @@ def made(kind: type[A2AError]) -> A2AError:
 def row(kind: type[A2AError]) -> str:
     error = made(kind)
 
-    def told(dialect: Dialect, table: ErrorTable = "1.0.1") -> ErrorCodes:
+    def reported(dialect: Dialect, table: ErrorTable = "1.0.1") -> ErrorCodes:
         return codes(error, dialect, table=table)
 
-    v1, before, v03 = told(Dialect.V1), told(Dialect.V1, "1.0.0"), told(Dialect.V03)
-    numbers = {told(dialect).jsonrpc for dialect in (Dialect.V1, Dialect.RUST)}
+    v1, before, v03 = reported(Dialect.V1), reported(Dialect.V1, "1.0.0"), reported(Dialect.V03)
+    numbers = {reported(dialect).jsonrpc for dialect in (Dialect.V1, Dialect.RUST)}
     assert numbers == {v1.jsonrpc}
-    assert told(Dialect.GOOGLE) == v1
+    assert reported(Dialect.GOOGLE) == v1
     number = str(v1.jsonrpc) if v03.jsonrpc == v1.jsonrpc else f"{v1.jsonrpc}; before 1.0 {v03.jsonrpc}"
     cells = [
         kind.__name__,

@@ -54,7 +54,7 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 agents = ""
             for name in block.marker("with").split():
                 stack.callback(session.have(name))
-            for alias in (said for name, said in block.said if name == "as"):
+            for alias in (text for name, text in block.said if name == "as"):
                 there, _, address = alias.partition(" = ")
                 session.addresses[there] = address
             if place.file:
@@ -67,7 +67,7 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 if wanted := block.marker("in"):
                     environment(wanted).make()
                     session.enter(environment(wanted).folder)
-                first = [said for name, said in block.said if name == "before"]
+                first = [text for name, text in block.said if name == "before"]
                 for one in first:
                     command, _, id_ = one.partition(" => ")
                     session.run(command, [id_, "..."] if id_ else ())
@@ -77,14 +77,14 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 if by := block.marker("by"):
                     session.shows(by, block.text.splitlines(), loosely=bool(block.marker("figures")))
                     continue
-                told = (
+                reported = (
                     list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]
                 )
-                serves = any((found := STAYS.match(command)) and found["what"] == "serve" for command, _ in told)
+                serves = any((found := STAYS.match(command)) and found["what"] == "serve" for command, _ in reported)
                 if agents and not serves and not first:
                     session.run(f"dragoman serve {agents}")
                 agents = ""
-                for command, shown in told:
+                for command, shown in reported:
                     session.run(command, shown, loosely=bool(block.marker("figures")))
                 if wanted:
                     session.leave()

@@ -142,23 +142,25 @@ class Session:
 
         One that stays goes on in the background once it is ready, in the place of an earlier one at its address.
         """
-        said, told, ended = self._carry_out(command)
-        why = differs(shown, said, told, self.names, folder="/tmp/demo", loosely=loosely) if shown else ""
+        texts, reported_texts, ended = self._carry_out(command)
+        why = differs(shown, texts, reported_texts, self.names, folder="/tmp/demo", loosely=loosely) if shown else ""
         if not shown and ended:
             why = f"it failed with {ended}"
         if why:
-            raise Differs("\n".join([f"$ {command}", *said, *(f"(stderr) {line}" for line in told), f"-- {why}"]))
+            raise Differs(
+                "\n".join([f"$ {command}", *texts, *(f"(stderr) {line}" for line in reported_texts), f"-- {why}"])
+            )
 
-    def shows(self, command: str, shown: Sequence[str], *, loosely: bool = False, patience: float = PATIENCE) -> None:
+    def shows(self, command: str, shown: Sequence[str], *, loosely: bool = False, timeout: float = PATIENCE) -> None:
         """Waits until what a command says has the lines that are shown, in that order. Raises Differs."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while True:
-            said, told, _ = self._carry_out(command)
-            why = differs(shown, [], [*said, *told], self.names, folder="/tmp/demo", loosely=loosely)
+            texts, reported_texts, _ = self._carry_out(command)
+            why = differs(shown, [], [*texts, *reported_texts], self.names, folder="/tmp/demo", loosely=loosely)
             if not why:
                 return
             if time.monotonic() > end:
-                raise Differs("\n".join([f"$ {command}", *said, f"-- {why}"]))
+                raise Differs("\n".join([f"$ {command}", *texts, f"-- {why}"]))
             time.sleep(0.1)
 
     def _carry_out(self, command: str) -> tuple[list[str], list[str], int]:

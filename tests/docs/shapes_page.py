@@ -34,9 +34,9 @@ ASKED: Final = pb.Message(
 
 
 def _task() -> pb.Task:
-    said = pb.Message(message_id="m-2", context_id="c-1", task_id="t-1", role=pb.ROLE_AGENT)
-    said.parts.add(text="done")
-    status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=said)
+    message = pb.Message(message_id="m-2", context_id="c-1", task_id="t-1", role=pb.ROLE_AGENT)
+    message.parts.add(text="done")
+    status = pb.TaskStatus(state=pb.TASK_STATE_COMPLETED, message=message)
     status.timestamp.FromJsonString("2026-11-21T12:00:00.123Z")
     artifact = pb.Artifact(artifact_id="output", name="output")
     artifact.parts.add(text="hi")
@@ -111,14 +111,14 @@ def webhook(dialect: str) -> Any:
 def event(of: pb.StreamResponse) -> Callable[[str], Any]:
     """How a stream of a send that ends with this event says it."""
 
-    def said(dialect: str) -> Any:
+    def response(dialect: str) -> Any:
         written = Event(7, of.SerializeToString())
         if dialect == "a2a.v1":
             return json.loads(event_encoders.V03_STREAM_ENCODERS.json(written, True))
         results: Any = getattr(event_encoders, RESULTS[dialect])()
         return json.loads(results(written, True)[-1])
 
-    return said
+    return response
 
 
 FLAT: Final = {
@@ -157,13 +157,13 @@ def lines(value: dict[str, Any]) -> Iterator[str]:
 
 
 def shapes() -> str:
-    made = []
+    texts = []
     for title, (about, write) in THINGS.items():
-        made.append(f"## {title}\n\n" + (f"{about}\n\n" if about else ""))
+        texts.append(f"## {title}\n\n" + (f"{about}\n\n" if about else ""))
         for dialect, name in TITLES.items():
             text = "\n".join(lines(write(dialect)))
-            made.append(f"{name}:\n\n```json\n{text}\n```\n\n")
-    return "".join(made)
+            texts.append(f"{name}:\n\n```json\n{text}\n```\n\n")
+    return "".join(texts)
 
 
 def page(text: str) -> str:

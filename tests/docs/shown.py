@@ -44,28 +44,28 @@ NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 def line_of(shown: str, folder: str, *, loosely: bool = False) -> tuple[re.Pattern[str], list[str]]:
     """A pattern for the line that a page shows, and the ids in it, one for each group."""
-    made: list[str] = []
+    texts: list[str] = []
     ids: list[str] = []
     at = 0
     for found in TOKEN.finditer(shown):
-        made.append(_words(shown[at : found.start()], loosely))
+        texts.append(_words(shown[at : found.start()], loosely))
         at = found.end()
         kind = found.lastgroup or ""
         if kind in ("any", "part"):
-            made.append(".*?")
+            texts.append(".*?")
         elif kind == "folder":
-            made.append(re.escape(folder))
+            texts.append(re.escape(folder))
         elif kind == "gap":
-            made.append(" +")
+            texts.append(" +")
         elif kind in IDS:
             ids.append(found[0])
-            made.append(f"({AHEAD.sub('', IDS[kind])})")
+            texts.append(f"({AHEAD.sub('', IDS[kind])})")
         elif loosely and kind in ("time", "size"):
-            made.append(r"(?:-|\d[\d,.]* \w+)")
+            texts.append(r"(?:-|\d[\d,.]* \w+)")
         else:
-            made.append(f"(?:{FIGURES[kind]})")
-    made.append(_words(shown[at:], loosely))
-    return re.compile("".join(made) + r"\s*"), ids
+            texts.append(f"(?:{FIGURES[kind]})")
+    texts.append(_words(shown[at:], loosely))
+    return re.compile("".join(texts) + r"\s*"), ids
 
 
 def _words(text: str, loosely: bool) -> str:
@@ -73,8 +73,10 @@ def _words(text: str, loosely: bool) -> str:
     if not loosely:
         return re.escape(text)
     words = re.split(r"(\d[\d,.]*|-(?= |$)| )", text)
-    said = {" ": " +", "-": r"(?:-|\d[\d,.]*)"}
-    return "".join(said.get(one) or (r"(?:-|\d[\d,.]*)" if NUMBER.fullmatch(one) else re.escape(one)) for one in words)
+    values = {" ": " +", "-": r"(?:-|\d[\d,.]*)"}
+    return "".join(
+        values.get(one) or (r"(?:-|\d[\d,.]*)" if NUMBER.fullmatch(one) else re.escape(one)) for one in words
+    )
 
 
 def differs(
@@ -91,20 +93,20 @@ def differs(
     Every line on stdout has to be shown, of those on stderr some; `...` is any part of a line or, by itself, any
     number of lines. What ids that are shown stand for is put into `names`.
     """
-    lines, told = _filled(out), _filled(err)
+    lines, texts = _filled(out), _filled(err)
     skipping = False
     for one in _filled(shown):
         if re.fullmatch(ANY, one.strip()):
             skipping = True
             continue
         pattern, ids = line_of(one.rstrip(), folder, loosely=loosely)
-        found = _take(pattern, lines, skipping) or _take(pattern, told, True)
+        found = _take(pattern, lines, skipping) or _take(pattern, texts, True)
         if found is None:
             return f"shown and not said: {one}"
-        for name, said in zip(ids, found.groups(), strict=True):
-            if re.fullmatch(IDS["hash"], name) and names.get(name, said) != said:
+        for name, response in zip(ids, found.groups(), strict=True):
+            if re.fullmatch(IDS["hash"], name) and names.get(name, response) != response:
                 return f"shown as before, and said otherwise: {one}"
-            names[name] = said
+            names[name] = response
         skipping = False
     return f"said and not shown: {lines[0]}" if lines and not skipping else ""
 
@@ -126,8 +128,8 @@ def renamed(text: str, names: MutableMapping[str, str]) -> str:
     """The text with what was said in the place of the ids that are shown."""
     if not names:
         return text
-    for name, said in names.items():
+    for name, response_text in names.items():
         if name.startswith("dgm_"):
-            text = text.replace(f"{name[:17]}...", said)  # a key, too long to be shown again
+            text = text.replace(f"{name[:17]}...", response_text)  # a key, too long to be shown again
     longest = sorted(names, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, longest)), lambda found: names[found[0]], text)

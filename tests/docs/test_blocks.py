@@ -29,8 +29,8 @@ def test_every_block_is_right_as_far_as_can_be_seen(tmp_path: Path) -> None:
     assert not "\n".join(wrong(every(), tmp_path))
 
 
-def block(language: str, text: str, *said: tuple[str, str]) -> Place:
-    return Place(ROOT / "README.md", Block(1, language, text, "", "", said))
+def block(language: str, text: str, *response: tuple[str, str]) -> Place:
+    return Place(ROOT / "README.md", Block(1, language, text, "", "", response))
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_each_name_of_the_package_is_on_the_page(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*public(client.Result), *public(client.Connection)])
 def test_what_results_and_connections_have_is_told(name: str) -> None:
-    told = {"card": "card", "card_of": "card", "raise_for_state": "TaskFailed", "url": "URL", "cursor": "cursor"}
-    assert told.get(name, f"`{name}") in PAGE
+    values = {"card": "card", "card_of": "card", "raise_for_state": "TaskFailed", "url": "URL", "cursor": "cursor"}
+    assert values.get(name, f"`{name}") in PAGE
 
 
 @pytest.mark.parametrize("kind", [client.Status, client.Artifact, client.Text, client.Question, client.Finished])

@@ -34,8 +34,8 @@ def test_a_session_says_what_its_page_says(page: str, folder: None) -> None:
     sessions = "\n".join(SESSION.findall(text))  # one session, with words in between
     assert sessions.count(">>>") >= 5
     test = doctest.DocTestParser().get_doctest(sessions, {"__name__": page}, page, page, 0)
-    told: list[str] = []
+    texts: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
-    failed, tried = runner.run(test, out=told.append)
-    assert not failed, "".join(told)
+    failed, tried = runner.run(test, out=texts.append)
+    assert not failed, "".join(texts)
     assert tried == sessions.count(">>>")

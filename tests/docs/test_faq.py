@@ -49,7 +49,7 @@ async def test_words_that_are_quoted_are_said(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
         done = await server.task()
 
-        async def said(path: str, message: object) -> str:
+        async def response(path: str, message: object) -> str:
             quoted = str((await server.ask("POST", path, message)).json["error"]["message"])
             return quoted.lower()
 
@@ -59,12 +59,12 @@ async def test_words_that_are_quoted_are_said(tmp_path: Path) -> None:
             ("given twice", "/message:send", b'{"message": {"messageId": "a", "messageId": "b"}}'),
         ):
             assert sentence in PAGE
-            assert sentence in await said(path, sent)
-        for reason, asked in (
+            assert sentence in await response(path, sent)
+        for reason, requested in (
             ("TASK_NOT_FOUND", server.ask("GET", "/tasks/none")),
             ("AGENT_NOT_FOUND", server.ask("GET", "/nobody/tasks")),
             ("VERSION_NOT_SUPPORTED", server.ask("GET", "/tasks", **{"A2A-Version": "9"})),
             ("EXTENSION_SUPPORT_REQUIRED", server.ask("POST", "/strict/message:send", {"message": v1("x")})),
         ):
             assert reason in PAGE
-            assert (await asked).reason == reason
+            assert (await requested).reason == reason

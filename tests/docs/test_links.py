@@ -25,9 +25,9 @@ def name(page: Path) -> str:
 @cache
 def known() -> set[Path]:
     """The files of the project: what is committed, or is about to be."""
-    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    said = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return {ROOT / one for one in said.split("\0") if one}
+    texts = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    text = subprocess.run(texts, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {ROOT / one for one in text.split("\0") if one}
 
 
 @cache
@@ -51,7 +51,7 @@ def dead(page: Path) -> Iterator[str]:
 
 
 def test_every_link_of_every_page_leads_somewhere() -> None:
-    assert not [said for page in PAGES for said in dead(page)]
+    assert not [text for page in PAGES for text in dead(page)]
 
 
 def test_the_pages_are_there() -> None:
@@ -67,10 +67,10 @@ def test_what_the_code_names_as_documentation_is_there() -> None:
         if file.suffix in (".py", ".sh", ".toml", ".yaml", ".yml", ".ts", ".proto", ".tpl") or file.name == "Makefile":
             if not file.is_file() or file == Path(__file__):
                 continue
-            for said in named.findall(file.read_text("utf-8")):
-                path, _, anchor = said.partition("#")
-                assert ROOT / path in known(), (name(file), said)
-                assert not anchor or anchor in anchors_of(ROOT / path), (name(file), said)
+            for value in named.findall(file.read_text("utf-8")):
+                path, _, anchor = value.partition("#")
+                assert ROOT / path in known(), (name(file), value)
+                assert not anchor or anchor in anchors_of(ROOT / path), (name(file), value)
 
 
 def navigation(entry: Any) -> Iterator[str]:
@@ -93,9 +93,9 @@ Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix,
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    said = list(navigation(yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), Loader)["nav"]))
+    texts = list(navigation(yaml.load((ROOT / "mkdocs.yml").read_text("utf-8"), Loader)["nav"]))
     there = {site_hooks.place(page) for page in PAGES if page != ROOT / "README.md"}
-    assert sorted(said) == sorted(there)
+    assert sorted(texts) == sorted(there)
 
 
 def test_the_site_has_every_file_that_a_page_links_to() -> None:

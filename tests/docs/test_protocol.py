@@ -38,8 +38,8 @@ async def test_versions(tmp_path: Path) -> None:
         for body in (None, {}, b"null", {"id": task["id"]}):
             assert (await server.ask("POST", f"/tasks/{task['id']}:cancel", body)).reason == "TASK_NOT_CANCELABLE"
         page.says("Success is always 200, never 201 or 204; a DELETE is answered `{}`.")
-        gone = await server.ask("DELETE", f"/tasks/{task['id']}/pushNotificationConfigs/none")
-        assert (gone.status, gone.text) == (200, "{}")
+        removed = await server.ask("DELETE", f"/tasks/{task['id']}/pushNotificationConfigs/none")
+        assert (removed.status, removed.text) == (200, "{}")
         assert (await server.ask("POST", "/v1/message:send", {"message": c("hi")})).status == 200
         page.says("Unknown fields and query parameters are ignored")
         sent = {"message": {**c("hi"), "novelty": 1}, "more": []}
@@ -91,17 +91,17 @@ async def test_messages(tmp_path: Path) -> None:
         )
         assert (await server.task("hi", contextId="my own"))["contextId"] == "my own"
         assert await server.code("SendMessage", {"message": v1("hi", contextId="x" * 513)}) == -32602
-        asked = await server.task("ask")
+        value = await server.task("ask")
         page.says("A message with another context id is rejected (InvalidParams, `message.contextId`).")
-        wrong = await server.call("SendMessage", {"message": v1("hi", taskId=asked["id"], contextId="other")})
+        wrong = await server.call("SendMessage", {"message": v1("hi", taskId=value["id"], contextId="other")})
         assert "message.contextId" in wrong["error"]["message"]
         page.says("A message that names only its task continues in that task's context.")
-        assert (await server.task("blue", taskId=asked["id"]))["contextId"] == asked["contextId"]
+        assert (await server.task("blue", taskId=value["id"]))["contextId"] == value["contextId"]
         page.says("| an unknown task id | a new task with that id | TaskNotFound | TaskNotFound |")
         assert await server.code("SendMessage", {"message": v1("hi", taskId="none")}) == -32001
         assert await server.code("message/send", {"message": v03("hi", taskId="none")}) == -32001
-        made = await server.call("tasks/send", {"id": "none", "message": v01("hi")})
-        assert (made["result"]["id"], made["result"]["status"]["state"]) == ("none", "completed")
+        created_value = await server.call("tasks/send", {"id": "none", "message": v01("hi")})
+        assert (created_value["result"]["id"], created_value["result"]["status"]["state"]) == ("none", "completed")
         page.says("two messages with one id are two messages")
         assert (await server.task("hi"))["id"] != (await server.task("hi"))["id"]
 
@@ -131,14 +131,14 @@ async def test_messages(tmp_path: Path) -> None:
 
         page.says("| 1.0 | all | no `history` at all | InvalidParams |")
         page.says("| before | all | all | InvalidParams |")
-        path = f"tasks/{asked['id']}"
+        path = f"tasks/{value['id']}"
         assert len((await server.ask("GET", f"/{path}")).json["history"]) == 3
         assert "history" not in (await server.ask("GET", f"/{path}?historyLength=0")).json
         page.says("and in the first Task of a send's stream")
         short = {"message": v1("hi"), "configuration": {"historyLength": 0}}
         assert "history" not in (await server.events("POST", "/message:stream", short))[0]["task"]
         assert len((await server.ask("GET", f"/v1/{path}?historyLength=0")).json["history"]) == 3
-        old = await server.call("tasks/get", {"id": asked["id"], "historyLength": 0})
+        old = await server.call("tasks/get", {"id": value["id"], "historyLength": 0})
         assert len(old["result"]["history"]) == 3
         for prefix in ("/", "/v1/"):
             assert (await server.ask("GET", f"{prefix}{path}?historyLength=-1")).reason == "INVALID_PARAMS"
@@ -152,8 +152,8 @@ async def test_messages(tmp_path: Path) -> None:
 
         page.says("| has ended, 1.0 | UnsupportedOperation |")
         page.says("| has ended, before 1.0 | InvalidParams |")
-        assert await server.code("SendMessage", {"message": v1("more", taskId=asked["id"])}) == -32004
-        assert await server.code("message/send", {"message": v03("more", taskId=asked["id"])}) == -32602
+        assert await server.code("SendMessage", {"message": v1("more", taskId=value["id"])}) == -32004
+        assert await server.code("message/send", {"message": v03("more", taskId=value["id"])}) == -32602
         assert await server.code("tasks/send", {"id": "none", "message": v01("more")}) == -32602
 
         page.says("| has ended, or was canceled before | TaskNotCancelable |")
@@ -163,7 +163,7 @@ async def test_messages(tmp_path: Path) -> None:
         assert (await server.call("CancelTask", {"id": waits["id"]}))["result"]["status"][
             "state"
         ] == "TASK_STATE_CANCELED"
-        for id in (waits["id"], asked["id"]):
+        for id in (waits["id"], value["id"]):
             assert await server.code("CancelTask", {"id": id}) == -32002
         assert await server.code("CancelTask", {"id": "nowhere"}) == -32001
 
@@ -172,12 +172,12 @@ async def test_streams(tmp_path: Path) -> None:
     page = Page("streams.md")
     async with served(tmp_path, keepalive=0.05) as server:
         page.says("| 1.0 | the Task; or one Message, and the end |")
-        told = await server.events("POST", "/message:stream", {"message": v1("stream 2")})
-        assert [next(iter(event)) for event in told] == [
+        values = await server.events("POST", "/message:stream", {"message": v1("stream 2")})
+        assert [next(iter(event)) for event in values] == [
             "task", "statusUpdate", "artifactUpdate", "artifactUpdate", "statusUpdate",
         ]  # fmt: skip
         page.says("The first update of an artifact in a turn never appends.")
-        assert [event["artifactUpdate"].get("append", False) for event in told[2:4]] == [False, True]
+        assert [event["artifactUpdate"].get("append", False) for event in values[2:4]] == [False, True]
         [message] = await server.events("POST", "/message:stream", {"message": v1("reply hi")})
         assert list(message) == ["message"]
         page.says("| 0.1 | a status; there is no Task")
@@ -320,8 +320,8 @@ async def test_webhooks(tmp_path: Path) -> None:
         waits = (await server.task("ask"))["id"]
         page.says("A configuration without an id gets the id of its task.")
         page.says("Secrets are never returned.")
-        made = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": hook, "token": "t0k"})
-        assert (made["result"]["id"], made["result"]["url"], "token" in made["result"]) == (waits, hook, False)
+        value = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": hook, "token": "t0k"})
+        assert (value["result"]["id"], value["result"]["url"], "token" in value["result"]) == (waits, hook, False)
         page.says("| get | by id, which is required | by `pushNotificationConfigId`, or the oldest |")
         assert await server.code("GetTaskPushNotificationConfig", {"taskId": waits}) == -32602
         found = await server.call("tasks/pushNotificationConfig/get", {"id": waits})
@@ -338,13 +338,13 @@ async def test_webhooks(tmp_path: Path) -> None:
         listed = (await server.call("ListTaskPushNotificationConfigs", {"taskId": waits}))["result"]["configs"]
         assert [one["id"] for one in listed] == [waits, "c"]
         page.says("Deleting a missing configuration is not an error; getting it is (-32001, 404)")
-        gone = {"taskId": waits, "id": "none"}
-        assert (await server.call("DeleteTaskPushNotificationConfig", gone)) == {
+        values = {"taskId": waits, "id": "none"}
+        assert (await server.call("DeleteTaskPushNotificationConfig", values)) == {
             "jsonrpc": "2.0",
             "id": 7,
             "result": None,
         }
-        assert await server.code("GetTaskPushNotificationConfig", gone) == -32001
+        assert await server.code("GetTaskPushNotificationConfig", values) == -32001
         assert (await server.ask("GET", f"/tasks/{waits}/pushNotificationConfigs/none")).status == 404
         page.says("every operation on a task that does not exist or is not yours")
         assert await server.code("CreateTaskPushNotificationConfig", {"taskId": "none", "url": hook}) == -32001

@@ -48,6 +48,6 @@ def test_a_session_finds_what_differs(tmp_path: Path) -> None:
             session.run("(exit 3)")
         session.shows("echo one; echo two; echo three", ["one", "three"])
         with pytest.raises(Differs, match="shown and not said: one"):
-            session.shows("echo two; echo one", ["two", "one", "one"], patience=0)
+            session.shows("echo two; echo one", ["two", "one", "one"], timeout=0)
         session.run("sleep 60 &")
         session.run("kill %1")

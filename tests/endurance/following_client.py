@@ -76,11 +76,11 @@ async def run(url: str, binding: str, seconds: float, followed: Followed) -> Non
 
 async def run_ws(url: str, seconds: float, followed: Followed) -> None:
     """By the layer below, which has WebSocket, too."""
-    asked, key = message(words(seconds)), str(uuid.uuid4())
+    requested_message, key = message(words(seconds)), str(uuid.uuid4())
     async with Client(url, binding="ws") as client:
         while not followed.task:  # before its first event a stream is not taken up, but begun again under its key
             try:
-                async with aclosing(client.stream(asked, key=key)) as events:
+                async with aclosing(client.stream(requested_message, key=key)) as events:
                     async for event in events:
                         followed.task = followed.task or event.task.id
                         text = "".join(part.text for part in event.artifact_update.artifact.parts)
@@ -114,7 +114,7 @@ async def compare(direct: str, followed: Followed, seconds: float) -> int:
     return count
 
 
-def _same(name: str, what: str, told: list[str], wanted: list[str]) -> None:
-    if told != wanted:
-        lost, more = set(wanted) - set(told), len(told) - len(set(told))
-        raise Mismatch(f"{name}: {what}: {len(told)} and not {len(wanted)}; {len(lost)} lost, {more} twice")
+def _same(name: str, what: str, texts: list[str], wanted: list[str]) -> None:
+    if texts != wanted:
+        lost, more = set(wanted) - set(texts), len(texts) - len(set(texts))
+        raise Mismatch(f"{name}: {what}: {len(texts)} and not {len(wanted)}; {len(lost)} lost, {more} twice")

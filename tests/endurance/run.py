@@ -75,9 +75,9 @@ async def theirs(seconds: float, seed: int) -> list[str]:
         async with _sdk(environment, port, proxy.address), asyncio.timeout(seconds + ENDS):
             await following_client.run(f"http://{proxy.address}", "jsonrpc", seconds, followed)
             whole = "".join(following_client.chunks_of(seconds))
-            for what, told in (("result", followed.result), ("text that was told", "".join(followed.chunks))):
-                if told != whole:
-                    raise Mismatch(f"a2a-sdk: the {what} has {len(told)} characters and not {len(whole)}")
+            for what, text in (("result", followed.result), ("text that was told", "".join(followed.chunks))):
+                if text != whole:
+                    raise Mismatch(f"a2a-sdk: the {what} has {len(text)} characters and not {len(whole)}")
             proxy.target = "127.0.0.1:1"  # from here on, nobody needs it
         return [f"{followed.line()}; completed, with the whole result; {followed.again} snapshots"]
 

@@ -83,9 +83,9 @@ async def test_a_hundred_thousand_rows_stream_with_progress() -> None:
         writer.writerow(
             [n, n / 4, ("Rome", "Oslo", "Lima")[n % 3], f"2026-01-{n % 28 + 1:02}", "" if n % 2 else f"n{n}"]
         )
-    desk = RecordingTurnContext("go", types.file(text.getvalue(), name="big.csv", media_type="text/csv"))
-    ending = await csv_profile.take_turn(desk)
-    task = desk.task(ending)
+    context = RecordingTurnContext("go", types.file(text.getvalue(), name="big.csv", media_type="text/csv"))
+    ending = await csv_profile.take_turn(context)
+    task = context.task(ending)
 
     assert (state_of(task), status_text(task)) == ("COMPLETED", "big.csv: 100,000 rows, 5 columns")
     columns = columns_of(task)
@@ -96,7 +96,7 @@ async def test_a_hundred_thousand_rows_stream_with_progress() -> None:
     assert columns["amount"]["mean"] == statistics.fmean(n / 4 for n in range(rows))
     assert (columns["city"]["distinct"], columns["day"]["type"], columns["note"]["nulls"]) == (3, "date", rows // 2)
 
-    events = desk.events(ending)
+    events = context.events(ending)
     progress = [
         event.status_update.status.message.parts[0].text
         for event in events

@@ -220,13 +220,13 @@ async def test_over_grpc_it_is_the_same_service(web: Web, library: Any) -> None:
 @pytest.mark.parametrize("name", ["Book", "ListBooksRequest", "UpdateBookRequest", "ListBooksResponse"])
 def test_its_messages_mean_in_json_what_json_format_says(library: Any, name: str) -> None:
     cls = getattr(library.library_pb2, name)
-    made = codec(cls, JsonDialect("json_format"))
+    created_codec = codec(cls, JsonDialect("json_format"))
 
     @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(messages(cls))
     def check(message: Any) -> None:
         theirs = json_format.MessageToDict(message)
-        assert json.loads(made.encode(message)) == theirs
-        assert settle(made.decode(theirs)) == settle(json_format.ParseDict(theirs, cls()))
+        assert json.loads(created_codec.encode(message)) == theirs
+        assert settle(created_codec.decode(theirs)) == settle(json_format.ParseDict(theirs, cls()))
 
     check()

@@ -48,18 +48,18 @@ def _built() -> list[str]:
     """The receiver in TypeScript, compiled."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("there is no Node on this machine")
-    made = Environment("webhook_receiver", (SOURCE / "package.json", SOURCE / "package-lock.json"))
+    environment = Environment("webhook_receiver", (SOURCE / "package.json", SOURCE / "package-lock.json"))
     try:
-        made.make()
+        environment.make()
     except NotMade as error:
         pytest.skip(f"the packages of the receiver cannot be had: {error}")
-    shutil.copy(SOURCE / "tsconfig.json", made.folder)
-    shutil.copytree(SOURCE / "src", made.folder / "src", dirs_exist_ok=True)
+    shutil.copy(SOURCE / "tsconfig.json", environment.folder)
+    shutil.copytree(SOURCE / "src", environment.folder / "src", dirs_exist_ok=True)
     built = subprocess.run(
-        ["npm", "run", "--silent", "build"], cwd=made.folder, capture_output=True, text=True, check=False
+        ["npm", "run", "--silent", "build"], cwd=environment.folder, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    return ["node", str(made.folder / "dist" / "receiver.js")]
+    return ["node", str(environment.folder / "dist" / "receiver.js")]
 
 
 @pytest.fixture(scope="module", params=["python", "node"])
@@ -124,13 +124,13 @@ class Listener:
 
     async def take(self, request: web.BaseRequest) -> web.Response:
         kept = ("Dragoman-Signature", "Dragoman-Event", "Content-Type")
-        heard = Heard({name: request.headers[name] for name in kept}, await request.read())
-        heard.answer = await self.post(heard.headers, heard.body)
-        status = heard.answer[0]
+        received = Heard({name: request.headers[name] for name in kept}, await request.read())
+        received.answer = await self.post(received.headers, received.body)
+        status = received.answer[0]
         if self.deaf:
             self.deaf, status = self.deaf - 1, 502
         async with self.news:
-            self.heard.append(heard)
+            self.heard.append(received)
             self.news.notify_all()
         return web.Response(status=status)
 
@@ -170,13 +170,13 @@ async def serving(folder: Path) -> AsyncIterator[App]:
 
 async def send(app: App, text: str, hook: str) -> str:
     """A message whose task is told to a webhook; gives the task."""
-    asked = {
+    values = {
         "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]},
         "configuration": {"taskPushNotificationConfig": {"url": hook}},
     }
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{app.public_url}/message:send", json=asked, headers={"A2A-Version": "1.0"}) as answer,
+        session.post(f"{app.public_url}/message:send", json=values, headers={"A2A-Version": "1.0"}) as answer,
     ):
         assert answer.status == 200, await answer.text()
         return str((await answer.json())["task"]["id"])
@@ -197,8 +197,8 @@ async def test_events_are_taken_once_each_and_in_order(program: list[str], tmp_p
             listener.deaf = 1
             task = await send(app, "stream 3", listener.url)
             # The Task, WORKING, three chunks and COMPLETED; the first one twice, since its answer was lost.
-            heard = await listener.until(7)
-            assert [one.answer for one in heard] == [(200, "taken"), (200, "a repeat")] + [(200, "taken")] * 5
+            heards = await listener.until(7)
+            assert [one.answer for one in heards] == [(200, "taken"), (200, "a repeat")] + [(200, "taken")] * 5
             assert await asyncio.to_thread(receiver.taken, 6) == [(task, number) for number in range(1, 7)]
 
 
@@ -207,18 +207,18 @@ async def test_what_is_not_genuine_not_new_or_not_for_it_is_refused(program: lis
         with receiving(program, app.public_url, listener.url) as receiver:
             listener.receiver = receiver.url
             await send(app, "echo hello", listener.url)
-            letter = (await listener.until(1))[0]
-            signature = letter.headers["Dragoman-Signature"]
+            webhook = (await listener.until(1))[0]
+            signature = webhook.headers["Dragoman-Signature"]
 
-            async def answer(signature: str = signature, body: bytes = letter.body) -> tuple[int, str]:
-                return await listener.post({**letter.headers, "Dragoman-Signature": signature}, body)
+            async def answer(signature: str = signature, body: bytes = webhook.body) -> tuple[int, str]:
+                return await listener.post({**webhook.headers, "Dragoman-Signature": signature}, body)
 
             async def signed(
                 *,
                 issuer: str = app.public_url,
                 audience: str = listener.url,
                 age: float = 0.0,
-                body: bytes = letter.body,
+                body: bytes = webhook.body,
             ) -> str:
                 then = time.time() - age
                 signer = WebhookSigner(first_key(tmp_path), lambda: issuer, clock=lambda: then)
@@ -228,11 +228,11 @@ async def test_what_is_not_genuine_not_new_or_not_for_it_is_refused(program: lis
             status, why = await answer()
             assert (status, why) == (401, "this very signature was here already")
             # tampered: the body, what the signature says, the signature
-            assert (await answer(await signed(), letter.body.replace(b"hello", b"HELLO") + b" "))[0] == 401
-            head, said, proof = (await signed()).split(".")
-            other = jwt.utils.base64url_decode(said).replace(b'"sequence":1', b'"sequence":9')
+            assert (await answer(await signed(), webhook.body.replace(b"hello", b"HELLO") + b" "))[0] == 401
+            head, response_text, proof = (await signed()).split(".")
+            other = jwt.utils.base64url_decode(response_text).replace(b'"sequence":1', b'"sequence":9')
             assert (await answer(f"{head}.{urlsafe_b64encode(other).decode().rstrip('=')}.{proof}"))[0] == 401
-            assert (await answer(f"{head}.{said}.{proof[:-4]}AAAA"))[0] == 401
+            assert (await answer(f"{head}.{response_text}.{proof[:-4]}AAAA"))[0] == 401
             # stale, and from the future
             status, why = await answer(await signed(age=400))
             assert status == 401
@@ -245,10 +245,10 @@ async def test_what_is_not_genuine_not_new_or_not_for_it_is_refused(program: lis
             # by another key: under its own name, under the server's, and by no key at all
             stranger = ec.generate_private_key(ec.SECP256R1())
             claims = jwt.decode(await signed(), options={"verify_signature": False})
-            for kid in ("mine", letter.kid):
+            for kid in ("mine", webhook.kid):
                 assert (await answer(jwt.encode(claims, stranger, "ES256", {"kid": kid})))[0] == 401
-            assert (await answer(jwt.encode(claims, "", "none", {"kid": letter.kid})))[0] == 401
-            assert (await answer(jwt.encode(claims, "k" * 32, "HS256", {"kid": letter.kid})))[0] == 401
+            assert (await answer(jwt.encode(claims, "", "none", {"kid": webhook.kid})))[0] == 401
+            assert (await answer(jwt.encode(claims, "k" * 32, "HS256", {"kid": webhook.kid})))[0] == 401
             for text in ("", "x", "a.b.c", "e30.e30.e30", "W10.W10.W10"):
                 assert (await answer(text))[0] == 401
             # and what is genuine is taken all the same
@@ -266,9 +266,9 @@ async def test_a_rotation_of_keys_goes_unnoticed(program: list[str], tmp_path: P
                     await operator.rotate_signing_key(rotation)
                 before = len(listener.heard)
                 await send(app, "echo hello", listener.url)
-                heard = (await listener.until(before + 3))[before:]
-                assert {one.answer for one in heard} == {(200, "taken")}
-                kids += {one.kid for one in heard}
+                heards = (await listener.until(before + 3))[before:]
+                assert {one.answer for one in heards} == {(200, "taken")}
+                kids += {one.kid for one in heards}
             assert len(set(kids)) == 3
 
 
@@ -287,8 +287,8 @@ async def test_what_a_withdrawn_key_signed_counts_no_more(program: list[str], tm
             await operator.rotate_signing_key(ops.RotateSigningKeyRequest(lead=timedelta(0), keep=timedelta(0)))
             assert await posted() == (401, "it is signed with a key that the server does not show")
             await send(app, "echo hello", listener.url)
-            heard = await listener.until(3)
-            assert {one.answer for one in heard} == {(200, "taken")}
+            heards = await listener.until(3)
+            assert {one.answer for one in heards} == {(200, "taken")}
 
 
 async def test_a_server_that_is_away_is_asked_again_later(program: list[str], tmp_path: Path) -> None:

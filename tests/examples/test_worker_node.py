@@ -35,19 +35,21 @@ def program() -> Path:
     """The compiled worker."""
     if not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("there is no Node on this machine")
-    made = Environment("worker_node", (SOURCE / "package.json", SOURCE / "package-lock.json"))
+    environment = Environment("worker_node", (SOURCE / "package.json", SOURCE / "package-lock.json"))
     try:
-        made.make()
+        environment.make()
     except NotMade as error:
         pytest.skip(f"the packages of the worker cannot be had: {error}")
     for name in ("buf.gen.yaml", "tsconfig.json"):
-        shutil.copy(SOURCE / name, made.folder)
-    shutil.copytree(SOURCE / "src", made.folder / "src", dirs_exist_ok=True, ignore=shutil.ignore_patterns("gen"))
+        shutil.copy(SOURCE / name, environment.folder)
+    shutil.copytree(
+        SOURCE / "src", environment.folder / "src", dirs_exist_ok=True, ignore=shutil.ignore_patterns("gen")
+    )
     built = subprocess.run(
-        ["npm", "run", "--silent", "build"], cwd=made.folder, capture_output=True, text=True, check=False
+        ["npm", "run", "--silent", "build"], cwd=environment.folder, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    return made.folder / "dist" / "main.js"
+    return environment.folder / "dist" / "main.js"
 
 
 class NodeWorker:
@@ -125,9 +127,9 @@ async def test_a_follow_up_is_answered(server: Server, worker: NodeWorker, comma
     async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:
         found = []
         for client in (ours, theirs):
-            asked = await client.send(message(command))
-            answered = await client.send(message("blue", task=asked.task.id))
-            found.append((shown(asked), shown(answered)))
+            response = await client.send(message(command))
+            answered = await client.send(message("blue", task=response.task.id))
+            found.append((shown(response), shown(answered)))
         assert found[0] == found[1]
         assert found[1][1]["state"] == "TASK_STATE_COMPLETED"
 

@@ -86,14 +86,14 @@ async def test_every_third_connection_is_dropped_at_one_of_three_moments() -> No
 async def test_only_requests_dropped_after_delivery_are_received() -> None:
     async with proxied(every=1, seed=3) as (server, proxy, drops):
         for number in range(1, 20):
-            heard = len(server.received)
+            received_number = len(server.received)
             await ask(proxy)
             await until(lambda: len(drops) == number)  # noqa: B023  # awaited at once
             if drops[-1].point is DropPoint.BEFORE_REQUEST:
-                assert len(server.received) == heard
+                assert len(server.received) == received_number
                 assert drops[-1].up == 0
             else:
-                assert len(server.received) == heard + 1
+                assert len(server.received) == received_number + 1
 
 
 async def test_the_others_are_left_alone() -> None:
@@ -117,14 +117,14 @@ async def test_answers_break_off_after_a_time() -> None:
     async with proxied(every=0, after=DropLimit(seconds=0.05)) as (_, proxy, drops):
         host, _, port = proxy.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        asked = 0
+        number = 0
         while not drops:
-            asked += 1
+            number += 1
             writer.write(b"ask\n")
             await asyncio.sleep(0.01)
         got = await reader.read()
         writer.close()
-        assert len(got) < asked * len(ANSWER)
+        assert len(got) < number * len(ANSWER)
 
 
 async def test_a_reset_is_an_error_at_both_ends() -> None:
@@ -136,9 +136,9 @@ async def test_a_reset_is_an_error_at_both_ends() -> None:
             except ConnectionResetError:
                 errors += 1
         await until(lambda: len(drops) == 10)
-        heard = sum(drop.point is not DropPoint.BEFORE_REQUEST for drop in drops)
+        number = sum(drop.point is not DropPoint.BEFORE_REQUEST for drop in drops)
         await until(lambda: len(server.ends) == 10)
-        assert server.ends.count("reset") >= heard > 0
+        assert server.ends.count("reset") >= number > 0
     assert errors == 10
 
 

@@ -35,16 +35,16 @@ def read_rpc(data: bytes) -> None:
         return
     row = method_table.RPC_ROWS[data[0] % len(method_table.RPC_ROWS)]
     try:
-        asked = row.v1_request(method_table.parse_message(row.request, data[1:]))
-        check(asked)
+        value = row.v1_request(method_table.parse_message(row.request, data[1:]))
+        check(value)
     except A2AError:
         return
-    assert type(asked).FromString(asked.SerializeToString()) == asked
+    assert type(value).FromString(value.SerializeToString()) == value
     for codec in (json_proto.PROTOJSON_V1, json_v03.JSON_V03, json_mixed.JSON_FASTA2A, json_mixed.JSON_RUST):
-        if isinstance(asked, pb.SendMessageRequest):
-            protojson.compile(pb.Message, codec).encode(asked.message)
-    if isinstance(asked, pb.SendMessageRequest):
-        v03_codec.write_message(asked.message)
+        if isinstance(value, pb.SendMessageRequest):
+            protojson.compile(pb.Message, codec).encode(value.message)
+    if isinstance(value, pb.SendMessageRequest):
+        v03_codec.write_message(value.message)
 
 
 _TURN_CONTEXT: Any = SimpleNamespace(task_id="t", context_id="c")

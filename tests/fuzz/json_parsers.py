@@ -73,16 +73,16 @@ def _calls(dialect: Dialect, codec: protojson.JsonDialect) -> Parser:
             if call.method not in rows:
                 return
             row = rows[call.method]
-            asked = row.read(call.params)
-            check(asked)
+            value = row.read(call.params)
+            check(value)
         except A2AError:
             return
-        assert isinstance(asked, row.op.request)
-        assert type(asked).FromString(asked.SerializeToString()) == asked
-        said = protojson.compile(type(asked), codec).to_dict(asked)
-        orjson.dumps(said)
+        assert isinstance(value, row.op.request)
+        assert type(value).FromString(value.SerializeToString()) == value
+        values = protojson.compile(type(value), codec).to_dict(value)
+        orjson.dumps(values)
         if dialect is Dialect.V1:
-            assert protojson.compile(type(asked), codec).decode(said) == asked
+            assert protojson.compile(type(value), codec).decode(values) == value
 
     seeds = [jsonrpc.encode_request(1, row.name, _params(row, codec)) for row in rows.values()]
     words = ("file", "data", "raw", "text", "kind", "type", "metadata", "parts", "role", "blocking", "historyLength")
@@ -104,10 +104,10 @@ def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
         method_table.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
     }
     filled[method_table.STREAM_MESSAGE] = filled[method_table.SEND_MESSAGE]
-    asked = filled.get(row.op) or row.op.request(
+    requested_message = filled.get(row.op) or row.op.request(
         **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})
     )
-    written = protojson.compile(row.op.request, codec).to_dict(asked)
+    written = protojson.compile(row.op.request, codec).to_dict(requested_message)
     return {"id": _TASK, **written} if row.names_tasks else written
 
 
@@ -122,9 +122,9 @@ def read_answer(data: bytes) -> None:
     if "error" in value:
         str(ClientError.from_json(value["error"]))
     for phrases in JSONRPC_OPERATIONS.values():
-        for phrase in phrases.values():
+        for client_operation in phrases.values():
             try:
-                phrase.decode_response(value.get("result"))
+                client_operation.decode_response(value.get("result"))
             except A2AError:
                 continue
 

@@ -76,9 +76,9 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 def make_tasks(url: str) -> dict[str, list[str]]:
     """Tasks in every state that lasts, for callers without a scope and under a resource name."""
     names = "/".join(f"{name}s/{value}" for name, value in RESOURCE.items())
-    made: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for scope, base in (("default", ""), ("resource", f"/{names}")):
-        made[scope] = []
+        values[scope] = []
         for text in ENDED + OPEN:
             message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
             body = {"message": message, "configuration": {"returnImmediately": text.startswith("sleep")}}
@@ -86,13 +86,13 @@ def make_tasks(url: str) -> dict[str, list[str]]:
             request.add_header("Content-Type", "application/json")
             request.add_header("A2A-Version", "1.0")
             with urlopen(request, timeout=START_TIMEOUT) as answer:
-                made[scope].append(json.load(answer)["task"]["id"])
-    return made
+                values[scope].append(json.load(answer)["task"]["id"])
+    return values
 
 
 def run(words: list[str], folder: Path, log: Path, progress: Callable[[], str], **variables: str) -> int:
     """Runs a command in a folder with its output in a file, and says now and then how far it is."""
-    began = said = time.monotonic()
+    began = response = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
             words, cwd=folder, env={**os.environ, "NO_COLOR": "1", **variables}, stdout=output, stderr=subprocess.STDOUT
@@ -100,9 +100,9 @@ def run(words: list[str], folder: Path, log: Path, progress: Callable[[], str], 
         try:
             while process.poll() is None:
                 time.sleep(0.2)
-                if time.monotonic() - said >= PROGRESS:
-                    said = time.monotonic()
-                    say(f"{said - began:3.0f} s, {progress()}")
+                if time.monotonic() - response >= PROGRESS:
+                    response = time.monotonic()
+                    say(f"{response - began:3.0f} s, {progress()}")
         finally:
             process.kill()
             process.wait()
@@ -129,15 +129,15 @@ def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
             PYTHONPATH=str(ROOT),
         )
         died = server.poll() is not None
-        said = server_log.read_text(errors="replace")
-    broken = [line for line in said.splitlines() if '"level": "ERROR"' in line and OURS in line]
+        text = server_log.read_text(errors="replace")
+    broken = [line for line in text.splitlines() if '"level": "ERROR"' in line and OURS in line]
     report = log.read_text(errors="replace")
     if code or died or broken:
         print(report)
         print("\n".join(broken[:20]))
         if died:
-            print("the server died; it said last:\n" + said[-4000:])
-    requests = said.count('"dragoman.access"')
+            print("the server died; it said last:\n" + text[-4000:])
+    requests = text.count('"dragoman.access"')
     cases = re.search(r"(\d+) generated", report)
     return f"{requests} requests ({cases[1] if cases else 0} cases)", not (code or died or broken)
 

@@ -60,10 +60,10 @@ def guided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
             stderr=subprocess.STDOUT,
             check=False,
         ).returncode
-    said = log.read_text(errors="replace")
-    done = re.search(r"stat::number_of_executed_units:\s*(\d+)", said)
+    text = log.read_text(errors="replace")
+    done = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
     if code:
-        print(said[-4000:])
+        print(text[-4000:])
     return int(done[1]) if done else 0, sum(1 for _ in corpus.iterdir()), code
 
 
@@ -72,16 +72,16 @@ def unguided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
     chance, until, count = random.Random(), time.monotonic() + seconds, 0
     pieces = [*parser.seeds, *(word.encode() for word in parser.words)]
     while time.monotonic() < until:
-        made = bytearray(b"".join(chance.choice(pieces) for _ in range(chance.randint(1, 3))))
+        created = bytearray(b"".join(chance.choice(pieces) for _ in range(chance.randint(1, 3))))
         for _ in range(chance.randint(0, 8)):
-            at = chance.randrange(len(made) + 1)
-            made[at : at + chance.randint(0, 4)] = chance.choice((chance.randbytes(2), chance.choice(pieces)))
+            at = chance.randrange(len(created) + 1)
+            created[at : at + chance.randint(0, 4)] = chance.choice((chance.randbytes(2), chance.choice(pieces)))
         count += 1
         try:
-            parser.read(bytes(made))
+            parser.read(bytes(created))
         except Exception:
             FOUND.mkdir(parents=True, exist_ok=True)
-            (FOUND / f"{name}-{count}").write_bytes(made)
+            (FOUND / f"{name}-{count}").write_bytes(created)
             sys.excepthook(*sys.exc_info())
             return count, 0, 1
     return count, 0, 0
@@ -89,22 +89,22 @@ def unguided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
 
 def main() -> int:
     seconds = max(1, int(os.environ.get("FUZZ_SECONDS", "60")))
-    asked = [name for name in os.environ.get("FUZZ_PARSERS", "").split(",") if name] or list(PARSERS)
-    if unknown := [name for name in asked if name not in PARSERS]:
+    texts = [name for name in os.environ.get("FUZZ_PARSERS", "").split(",") if name] or list(PARSERS)
+    if unknown := [name for name in texts if name not in PARSERS]:
         say(f"there is no parser {', '.join(unknown)}; there are {', '.join(PARSERS)}")
         return 2
     is_guided = importlib.util.find_spec("atheris") is not None
     how = "guided by what they reach" if is_guided else "unguided: no atheris"
-    say(f"{len(asked)} parsers, {seconds} s each, {how}")
+    say(f"{len(texts)} parsers, {seconds} s each, {how}")
     total, broken, began = 0, [], time.monotonic()
-    for name in asked:
+    for name in texts:
         count, kept, code = (guided if is_guided else unguided)(name, PARSERS[name], seconds)
         total += count
         if code:
             broken.append(name)
         say(f"{name:12} {count:>10} inputs, {kept:>5} kept: {'FAILED' if code else 'ok'}")
     verdict = f"FAILED: {', '.join(broken)}; see {FOUND}" if broken else "ok"
-    say(f"{total} inputs of {len(asked)} parsers in {time.monotonic() - began:.1f}s: {verdict}")
+    say(f"{total} inputs of {len(texts)} parsers in {time.monotonic() - began:.1f}s: {verdict}")
     return 1 if broken else 0
 
 

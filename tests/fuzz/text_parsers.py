@@ -63,14 +63,14 @@ def read_template(data: bytes) -> None:
 
 
 def _routes() -> Routes[tuple[method_table.RpcRow, Transcoder[Any]]]:
-    made: Routes[tuple[method_table.RpcRow, Transcoder[Any]]] = Routes()
+    routes: Routes[tuple[method_table.RpcRow, Transcoder[Any]]] = Routes()
     for descriptor, rows in method_table.rpc_services():
         for method, rule in httprule.rules(descriptor):
             row = rows[method.name]
             shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
             transcoder: Transcoder[Any] = Transcoder(row.request, row.json, body=rule.body, shapes=shapes)
-            made.add(rule.http_method, rule.template, (row, transcoder))
-    return made
+            routes.add(rule.http_method, rule.template, (row, transcoder))
+    return routes
 
 
 _ROUTES: Final = _routes()
@@ -95,11 +95,11 @@ def read_request(data: bytes) -> None:
     for candidate in match.candidates:
         row, transcoder = candidate.target
         try:
-            asked = row.v1_request(transcoder.request(candidate.variables, url.query.items(), sent))
+            value = row.v1_request(transcoder.request(candidate.variables, url.query.items(), sent))
         except A2AError:
             continue
-        assert type(asked).FromString(asked.SerializeToString()) == asked
-        names_of(asked.tenant)
+        assert type(value).FromString(value.SerializeToString()) == value
+        names_of(value.tenant)
 
 
 def names_of(tenant: str) -> None:
@@ -319,8 +319,8 @@ def read_opaque(data: bytes) -> None:
         pass
     key = names.task_key_of(text)
     assert key is None or names.task_id_of(key) == text.lower()
-    said = URL(f"/blobs/x?{text.encode(errors='replace').decode()}", encoded=False).query
-    assert not blob_references.is_valid_blob_link(b"secret", "00", dict(said), NOW)
+    response = URL(f"/blobs/x?{text.encode(errors='replace').decode()}", encoded=False).query
+    assert not blob_references.is_valid_blob_link(b"secret", "00", dict(response), NOW)
     names_of(text)
 
 

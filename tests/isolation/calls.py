@@ -117,13 +117,13 @@ async def _rpc(
     stream: Any = channel.unary_stream(path)
     try:
         if not streaming:
-            told = [await unary(data, metadata=metadata)]
+            values = [await unary(data, metadata=metadata)]
         else:
-            told = [event async for event in stream(data, metadata=metadata)]
+            values = [event async for event in stream(data, metadata=metadata)]
     except grpc.aio.AioRpcError as error:
         trailing = sorted((str(key), _text(value)) for key, value in error.trailing_metadata() or ())
         return f"{error.code()} {error.details()} {trailing}"
-    return "OK " + " ".join(str(answer.FromString(one)).replace("\n", " ") for one in told)
+    return "OK " + " ".join(str(answer.FromString(one)).replace("\n", " ") for one in values)
 
 
 def _text(value: object) -> str:
@@ -217,8 +217,8 @@ async def _http(
         text = await answer.text()
         # A moment without milliseconds is shorter than one with them.
         changing = (*_CHANGING, "Content-Length") if answer.status == 200 else _CHANGING
-        told = sorted((key, said) for key, said in answer.headers.items() if key not in changing)
-        return f"{answer.status} {told} {text}"
+        reported = sorted((key, text) for key, text in answer.headers.items() if key not in changing)
+        return f"{answer.status} {reported} {text}"
 
 
 _CHANGING: Final = ("Date", "X-Request-ID")
@@ -288,11 +288,11 @@ async def over_websocket(
             async def send(names: Names) -> str:
                 params = {**params_of(row, names, which), "tenant": tenant}
                 if carries:
-                    said = {
+                    values = {
                         RESUME_EXTENSION.uri: {"after": names.cursor},
                         IDEMPOTENCY_EXTENSION.uri: {"key": names.key},
                     }
-                    params["metadata"] = {**params.get("metadata", {}), **said}
+                    params["metadata"] = {**params.get("metadata", {}), **values}
                 body = {"jsonrpc": "2.0", "id": 1, "method": row.name, "params": params}
                 return await _frames(sockets[version], body, streaming=row.op.streaming)
 
@@ -304,10 +304,10 @@ async def over_websocket(
 
 async def _frames(socket: aiohttp.ClientWebSocketResponse, body: Any, *, streaming: bool) -> str:
     await socket.send_json(body)
-    told = [await socket.receive_str()]
-    while streaming and "error" not in json.loads(told[-1]) and "stream_complete" not in told[-1]:
-        told.append(await socket.receive_str())
-    return " ".join(told)
+    texts = [await socket.receive_str()]
+    while streaming and "error" not in json.loads(texts[-1]) and "stream_complete" not in texts[-1]:
+        texts.append(await socket.receive_str())
+    return " ".join(texts)
 
 
 TRANSPORTS: Final = {"gRPC": over_grpc, "REST": over_rest, "JSON-RPC": over_jsonrpc, "WebSocket": over_websocket}

@@ -39,12 +39,12 @@ def phantom(real: Names, agent: str) -> Names:
     never = secrets.token_bytes(16) if key is None else key[:9] + secrets.token_bytes(7)
     task = f"mine-{uuid.uuid4()}" if key is None else task_id_of(never)
     epoch, _, number = real.cursor.split(".")
-    nobody = TaskQuery(Owner("default", "nobody"), agent)
+    query = TaskQuery(Owner("default", "nobody"), agent)
     found = Names(
         task=task,
         context=_like(real.context),
         cursor=cursors.cursor_prefix(epoch, never) + number,
-        token=cursors.page_token(nobody, (1_700_000_000_000, never)),
+        token=cursors.page_token(query, (1_700_000_000_000, never)),
         key=real.key[::-1],  # the same for all whose key is the same: the second use of one is another thing
         config=_like(real.config),
         blob=secrets.token_hex(32),

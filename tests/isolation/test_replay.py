@@ -55,12 +55,12 @@ async def replay(
         place: itertools.cycle([(one, phantom(one, "playground")) for one in names])
         for place, names in victim.names.items()
     }
-    told, asked, states = [], set(), itertools.cycle(STATES)
+    texts, numbers, states = [], set(), itertools.cycle(STATES)
     async with TRANSPORTS[transport](target, who, without, tenants) as asks:
         for ask in sorted(asks, key=lambda ask: ask.order):
             if only is not None and getattr(ask.row, "op", None) not in only:
                 continue
-            asked.add(id(ask.row))
+            numbers.add(id(ask.row))
             tenant = ask.tenant if ask.tenant in TENANTS else RESOURCE
             # What begins a task of one's own does not come to speak of the state of another's.
             for state in itertools.islice(states, 1 if ask.order else of_each):
@@ -69,13 +69,13 @@ async def replay(
                     async with asyncio.timeout(CALL_TIMEOUT):
                         yours, nobodys = await ask.send(real), await ask.send(never)
                 except TimeoutError:
-                    told.append(f"{ask.label}, {state}: no answer in time")
+                    texts.append(f"{ask.label}, {state}: no answer in time")
                     continue
-                yours, nobodys = (settled(one.cleaned(said)) for one, said in ((real, yours), (never, nobodys)))
+                yours, nobodys = (settled(one.cleaned(text)) for one, text in ((real, yours), (never, nobodys)))
                 if yours != nobodys:
-                    told.append(f"{ask.label}, {state}:\n  {yours[:600]}\n  {nobodys[:600]}")
-                told += [f"{ask.label}, {state}: tells {word}" for word in _unasked(yours, everything)]
-    return told, asked
+                    texts.append(f"{ask.label}, {state}:\n  {yours[:600]}\n  {nobodys[:600]}")
+                texts += [f"{ask.label}, {state}: tells {word}" for word in _unasked(yours, everything)]
+    return texts, numbers
 
 
 def _unasked(answer: str, everything: list[Names]) -> list[str]:
@@ -106,11 +106,11 @@ async def test_a_stranger_reads_nothing_changes_nothing_and_learns_nothing(
         before = kept(Path(app.store))
         # Who is turned away before a task is looked for is turned away from each alike.
         of_each = len(STATES) if who == "another" else 1
-        told, asked = await replay(app, victim, transport, STRANGERS[who], frozenset(), of_each=of_each)
-        assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
+        texts, numbers = await replay(app, victim, transport, STRANGERS[who], frozenset(), of_each=of_each)
+        assert not texts, "\n".join(texts[:5]) + f"\n{len(texts)} in all"
         assert kept(Path(app.store)) == before
         assert app.running == len(victim.names["", "running"]) + len(victim.names[RESOURCE, "running"])
-        assert asked >= {id(row) for row in (RPC_ROWS if transport in ("gRPC", "REST") else JSONRPC_ROWS)}
+        assert numbers >= {id(row) for row in (RPC_ROWS if transport in ("gRPC", "REST") else JSONRPC_ROWS)}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -118,8 +118,8 @@ async def test_who_takes_no_part_in_a_conversation_is_a_stranger(tmp_path: Path,
     async with serving(tmp_path, "context") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
-        told, _ = await replay(app, victim, transport, named("mallory"), JOINS)
-        assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
+        texts, _ = await replay(app, victim, transport, named("mallory"), JOINS)
+        assert not texts, "\n".join(texts[:5]) + f"\n{len(texts)} in all"
         assert kept(Path(app.store)) == before
         assert (
             await store.context_owner(Owner("default", "mallory"), victim.names["", "finished"][0].context) is not None
@@ -132,8 +132,8 @@ async def test_one_s_own_tasks_are_not_there_in_another_scope(tmp_path: Path, tr
     async with serving(tmp_path, policy) as (app, store):
         victim = await settle(app, store)
         elsewhere = RESOURCE.replace("projects/p/", "projects/q/")
-        told, _ = await replay(app, victim, transport, named(VICTIM), frozenset(), (elsewhere,))
-        assert not told, "\n".join(told[:5]) + f"\n{len(told)} in all"
+        texts, _ = await replay(app, victim, transport, named(VICTIM), frozenset(), (elsewhere,))
+        assert not texts, "\n".join(texts[:5]) + f"\n{len(texts)} in all"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -141,11 +141,11 @@ async def test_the_replay_finds_what_there_is_to_find(tmp_path: Path, transport:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
-        told, _ = await replay(
+        texts, _ = await replay(
             app, victim, transport, named(VICTIM), frozenset(), only=frozenset((GET_TASK, CANCEL_TASK))
         )
-        assert len(told) > 50
-        assert any(f"tells {SECRET}" in one for one in told)
+        assert len(texts) > 50
+        assert any(f"tells {SECRET}" in one for one in texts)
         assert kept(Path(app.store)) != before
 
 

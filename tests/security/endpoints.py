@@ -52,22 +52,22 @@ _REASONS: Final = {"": 200, "UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403}
 
 
 def _over_grpc(call: Callable[[grpc.aio.Channel, Any], Any]) -> Endpoint:
-    async def door(app: App, headers: Headers) -> Response:
+    async def endpoint(app: App, headers: Headers) -> Response:
         metadata = tuple((name.lower(), value) for name, value in headers)
         async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
             try:
                 called = call(channel, metadata)
-                told = [one async for one in called] if hasattr(called, "__aiter__") else await called
+                reported = [one async for one in called] if hasattr(called, "__aiter__") else await called
             except grpc.aio.AioRpcError as error:
                 trailers = str(error.trailing_metadata())
                 return Response(_STATUS.get(error.code(), 500), f"{error.details()} {trailers}")
-            return Response(200, body=told)
+            return Response(200, body=reported)
 
-    return door
+    return endpoint
 
 
 def over_http(method: str, path: str, body: Any = None) -> Endpoint:
-    async def door(app: App, headers: Headers) -> Response:
+    async def endpoint(app: App, headers: Headers) -> Response:
         url = f"http://{app.http}{path}"
         async with (
             aiohttp.ClientSession() as session,
@@ -78,7 +78,7 @@ def over_http(method: str, path: str, body: Any = None) -> Endpoint:
             is_json = answer.content_type == "application/json"
             return Response(answer.status, text, challenge, await answer.json() if is_json else None)
 
-    return door
+    return endpoint
 
 
 async def _over_websocket(app: App, headers: Headers) -> Response:
@@ -87,9 +87,9 @@ async def _over_websocket(app: App, headers: Headers) -> Response:
             async with session.ws_connect(f"http://{app.http}/ws", headers=CIMultiDict(headers)) as socket:
                 await socket.send_json(rpc_call("SendMessage", {"message": MESSAGE}))
                 async with asyncio.timeout(60):
-                    told = await socket.receive_json()
-                reason = told["error"]["data"][0]["reason"] if "error" in told else ""
-                return Response(_REASONS.get(reason, 500), str(told), body=told)
+                    value = await socket.receive_json()
+                reason = value["error"]["data"][0]["reason"] if "error" in value else ""
+                return Response(_REASONS.get(reason, 500), str(value), body=value)
         except aiohttp.WSServerHandshakeError as error:
             sent: Any = error.headers
             return Response(error.status, error.message, sent.get("WWW-Authenticate", ""))

@@ -81,26 +81,26 @@ def send(agent: str) -> Any:
 async def test_a_server_that_nobody_could_operate_says_how_to_make_the_first_key(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said() -> bool:
+    def response() -> bool:
         return "keys create NAME --grant operator" in caplog.text
 
     async with opened(token=""):
-        assert said()
+        assert response()
     caplog.clear()
     async with opened() as app:
-        assert not said()
+        assert not response()
         await make_key(app, grants=["operator"])
     async with opened(token=""):
-        assert not said()
+        assert not response()
 
 
 async def test_the_log_of_requests_says_whose_they_are(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with opened(public_agents=("echo",)) as app:
         key = (await make_key(app, principal="alice")).text
-        for door in ENDPOINTS.values():
+        for endpoint in ENDPOINTS.values():
             for headers in ([], [("X-API-Key", key)]):
-                assert (await door(app, headers)).status == 200
+                assert (await endpoint(app, headers)).status == 200
     lines = [line.__dict__ for line in caplog.records if line.name == "dragoman.access" and "agent" in line.__dict__]
     assert Counter(line.get("principal") for line in lines) == {None: len(ENDPOINTS), "alice": len(ENDPOINTS)}
 
@@ -110,14 +110,14 @@ async def test_the_log_of_requests_says_whose_they_are(opened: Open, caplog: pyt
 
 async def test_a_public_agent_is_everybody_s_and_the_others_are_not(opened: Open) -> None:
     async with opened(public_agents=("echo",)) as app:
-        for door in ENDPOINTS.values():
-            assert (await door(app, [])).status == 200
-        said = await send("echo")(app, [])
-        assert said.body["task"]["artifacts"][0]["parts"][0]["text"] == "anonymous"
-        said = await send("echo")(app, OPERATOR)
-        assert said.body["task"]["artifacts"][0]["parts"][0]["text"] == "token"
-        said = await send("guarded")(app, [])
-        assert (said.status, said.challenge) == (401, 'Bearer realm="dragoman"')
+        for endpoint in ENDPOINTS.values():
+            assert (await endpoint(app, [])).status == 200
+        value = await send("echo")(app, [])
+        assert value.body["task"]["artifacts"][0]["parts"][0]["text"] == "anonymous"
+        value = await send("echo")(app, OPERATOR)
+        assert value.body["task"]["artifacts"][0]["parts"][0]["text"] == "token"
+        value = await send("guarded")(app, [])
+        assert (value.status, value.challenge) == (401, 'Bearer realm="dragoman"')
         assert (await send("guarded")(app, OPERATOR)).status == 200
         assert (await send("echo")(app, [("Authorization", "Bearer wrong")])).status == 401
         for body in (rpc_call("SendMessage", {"tenant": "guarded", "message": MESSAGE}), rpc_call("GetTask", {})):
@@ -180,8 +180,8 @@ async def test_pages_may_be_private(opened: Open) -> None:
     pages = ("/", "/agents", "/docs", "/openapi.json", "/openapi/", CARD, "/.well-known/agent.json", "/v1/card")
     async with opened(private_pages=True) as app:
         for path in pages:
-            said = await over_http("GET", path)(app, [])
-            assert (said.status, said.challenge) == (401, 'Bearer realm="dragoman"'), path
+            response = await over_http("GET", path)(app, [])
+            assert (response.status, response.challenge) == (401, 'Bearer realm="dragoman"'), path
             assert (await over_http("GET", path)(app, OPERATOR)).status == 200, path
         for path in ("/healthz", "/readyz"):
             assert (await over_http("GET", path)(app, [])).status == 200
@@ -247,11 +247,11 @@ async def test_under_private_pages_an_agent_that_is_not_a_caller_s_is_as_one_tha
         mine: Headers = [("X-API-Key", key)]
         for headers, status in (([], 401), (mine, 404)):
             for name, hidden in doors_of("slow").items():
-                said, of_none = await hidden(app, headers), await doors_of("gone")[name](app, headers)
-                assert (said.status, said.text) == (of_none.status, of_none.text.replace("gone", "slow")), name
-                assert said.status == (200 if headers and name.startswith("JSON-RPC") else status), name
-                assert "echo" not in said.text, name
-                assert ("guarded" in said.text) == (bool(headers) and name not in ("card", "card of 0.1")), name
+                response, of_none = await hidden(app, headers), await doors_of("gone")[name](app, headers)
+                assert (response.status, response.text) == (of_none.status, of_none.text.replace("gone", "slow")), name
+                assert response.status == (200 if headers and name.startswith("JSON-RPC") else status), name
+                assert "echo" not in response.text, name
+                assert ("guarded" in response.text) == (bool(headers) and name not in ("card", "card of 0.1")), name
         # the root agent is not this key's either, and its name is not told
         for path, status in (("/tasks", 404), (CARD, 404)):
             root = await over_http("GET", path)(app, mine)
@@ -269,20 +269,20 @@ async def revoke(app: App, id: str) -> None:
 
 async def test_a_key_that_is_revoked_is_refused_at_once_and_one_that_is_rotated_is_another(opened: Open) -> None:
     async with opened() as app, Operator(str(app.grpc), token=STATIC) as operator:
-        made = await make_key(app)
-        for door in ENDPOINTS.values():
-            assert (await door(app, [("X-API-Key", made.text)])).status == 200
-        request = ops.RotateKeyRequest(id=made.key.id)
+        response = await make_key(app)
+        for endpoint in ENDPOINTS.values():
+            assert (await endpoint(app, [("X-API-Key", response.text)])).status == 200
+        request = ops.RotateKeyRequest(id=response.key.id)
         request.grace.FromSeconds(3600)
         rotated = await operator.rotate_key(request)
-        for text in (made.text, rotated.text):
+        for text in (response.text, rotated.text):
             assert (await ENDPOINTS["REST 1.0"](app, [("X-API-Key", text)])).status == 200
-        last = await operator.rotate_key(ops.RotateKeyRequest(id=made.key.id))
-        for text, status in ((made.text, 401), (rotated.text, 401), (last.text, 200)):
+        last = await operator.rotate_key(ops.RotateKeyRequest(id=response.key.id))
+        for text, status in ((response.text, 401), (rotated.text, 401), (last.text, 200)):
             assert (await ENDPOINTS["gRPC 1.0"](app, [("X-API-Key", text)])).status == status
-        await revoke(app, made.key.id)
-        for door in ENDPOINTS.values():
-            assert (await door(app, [("X-API-Key", last.text)])).status == 401
+        await revoke(app, response.key.id)
+        for endpoint in ENDPOINTS.values():
+            assert (await endpoint(app, [("X-API-Key", last.text)])).status == 401
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
@@ -291,16 +291,16 @@ async def test_the_streams_of_a_key_that_is_revoked_end_with_the_reason(
 ) -> None:
     monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
     async with opened() as app:
-        made, other = await make_key(app), await make_key(app)
+        response, other = await make_key(app), await make_key(app)
         address = str(app.grpc) if binding == "grpc" else f"http://{app.http}"
         async with (
-            Client(address, agent="slow", binding=binding, token=made.text, retry_timeout=0) as client,
+            Client(address, agent="slow", binding=binding, token=response.text, retry_timeout=0) as client,
             Client(address, agent="slow", binding=binding, token=other.text, retry_timeout=0) as neighbour,
         ):
             mine, theirs = client.stream(message("go")), neighbour.stream(message("go"))
             task = (await anext(theirs)).task.id
             await anext(mine)
-            await revoke(app, made.key.id)
+            await revoke(app, response.key.id)
             if binding == "ws":  # the connection is closed, and to open another needs a good key
                 await read(mine)
                 ending: Awaitable[object] = client.get(task)
@@ -321,14 +321,14 @@ async def read(events: AsyncIterator[pb.StreamResponse]) -> list[pb.StreamRespon
 
 async def test_an_open_websocket_is_asked_again_with_every_call(opened: Open) -> None:
     async with opened() as app, aiohttp.ClientSession() as session:
-        made = await make_key(app)
-        async with session.ws_connect(f"http://{app.http}/ws", headers={"X-API-Key": made.text}) as socket:
+        response = await make_key(app)
+        async with session.ws_connect(f"http://{app.http}/ws", headers={"X-API-Key": response.text}) as socket:
             await socket.send_json(rpc_call("SendMessage", {"message": MESSAGE}))
             assert "result" in await socket.receive_json()
-            await revoke(app, made.key.id)
+            await revoke(app, response.key.id)
             await socket.send_json(rpc_call("SendMessage", {"message": MESSAGE}))
-            told = await socket.receive_json()
-        assert told["error"]["data"][0]["reason"] == "UNAUTHENTICATED"
+            value = await socket.receive_json()
+        assert value["error"]["data"][0]["reason"] == "UNAUTHENTICATED"
 
 
 async def test_where_nobody_is_asked_credentials_are_nobody_s_business(opened: Open) -> None:

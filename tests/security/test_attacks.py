@@ -164,19 +164,19 @@ async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
     for name, (headers, status, word, reason) in attacks(keys).items():
         caplog.clear()
         caplog.set_level(logging.DEBUG)
-        said = await ENDPOINTS[road](app, headers)
+        response = await ENDPOINTS[road](app, headers)
         lines = written(caplog)
-        told = [line for line in lines if "a caller was refused" in line]
-        if said.status != status:
-            slips.append(f"{name}: {said.status} and not {status}: {said.text[:200]}")
-        if len(told) != 1 or reason not in json.loads(told[0])["message"]:
-            slips.append(f"{name}: the log says {told}")
+        texts = [line for line in lines if "a caller was refused" in line]
+        if response.status != status:
+            slips.append(f"{name}: {response.status} and not {status}: {response.text[:200]}")
+        if len(texts) != 1 or reason not in json.loads(texts[0])["message"]:
+            slips.append(f"{name}: the log says {texts}")
         in_http = "gRPC" not in road and (road != "WebSocket" or status == 401)
-        if in_http and not says(said.challenge, word):
-            slips.append(f"{name}: WWW-Authenticate: {said.challenge}")
+        if in_http and not says(response.challenge, word):
+            slips.append(f"{name}: WWW-Authenticate: {response.challenge}")
         for secret in secrets_in(headers):
             slips += [f"{name}: the log holds {secret}" for line in lines if secret in line]
-            if secret in said.text + said.challenge:
+            if secret in response.text + response.challenge:
                 slips.append(f"{name}: the answer holds {secret}")
     assert slips == []
 
@@ -219,10 +219,10 @@ async def test_what_is_no_http_at_all_is_not_repeated_either(
     form, status = NO_HTTP[what]
     reader, writer = await asyncio.open_connection(app.http.host, app.http.port)
     writer.write(form % (b"SECRET-" * 10_000))
-    said = await reader.read()
+    data = await reader.read()
     writer.close()
-    assert said.split(b" ", 2)[1] == b"%d" % status, said[:200]
-    assert b"SECRET" not in said
+    assert data.split(b" ", 2)[1] == b"%d" % status, data[:200]
+    assert b"SECRET" not in data
     lines = written(caplog)
     assert not [line for line in lines if "SECRET" in line or line.count("Traceback")]
     assert len([line for line in lines if "what came is no HTTP" in line]) == 1
@@ -230,8 +230,8 @@ async def test_what_is_no_http_at_all_is_not_repeated_either(
 
 async def test_metadata_over_every_limit_never_get_to_us(app: App, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    said = await ENDPOINTS["gRPC 1.0"](app, bearer("SECRET-" * 10_000))
-    assert said.status == 500
+    response = await ENDPOINTS["gRPC 1.0"](app, bearer("SECRET-" * 10_000))
+    assert response.status == 500
     assert not [line for line in written(caplog) if "SECRET" in line]
 
 
@@ -246,14 +246,14 @@ async def test_operators_verbs_are_for_operators(app: App, keys: Keys) -> None:
 
 
 async def test_a_refusal_over_json_rpc_is_one_in_its_words(app: App) -> None:
-    said = await ENDPOINTS["JSON-RPC 1.0"](app, [])
-    assert said.body["jsonrpc"] == "2.0"
-    assert said.body["id"] is None
-    assert said.body["error"]["code"] == -32603
-    assert said.body["error"]["data"][0]["reason"] == "UNAUTHENTICATED"
-    said = await ENDPOINTS["REST 1.0"](app, [])
-    assert said.body["error"]["status"] == "UNAUTHENTICATED"
-    assert said.body["error"]["details"][0]["reason"] == "UNAUTHENTICATED"
+    response = await ENDPOINTS["JSON-RPC 1.0"](app, [])
+    assert response.body["jsonrpc"] == "2.0"
+    assert response.body["id"] is None
+    assert response.body["error"]["code"] == -32603
+    assert response.body["error"]["data"][0]["reason"] == "UNAUTHENTICATED"
+    response = await ENDPOINTS["REST 1.0"](app, [])
+    assert response.body["error"]["status"] == "UNAUTHENTICATED"
+    assert response.body["error"]["details"][0]["reason"] == "UNAUTHENTICATED"
 
 
 async def test_nothing_else_is_looked_at_before_credentials(app: App) -> None:
@@ -270,8 +270,8 @@ async def test_nothing_else_is_looked_at_before_credentials(app: App) -> None:
         ("POST", "/tasks/x/pushNotificationConfigs", {}),
     ]
     for method, path, body in wrong:
-        said = await over_http(method, path, body)(app, [("A2A-Version", "99.0")])
-        assert said.status == 401, (method, path, said.text)
+        response = await over_http(method, path, body)(app, [("A2A-Version", "99.0")])
+        assert response.status == 401, (method, path, response.text)
 
 
 async def test_what_is_everybody_s_stays_open(app: App) -> None:

@@ -82,8 +82,8 @@ async def test_who_did_what_to_which_task_is_in_the_log(app: App) -> None:
         await http.post(f"/tasks/{task}:cancel", json={}, headers=ALICE)
         await http.post(f"/tasks/{task}:cancel", json={}, headers=named("mallory"))
     found = await exported(app)
-    told = ["task.created", "task.continued", "push.created", "push.deleted", "task.canceled", "operator.ExportAudit"]
-    assert [kept.entry.action for kept in found] == told
+    texts = ["task.created", "task.continued", "push.created", "push.deleted", "task.canceled", "operator.ExportAudit"]
+    assert [kept.entry.action for kept in found] == texts
     for kept in found[:-1]:
         assert kept.entry.who == {"principal": "alice", "task": task}
         assert kept.entry.about == {"agent": "echo", "scope": "default"}
@@ -116,7 +116,7 @@ async def test_who_is_refused_is_told_and_no_faster_than_the_log_of_refusals(app
 
 async def test_what_operators_do_is_told_with_what_they_asked_and_no_secret(app: App) -> None:
     task = await send(app)
-    (made,) = await operate(app, "CreateKey", ops.CreateKeyRequest(name="laptop", grants=["agent:echo"]))
+    (data,) = await operate(app, "CreateKey", ops.CreateKeyRequest(name="laptop", grants=["agent:echo"]))
     await operate(app, "Explain", ops.ExplainRequest(task_id=task))
     await operate(app, "ListAgents", ops.ListAgentsRequest())
     await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(task_id=task)))
@@ -128,7 +128,7 @@ async def test_what_operators_do_is_told_with_what_they_asked_and_no_secret(app:
     assert found[2].who["asked.taskId"] == task
     assert found[3].about["receipt"] == found[4].about["receipt"] == "1"
     assert found[3].about["digest"] == found[4].about["digest"] != ""
-    text = ops.CreateKeyResponse.FromString(made).text
+    text = ops.CreateKeyResponse.FromString(data).text
     assert text not in json.dumps([dict(entry.who) | dict(entry.about) for entry in found])
 
 

@@ -96,7 +96,7 @@ async def test_every_route_asks_who_calls(app: App) -> None:
                 async with http.request(verb, re.sub(r"\{\w+\}", "x", path)) as answer:
                     found[verb, path] = answer.status
     assert len(found) > 50
-    assert {door: status for door, status in found.items() if status != 401} == {}
+    assert {endpoint: status for endpoint, status in found.items() if status != 401} == {}
 
 
 async def test_every_name_of_json_rpc_asks_who_calls(app: App) -> None:
@@ -107,4 +107,4 @@ async def test_every_name_of_json_rpc_asks_who_calls(app: App) -> None:
                 async with http.post(path, json={"jsonrpc": "2.0", "id": 1, "method": name, "params": {}}) as answer:
                     found[name, path] = (answer.status, "WWW-Authenticate" in answer.headers)
     assert len(found) > 100
-    assert {door: told for door, told in found.items() if told != (401, True)} == {}
+    assert {endpoint: reported for endpoint, reported in found.items() if reported != (401, True)} == {}

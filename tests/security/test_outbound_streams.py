@@ -20,11 +20,11 @@ from dragoman.security.outbound import OutboundClient
 
 @asynccontextmanager
 async def guard(rules: OutboundPolicy = HERE, **options: Any) -> AsyncIterator[OutboundClient]:
-    made = OutboundClient(rules, **options)
+    outbound_client = OutboundClient(rules, **options)
     try:
-        yield made
+        yield outbound_client
     finally:
-        await made.close()
+        await outbound_client.close()
 
 
 async def two_pieces(request: web.BaseRequest) -> web.StreamResponse:
@@ -48,7 +48,7 @@ async def test_an_answer_is_read_as_it_comes() -> None:
 
 
 async def test_who_stops_reading_hangs_up() -> None:
-    gone = asyncio.Event()
+    event = asyncio.Event()
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -58,7 +58,7 @@ async def test_who_stops_reading_hangs_up() -> None:
                 await response.write(b"x" * 1000)
                 await asyncio.sleep(0)
         except ConnectionError:
-            gone.set()
+            event.set()
             raise
 
     async with receiving(endless) as there, guard() as out:
@@ -66,7 +66,7 @@ async def test_who_stops_reading_hangs_up() -> None:
             async for _ in answer.chunks():
                 break
         async with asyncio.timeout(60):
-            await gone.wait()
+            await event.wait()
 
 
 async def test_more_streams_to_one_host_than_webhooks_may_have_are_open_at_once() -> None:

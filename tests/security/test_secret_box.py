@@ -19,19 +19,19 @@ OLD, NEW = b"o" * 32, b"n" * 32
 
 
 def test_what_was_sealed_opens_for_what_it_is_about_and_for_nothing_else() -> None:
-    vault = AesGcmSecretBox([OLD])
-    kept = vault.encrypt("s3cret", "https://a.example/")
+    secret_box = AesGcmSecretBox([OLD])
+    kept = secret_box.encrypt("s3cret", "https://a.example/")
     assert kept.startswith(SEALED_PREFIX)
     assert "s3cret" not in kept
-    assert vault.encrypt("s3cret", "https://a.example/") != kept  # nobody sees that two are the same
-    assert vault.decrypt(kept, "https://a.example/") == "s3cret"
+    assert secret_box.encrypt("s3cret", "https://a.example/") != kept  # nobody sees that two are the same
+    assert secret_box.decrypt(kept, "https://a.example/") == "s3cret"
     with pytest.raises(DecryptionFailed, match="sealed for something else"):
-        vault.decrypt(kept, "https://b.example/")
+        secret_box.decrypt(kept, "https://b.example/")
     changed = kept[:-6] + ("A" if kept[-6] != "A" else "B") + kept[-5:]
     with pytest.raises(DecryptionFailed):
-        vault.decrypt(changed, "https://a.example/")
+        secret_box.decrypt(changed, "https://a.example/")
     with pytest.raises(DecryptionFailed):
-        vault.decrypt(kept[: len(SEALED_PREFIX) + 12], "https://a.example/")
+        secret_box.decrypt(kept[: len(SEALED_PREFIX) + 12], "https://a.example/")
 
 
 def test_nothing_is_made_of_nothing() -> None:
@@ -57,14 +57,14 @@ def test_what_was_written_before_there_were_keys_is_read_as_it_is() -> None:
 
 def test_without_keys_the_log_says_once_that_nothing_is_sealed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "dragoman.security")
-    vault = AesGcmSecretBox()
-    assert not vault.has_keys
-    assert vault.encrypt("", "x") == ""
+    secret_box = AesGcmSecretBox()
+    assert not secret_box.has_keys
+    assert secret_box.encrypt("", "x") == ""
     assert not caplog.records
-    assert [vault.encrypt("s3cret", "x") for _ in range(3)] == ["s3cret"] * 3
-    (said,) = caplog.messages
-    assert "--secrets-keys" in said
-    assert "s3cret" not in said
+    assert [secret_box.encrypt("s3cret", "x") for _ in range(3)] == ["s3cret"] * 3
+    (text,) = caplog.messages
+    assert "--secrets-keys" in text
+    assert "s3cret" not in text
 
 
 def test_keys_are_read_from_a_file(tmp_path: Path) -> None:

@@ -41,18 +41,18 @@ class Time:
 
 def keys_of(
     time: Time | None = None,
-    papers: InMemoryKeyValues | None = None,
+    key_values: InMemoryKeyValues | None = None,
     secret: bytes = b"s" * 32,
-    vault: AesGcmSecretBox | None = None,
+    secret_box: AesGcmSecretBox | None = None,
 ) -> StoredSigningKeys:
     time = time or Time()
     return StoredSigningKeys(
-        papers or InMemoryKeyValues(),
+        key_values or InMemoryKeyValues(),
         secret,
-        vault or AesGcmSecretBox(),
+        secret_box or AesGcmSecretBox(),
         clock=time.milliseconds,
         monotonic=time.seconds,
-        entropy=_counted(),
+        random_bytes=_counted(),
     )
 
 
@@ -177,8 +177,8 @@ async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
 
 
 async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
-    papers = InMemoryKeyValues()
-    here, there = keys_of(papers=papers), keys_of(papers=papers)
+    key_values = InMemoryKeyValues()
+    here, there = keys_of(key_values=key_values), keys_of(key_values=key_values)
     (first,) = await shown(there)
     fresh = await here.rotate("EdDSA", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
     assert await shown(there) == [fresh.id, first]
@@ -186,9 +186,9 @@ async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
 
 
 async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more() -> None:
-    time, papers = Time(), InMemoryKeyValues()
-    keys, reads = keys_of(time, papers), 0
-    read = papers.get
+    time, key_values = Time(), InMemoryKeyValues()
+    keys, reads = keys_of(time, key_values), 0
+    read = key_values.get
 
     async def counted(name: str) -> str:
         nonlocal reads
@@ -197,7 +197,7 @@ async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more
         await asyncio.sleep(0)
         return await read(name)
 
-    papers.get = counted  # type: ignore[method-assign]  # what the store is asked is what is counted
+    key_values.get = counted  # type: ignore[method-assign]  # what the store is asked is what is counted
     await asyncio.gather(*(keys.public() for _ in range(50)))
     assert reads == 2
 
@@ -240,16 +240,16 @@ async def test_what_is_asked_of_a_rotation_is_looked_at() -> None:
 
 
 async def test_servers_of_one_store_have_the_same_keys() -> None:
-    time, papers = Time(), InMemoryKeyValues()
-    one, two = keys_of(time, papers), keys_of(time, papers)
-    told: list[str] = []
-    two.change_listeners.append(lambda: told.append("changed"))
+    time, key_values = Time(), InMemoryKeyValues()
+    one, two = keys_of(time, key_values), keys_of(time, key_values)
+    texts: list[str] = []
+    two.change_listeners.append(lambda: texts.append("changed"))
     assert await shown(one) == await shown(two)
     fresh = await one.rotate("", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
     time.past(int(SIGNING_KEYS_CACHE_TTL * 1000))
     assert await shown(two) == await shown(one)
     assert kid(await letter(two)) == fresh.id
-    assert told == ["changed"]
+    assert texts == ["changed"]
     assert [state for _, state in await two.list()] == ["signing", "former"]
 
 
@@ -260,16 +260,16 @@ async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
                 self.texts[name] = "[]"
             return await super().compare_and_set(name, value, expected=expected)
 
-    keys = keys_of(papers=Late())
+    keys = keys_of(key_values=Late())
     with pytest.raises(Unavailable, match="changed by somebody else"):
         await keys.rotate("", lead=0, retention=0)
 
 
 async def test_a_key_that_was_made_up_is_sealed_in_the_store() -> None:
-    time, papers, vault = Time(), InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
-    keys = keys_of(time, papers, vault=vault)
+    time, key_values, secret_box = Time(), InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
+    keys = keys_of(time, key_values, secret_box=secret_box)
     fresh = await keys.rotate("EdDSA", lead=0, retention=0)
-    assert SEALED_PREFIX in papers.texts[SIGNING_KEYS_ENTRY]
-    assert (b"\x01" * 32).hex() not in papers.texts[SIGNING_KEYS_ENTRY]
-    again = keys_of(time, papers, vault=AesGcmSecretBox([b"n" * 32, b"k" * 32]))
+    assert SEALED_PREFIX in key_values.texts[SIGNING_KEYS_ENTRY]
+    assert (b"\x01" * 32).hex() not in key_values.texts[SIGNING_KEYS_ENTRY]
+    again = keys_of(time, key_values, secret_box=AesGcmSecretBox([b"n" * 32, b"k" * 32]))
     assert kid(await letter(again)) == fresh.id

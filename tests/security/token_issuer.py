@@ -41,8 +41,8 @@ def public_jwk(key: Any, kid: str, **more: Any) -> dict[str, Any]:
         ed25519.Ed25519PrivateKey: OKPAlgorithm,
     }
     algorithm = next(algorithm for kind, algorithm in kinds.items() if isinstance(key, kind))
-    made: dict[str, Any] = algorithm.to_jwk(key.public_key(), as_dict=True)
-    return {**made, "kid": kid, "use": "sig", **more}
+    values: dict[str, Any] = algorithm.to_jwk(key.public_key(), as_dict=True)
+    return {**values, "kid": kid, "use": "sig", **more}
 
 
 def public_pem(key: rsa.RSAPrivateKey) -> bytes:
@@ -52,12 +52,12 @@ def public_pem(key: rsa.RSAPrivateKey) -> bytes:
 def claims(now: float | None = None, **changes: Any) -> dict[str, Any]:
     """Claims that are good for an hour; a change to None leaves one out."""
     at = time.time() if now is None else now
-    said = {"iss": URL, "aud": AUDIENCE, "sub": "alice", "iat": int(at), "exp": int(at) + 3600, **changes}
-    return {name: value for name, value in said.items() if value is not None}
+    values = {"iss": URL, "aud": AUDIENCE, "sub": "alice", "iat": int(at), "exp": int(at) + 3600, **changes}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def token(
-    said: dict[str, Any] | None = None,
+    values: dict[str, Any] | None = None,
     *,
     key: Any = None,
     algorithm: str = "RS256",
@@ -66,11 +66,11 @@ def token(
 ) -> str:
     """A token, signed with the key `one` unless another is given."""
     headers = {**({"kid": kid} if kid is not None else {}), **header}
-    body = json.dumps(claims() if said is None else said).encode()
+    body = json.dumps(claims() if values is None else values).encode()
     return jwt.PyJWS().encode(body, key or rsa_key("one"), algorithm, headers=headers)
 
 
-def by_hand(header: dict[str, Any], said: dict[str, Any] | None = None, signature: bytes = b"") -> str:
+def by_hand(header: dict[str, Any], values: dict[str, Any] | None = None, signature: bytes = b"") -> str:
     """A token that no library would make."""
-    parts = (json.dumps(header).encode(), json.dumps(claims() if said is None else said).encode(), signature)
+    parts = (json.dumps(header).encode(), json.dumps(claims() if values is None else values).encode(), signature)
     return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)

@@ -74,11 +74,11 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
         monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
     value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4095")
     monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
-    said = getattr(load_settings({}), name)
-    assert said != Settings.model_fields[name].default
+    response_value = getattr(load_settings({}), name)
+    assert response_value != Settings.model_fields[name].default
     monkeypatch.delenv(f"DRAGOMAN_{name.upper()}")
     Path("dragoman.toml").write_text(f"{name} = '{value}'")
-    assert getattr(load_settings({}), name) == said
+    assert getattr(load_settings({}), name) == response_value
 
 
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +226,8 @@ def test_issuers_may_be_tables_words_or_json(monkeypatch: pytest.MonkeyPatch) ->
     assert (second.url, second.audience, second.skew) == ("https://b.example/", ("me", "you"), 10)
     monkeypatch.setenv("DRAGOMAN_ISSUERS", '{"url": "https://c.example", "audience": "me"}')
     assert [issuer.url for issuer in load_settings({}).issuers] == ["https://c.example"]
-    said = ["https://d.example audience=me alias=d; https://e.example audience=me alias=e algorithms=RS256,ES256"]
-    assert [(issuer.alias, len(issuer.algorithms)) for issuer in load_settings({"issuers": said}).issuers] == [
+    texts = ["https://d.example audience=me alias=d; https://e.example audience=me alias=e algorithms=RS256,ES256"]
+    assert [(issuer.alias, len(issuer.algorithms)) for issuer in load_settings({"issuers": texts}).issuers] == [
         ("d", 10),
         ("e", 2),
     ]

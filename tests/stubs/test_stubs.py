@@ -83,14 +83,14 @@ def shown(language: str) -> list[str]:
 
 def test_python(server: Server, tmp_path: Path) -> None:
     folder = copied("python", tmp_path)
-    made = Environment("stubs_python", (STUBS / "python" / "requirements.txt",))
+    environment = Environment("stubs_python", (STUBS / "python" / "requirements.txt",))
     try:
-        made.make()
+        environment.make()
     except NotMade as error:
         pytest.skip(f"the packages cannot be had: {error}")
-    run(made.folder / "bin" / "buf", "generate", cwd=folder, PATH=str(made.folder / "bin"))
-    said = run(made.python, "client.py", server.grpc, "hello", "there", cwd=folder)
-    assert said.split() == " ".join(shown("python")).split()
+    run(environment.folder / "bin" / "buf", "generate", cwd=folder, PATH=str(environment.folder / "bin"))
+    text = run(environment.python, "client.py", server.grpc, "hello", "there", cwd=folder)
+    assert text.split() == " ".join(shown("python")).split()
 
 
 def test_typescript(server: Server, tmp_path: Path) -> None:
@@ -98,15 +98,15 @@ def test_typescript(server: Server, tmp_path: Path) -> None:
         pytest.skip("there is no Node on this machine")
     folder = copied("typescript", tmp_path)
     sources = STUBS / "typescript" / "package.json", STUBS / "typescript" / "package-lock.json"
-    made = Environment("stubs_typescript", sources)
+    environment = Environment("stubs_typescript", sources)
     try:
-        made.make()
+        environment.make()
     except NotMade as error:
         pytest.skip(f"the packages cannot be had: {error}")
-    (folder / "node_modules").symlink_to(made.folder / "node_modules")
+    (folder / "node_modules").symlink_to(environment.folder / "node_modules")
     run("npm", "run", "--silent", "build", cwd=folder)
-    said = run("npm", "start", "--silent", "--", f"http://{server.grpc}", "hello", "there", cwd=folder)
-    assert said.split() == " ".join(shown("typescript")).split()
+    text = run("npm", "start", "--silent", "--", f"http://{server.grpc}", "hello", "there", cwd=folder)
+    assert text.split() == " ".join(shown("typescript")).split()
 
 
 def test_java(server: Server, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_java(server: Server, tmp_path: Path) -> None:
     ]
     sources = [path.relative_to(folder) for path in (folder / "gen").rglob("*.java")]
     run("javac", "-nowarn", "-cp", ":".join(jars), "-d", "classes", *sources, "Client.java", cwd=folder)
-    said = run("java", "-cp", ":".join(["classes", *jars]), "Client", server.grpc, "hello", "there", cwd=folder)
-    assert said.split() == " ".join(shown("java")).split()
+    text = run("java", "-cp", ":".join(["classes", *jars]), "Client", server.grpc, "hello", "there", cwd=folder)
+    assert text.split() == " ".join(shown("java")).split()
 
 
 def test_go(server: Server, tmp_path: Path) -> None:
@@ -155,5 +155,5 @@ def test_go(server: Server, tmp_path: Path) -> None:
         "GOCACHE": str(tmp_path / "cache"),
     }
     run(goroot / "bin" / "go", "build", "-o", "hello", ".", cwd=place, **settings)
-    said = run(place / "hello", server.grpc, "hello", "there", cwd=place)
-    assert said.split() == " ".join(shown("go")).split()
+    text = run(place / "hello", server.grpc, "hello", "there", cwd=place)
+    assert text.split() == " ".join(shown("go")).split()

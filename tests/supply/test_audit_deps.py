@@ -128,11 +128,11 @@ def test_the_export_of_osv_is_enough_without_a_network(
         return json.dumps({"id": id, "affected": [affected], **more})
 
     export = tmp_path / "all.zip"
-    with zipfile.ZipFile(export, "w") as made:
-        made.writestr("1.json", advisory("PYSEC-1", "B_b"))
-        made.writestr("2.json", advisory("PYSEC-2", "a", withdrawn="2026-01-01T00:00:00Z"))
-        made.writestr("3.json", advisory("GHSA-3", "a", ecosystem="npm"))
-        made.writestr("4.json", advisory("PYSEC-4", "nobody"))
+    with zipfile.ZipFile(export, "w") as zip_file:
+        zip_file.writestr("1.json", advisory("PYSEC-1", "B_b"))
+        zip_file.writestr("2.json", advisory("PYSEC-2", "a", withdrawn="2026-01-01T00:00:00Z"))
+        zip_file.writestr("3.json", advisory("GHSA-3", "a", ecosystem="npm"))
+        zip_file.writestr("4.json", advisory("PYSEC-4", "nobody"))
     assert look_up([A, B], export) == {B: ["PYSEC-1"]}
     assert main(["--lock", str(lock), "--osv", str(export)]) == 1
     assert "b-b 2.0: PYSEC-1" in capsys.readouterr().out

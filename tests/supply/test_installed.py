@@ -82,10 +82,10 @@ def built(tree: Path) -> list[Path]:
 def environment(tree: Path, built: list[Path]) -> Path:
     """An environment that has the wheel, what it needs, and no more."""
     run("sh", "tools/tool_env.sh", sys.executable, UV, "installed", "--no-dev", cwd=tree)
-    made = tree / ".tools/installed"
+    path = tree / ".tools/installed"
     (wheel,) = (one for one in built if one.suffix == ".whl")
-    run(UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", made, wheel, cwd=tree)
-    return made
+    run(UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", path, wheel, cwd=tree)
+    return path
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -137,10 +137,10 @@ def test_the_installed_wheel_serves_agents_of_an_empty_folder(environment: Path,
     )
     try:
         assert server.stdout is not None
-        told = Lines(server.stdout)
-        http = told.until("  HTTP").split()[1]
-        grpc = told.until("  gRPC").split()[1]
-        told.until("Ctrl-C")
+        lines = Lines(server.stdout)
+        http = lines.until("  HTTP").split()[1]
+        grpc = lines.until("  gRPC").split()[1]
+        lines.until("Ctrl-C")
         assert run(program, "send", "hello", "--grpc", grpc, cwd=tmp_path) == "hello\n"
         assert run(program, "send", "--agent", "counter", "x", "--grpc", grpc, cwd=tmp_path).strip() == "1"
         for page in ("/console", "/docs", "/openapi.json", "/.well-known/agent-card.json"):
@@ -169,7 +169,7 @@ async def tried(turn: Turn) -> None:
     )
     (tmp_path / "agents.py").write_text(asks)
     words = (sys.executable, "-m", "mypy", "--strict", "--no-color-output", "--cache-dir", tmp_path / "cache")
-    said = subprocess.run(
+    text = subprocess.run(
         [*map(str, words), "--python-executable", str(environment / "bin/python"), "agents.py"],
         cwd=tmp_path,
         env=clean_environment(),
@@ -179,11 +179,11 @@ async def tried(turn: Turn) -> None:
     ).stdout
     assert (
         'Revealed type is "dragoman.agents.functions.declaration.DeclaredAgent['
-        "[turn: dragoman.agents.functions.turn.Turn], " in said
+        "[turn: dragoman.agents.functions.turn.Turn], " in text
     )
-    assert "Coroutine[Any, Any, " in said
-    assert "AsyncIterator[" in said
-    assert said.count('Revealed type is "') == 4
-    assert 'Argument 1 to "__call__" of "DeclaredAgent" has incompatible type "str"; expected "Turn"' in said
-    assert '"Turn" has no attribute "statu"; maybe "status"' in said
-    assert "Found 2 errors in 1 file" in said
+    assert "Coroutine[Any, Any, " in text
+    assert "AsyncIterator[" in text
+    assert text.count('Revealed type is "') == 4
+    assert 'Argument 1 to "__call__" of "DeclaredAgent" has incompatible type "str"; expected "Turn"' in text
+    assert '"Turn" has no attribute "statu"; maybe "status"' in text
+    assert "Found 2 errors in 1 file" in text

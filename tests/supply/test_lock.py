@@ -28,17 +28,17 @@ def test_every_file_in_the_lock_has_its_hash_and_is_of_the_public_index() -> Non
 
 
 def test_the_lock_is_of_the_dependencies_that_pyproject_names() -> None:
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    value = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     (own,) = [package for package in LOCK["package"] if package["name"] == "dragoman"]
-    names = {re.split(r"[\[<>=!;~ ]", text)[0] for text in asked}
+    names = {re.split(r"[\[<>=!;~ ]", text)[0] for text in value}
     assert names == {one["name"] for one in own["dependencies"]}
 
 
 def test_what_installs_the_rest_is_itself_installed_by_its_hash() -> None:
     (uv,) = [package for package in LOCK["package"] if package["name"] == "uv"]
-    said = (ROOT / "tools" / "uv.txt").read_text("utf-8")
-    assert said.startswith(f"uv=={uv['version']} ")
-    assert sorted(HASH.findall(said)) == sorted(file["hash"] for file in files(uv))
+    text = (ROOT / "tools" / "uv.txt").read_text("utf-8")
+    assert text.startswith(f"uv=={uv['version']} ")
+    assert sorted(HASH.findall(text)) == sorted(file["hash"] for file in files(uv))
     assert "--require-hashes -r tools/uv.txt" in (ROOT / "Makefile").read_text("utf-8")
 
 

@@ -77,8 +77,8 @@ async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
 
 async def test_the_sum_of_all_tasks_below_is_where_the_task_is_shown(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
-        task, told = await ended(app)
-        assert told[-1]["usage"] == HELPED
+        task, valueses = await ended(app)
+        assert valueses[-1]["usage"] == HELPED
         assert MessageToDict(task.metadata) == {"usage": HELPED}
         async with Client(str(app.grpc)) as client:
             assert [MessageToDict(one.metadata) async for one in client.list()] == [{"usage": HELPED}]
@@ -90,8 +90,8 @@ async def test_the_sum_of_all_tasks_below_is_where_the_task_is_shown(tmp_path: P
         assert sorted(below, key=lambda one: one["tokens"])[::2] == [alone, alone, {**HELPED, **HALF}]
         one = await explained(app, task.id)
         assert (one.tokens, one.cost, one.delegated_tokens, one.delegated_cost) == (31, 0.75, 30, 0.75)
-        _, told = await ended(app, str(app.grpc), agent="threaded")
-        assert told[-1]["usage"] == {**alone, "delegated": alone}
+        _, valueses = await ended(app, str(app.grpc), agent="threaded")
+        assert valueses[-1]["usage"] == {**alone, "delegated": alone}
         _, _, text = await fetch(f"{app.public_url}/metrics")
         values = parsed(text)  # each report once, at the agent that made it
         assert value(values, "usage_tokens_total", agent="lead") == 2
@@ -115,8 +115,8 @@ async def test_a_worker_s_agent_delegates_as_any_other(tmp_path: Path) -> None:
         worker = Worker([far], str(app.grpc))
         working = asyncio.create_task(worker.run())
         await worker.ready.wait()
-        _, told = await ended(app, agent="far")
-        assert told[-1]["usage"] == {"tokens": 10.0, "cost": 0.25, "delegated": {"tokens": 10.0, "cost": 0.25}}
+        _, valueses = await ended(app, agent="far")
+        assert valueses[-1]["usage"] == {"tokens": 10.0, "cost": 0.25, "delegated": {"tokens": 10.0, "cost": 0.25}}
         await worker.drain(5)
         await working
 
@@ -152,10 +152,10 @@ async def test_only_the_creator_of_a_running_task_can_delegate_for_it() -> None:
         run = await a.send("go")
 
         async def help_as(principal: str, metadata: dict[str, Any]) -> Usage:
-            asked = pb.SendMessageRequest(message=message("alone"))
-            asked.metadata.update(metadata)
+            request = pb.SendMessageRequest(message=message("alone"))
+            request.metadata.update(metadata)
             service = a.runtime.service
-            sent = await service.send_message(Call(service.authorize("helper", Identity(principal))), asked)
+            sent = await service.send_message(Call(service.authorize("helper", Identity(principal))), request)
             assert pb.SendMessageResponse.FromString(sent).task.status.state == pb.TASK_STATE_COMPLETED
             await run.refresh()
             return run.usage

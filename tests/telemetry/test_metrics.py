@@ -83,7 +83,7 @@ async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
         with pytest.raises(ClientError):
             await client.cancel(task.id)
         body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": "none"}}
-        asked = {
+        requested_values = {
             "message": {"messageId": "p", "role": "ROLE_USER", "parts": [{"text": "hello"}]},
             "configuration": {"taskPushNotificationConfig": {"url": hook.url}},
         }
@@ -91,7 +91,7 @@ async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
             await session.post("/", json=body)
             await session.post("/", json={**body, "method": "made/up"})
             await session.get("/made/up")
-            await session.post("/message:send", json=asked, headers={"A2A-Version": "1.0"})
+            await session.post("/message:send", json=requested_values, headers={"A2A-Version": "1.0"})
             async with Client(str(app.grpc), agent="slow") as busy:  # from here on no slot is free
                 at_once = pb.SendMessageConfiguration(return_immediately=True)
                 running = [(await busy.send(message("go"), configuration=at_once)).task.id for _ in range(3)]
@@ -161,10 +161,10 @@ async def test_who_comes_through_a_proxy_is_not_from_here(tmp_path: Path) -> Non
 
 async def test_a_failing_store_hides_no_other_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(tmp_path) as app:
-        asked: list[None] = []
+        requested: list[None] = []
 
         async def broken() -> None:
-            asked.append(None)
+            requested.append(None)
             raise OSError("no such disk")
 
         monkeypatch.setattr(app.runtime.metrics._deps.store, "stats", broken)
@@ -174,7 +174,7 @@ async def test_a_failing_store_hides_no_other_metrics(tmp_path: Path, monkeypatc
             assert value(values, "store_up") == 0
             assert "dragoman_tasks" not in values
             assert value(values, "slots") > 0
-        assert len(asked) == 1
+        assert len(requested) == 1
 
 
 def test_a_spread_is_written_as_buckets_that_hold_those_below() -> None:

@@ -78,8 +78,8 @@ async def post(app: App, path: str, body: object, **headers: str) -> Any:
 
 
 def sending(text: str, **configuration: object) -> dict[str, object]:
-    said = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
-    return {"message": said, "configuration": configuration}
+    values = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"message": values, "configuration": configuration}
 
 
 def only(spans: list[tr.Span]) -> tr.Span:
@@ -101,8 +101,8 @@ async def through_worker_to_webhook(folder: Path, collector: Collector, hook: Ho
         worker = Worker([remote], str(app.grpc), tracer=tracing.tracer)
         working = asyncio.create_task(worker.run())
         await worker.ready.wait()
-        asked = sending("hello", taskPushNotificationConfig={"url": hook.url})
-        answer = await post(app, "/remote/message:send", asked, traceparent=parent)
+        values = sending("hello", taskPushNotificationConfig={"url": hook.url})
+        answer = await post(app, "/remote/message:send", values, traceparent=parent)
         assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
         await hook.until(1)
         await worker.drain(5)
@@ -186,8 +186,8 @@ async def test_an_agent_upstream_is_called_as_a_part_of_the_trace(tmp_path: Path
         folder.mkdir()
     async with collecting() as collector:
         async with serving(folders[0], otlp=collector.http) as behind:
-            asked = [{"url": behind.public_url, "id": "far"}]
-            async with serving(folders[1], otlp=collector.http, upstream=asked) as front:
+            valueses = [{"url": behind.public_url, "id": "far"}]
+            async with serving(folders[1], otlp=collector.http, upstream=valueses) as front:
                 answer = await post(front, "/far/message:send", sending("hello"), traceparent=PARENT)
         assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
         run = only(collector.named("run far"))
@@ -266,10 +266,10 @@ async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatc
     async with collecting() as collector:
         collector.status = 503
         async with open_tracing(collector.http, {}, 1.0) as tracing:
-            told = ("dragoman.event", "dragoman.agent", "dragoman.state")
+            reported = ("dragoman.event", "dragoman.agent", "dragoman.state")
             values = (3, "", "no \udcff")
             tracing.tracer.record_span(
-                "one", "internal", tracing.tracer.start_span(""), "", 1.0, told, values, "it broke \udcff"
+                "one", "internal", tracing.tracer.start_span(""), "", 1.0, reported, values, "it broke \udcff"
             )
             async with asyncio.timeout(60):
                 await collector.requested.wait()
@@ -315,7 +315,7 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
     recorder, sent, first = SpanRecorder(), list[bytes](), threading.Event()
 
     class Road:
-        def send(self, message: bytes, patience: float) -> None:
+        def send(self, message: bytes, timeout: float) -> None:
             sent.append(message)
             span("made meanwhile")
             first.set()
@@ -340,7 +340,7 @@ def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch)
     recorder, sent, came = SpanRecorder(), list[int](), threading.Event()
 
     class Road:
-        def send(self, message: bytes, patience: float) -> None:
+        def send(self, message: bytes, timeout: float) -> None:
             sent.append(message.count(b"one of many"))
             came.set()
 

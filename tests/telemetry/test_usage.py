@@ -70,12 +70,12 @@ async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
 
 async def ended(app: App, text: str = "go", agent: str = "", task: str = "") -> tuple[pb.Task, list[dict[str, Any]]]:
     """The task after a turn, and the metadata of each event of its stream."""
-    told: list[dict[str, Any]] = []
+    valueses: list[dict[str, Any]] = []
     async with Client(str(app.grpc), agent=agent) as client:
         async for event in client.stream(message(text, task=task)):
-            told.append(MessageToDict(event.status_update.metadata))
+            valueses.append(MessageToDict(event.status_update.metadata))
             seen = event.task.id or event.status_update.task_id or event.artifact_update.task_id
-        return await client.get(seen), told
+        return await client.get(seen), valueses
 
 
 async def explained(app: App, task: str) -> ops.Explanation:
@@ -86,20 +86,20 @@ async def explained(app: App, task: str) -> ops.Explanation:
 
 async def test_what_a_task_uses_is_summed_over_its_turns_and_shown_at_the_end_of_each(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
-        asked, told = await ended(app, "ask")
-        assert told[-1]["usage"] == {"tokens": 15.0, "cost": 0.000001}
-        one = await explained(app, asked.id)
+        task, valueses = await ended(app, "ask")
+        assert valueses[-1]["usage"] == {"tokens": 15.0, "cost": 0.000001}
+        one = await explained(app, task.id)
         assert (one.tokens, one.cost) == (15, 0.000001)
     async with serving(tmp_path) as app:  # it is on disk
-        _, told = await ended(app, "go on", task=asked.id)
-        assert told[-1]["usage"] == {"tokens": 18.0, "cost": pytest.approx(0.300001)}
-        one = await explained(app, asked.id)
+        _, valueses = await ended(app, "go on", task=task.id)
+        assert valueses[-1]["usage"] == {"tokens": 18.0, "cost": pytest.approx(0.300001)}
+        one = await explained(app, task.id)
         assert one.tokens == 18
         assert one.cost == pytest.approx(0.300001)
-        _, told = await ended(app, agent="threaded")
-        assert told[-1]["usage"] == {"tokens": 7.0}
-        _, told = await ended(app, agent="silent")
-        assert not any("usage" in metadata for metadata in told)
+        _, valueses = await ended(app, agent="threaded")
+        assert valueses[-1]["usage"] == {"tokens": 7.0}
+        _, valueses = await ended(app, agent="silent")
+        assert not any("usage" in metadata for metadata in valueses)
         _, _, text = await fetch(f"{app.public_url}/metrics")
         values = parsed(text)
         assert value(values, "usage_tokens_total", agent="spends") == 3
@@ -110,23 +110,23 @@ async def test_what_a_task_uses_is_summed_over_its_turns_and_shown_at_the_end_of
 @pytest.mark.parametrize("budget", ["tokens=1000", "tokens=1,endless.tokens=1000"])
 async def test_a_task_that_uses_more_than_it_may_ends_and_says_why(tmp_path: Path, budget: str) -> None:
     async with serving(tmp_path, budgets=budget) as app:
-        task, told = await ended(app, agent="endless")
+        task, valueses = await ended(app, agent="endless")
         assert task.status.state == pb.TASK_STATE_FAILED
-        said = task.status.message.parts[0].text
-        assert said.startswith("OVER_BUDGET: The task exceeded its budget. It used ")
-        assert said.endswith("tokens; its budget is 1,000.")
+        text = task.status.message.parts[0].text
+        assert text.startswith("OVER_BUDGET: The task exceeded its budget. It used ")
+        assert text.endswith("tokens; its budget is 1,000.")
         assert task.status.message.metadata["reason"] == "OVER_BUDGET"
-        assert told[-1]["usage"] == {"tokens": 1100.0}  # at once, and not when it is on disk
+        assert valueses[-1]["usage"] == {"tokens": 1100.0}  # at once, and not when it is on disk
 
 
 async def test_a_result_that_is_there_wins_over_the_budget_and_the_next_turn_does_not_begin(tmp_path: Path) -> None:
     async with serving(tmp_path, budgets="tokens=6") as app:
         task, _ = await ended(app, agent="threaded")
         assert task.status.state == pb.TASK_STATE_COMPLETED
-        asked, _ = await ended(app, "ask")
-        if asked.status.state == pb.TASK_STATE_INPUT_REQUIRED:
-            asked, _ = await ended(app, "go on", task=asked.id)
-        assert asked.status.message.metadata["reason"] == "OVER_BUDGET"
+        requested_task, _ = await ended(app, "ask")
+        if requested_task.status.state == pb.TASK_STATE_INPUT_REQUIRED:
+            requested_task, _ = await ended(app, "go on", task=requested_task.id)
+        assert requested_task.status.message.metadata["reason"] == "OVER_BUDGET"
 
 
 async def test_a_worker_reports_for_its_turns(tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ async def test_a_worker_reports_for_its_turns(tmp_path: Path) -> None:
         worker = Worker([far], str(app.grpc))
         working = asyncio.create_task(worker.run())
         await worker.ready.wait()
-        _, told = await ended(app, agent="far")
-        assert told[-1]["usage"] == {"tokens": 3.0, "cost": 0.5}
+        _, valueses = await ended(app, agent="far")
+        assert valueses[-1]["usage"] == {"tokens": 3.0, "cost": 0.5}
         await worker.drain(5)
         await working
 

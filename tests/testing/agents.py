@@ -33,13 +33,13 @@ async def counter(turn: Turn) -> AsyncIterator[str]:
 async def listener(turn: Turn) -> str:
     """Takes messages while it works, until one says enough."""
     turn.status("listening")
-    heard = []
+    texts = []
     async for message in turn.messages():
         turn.chunk(f"heard {message.text}\n")
-        heard.append(message.text)
+        texts.append(message.text)
         if message.text == "enough":
             break
-    return " ".join(heard)
+    return " ".join(texts)
 
 
 @agent(on_crash=retry(1))

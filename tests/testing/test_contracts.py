@@ -105,11 +105,11 @@ def test_that_fails(agent_under_test):
 def pytest_in(folder: Path, *arguments: str) -> str:
     """What a pytest says that was run in this folder."""
     (folder / "pytest.ini").write_text(SETTINGS)
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-q", *arguments],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    return told.stdout + told.stderr
+    return process.stdout + process.stderr
 
 
 def documented(folder: Path) -> list[str]:
@@ -126,10 +126,10 @@ def documented(folder: Path) -> list[str]:
 def test_what_the_manual_says_of_tests_runs_as_it_stands_there(tmp_path: Path) -> None:
     names = documented(tmp_path)
     assert {"agents.py", "test_desk.py", "my_store.py", "test_my_store.py", "test_my_bus.py"} <= set(names)
-    told = pytest_in(tmp_path)
-    assert "failed" not in told, told
-    assert "error" not in told, told
-    (passed,) = re.findall(r"^(\d+) passed", told, re.MULTILINE)
+    text = pytest_in(tmp_path)
+    assert "failed" not in text, text
+    assert "error" not in text, text
+    (passed,) = re.findall(r"^(\d+) passed", text, re.MULTILINE)
     assert int(passed) > 190
 
 
@@ -139,12 +139,12 @@ def test_fixtures_cost_nothing_until_they_are_asked_for_and_what_fails_says_why(
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "test_agents.py").write_text(AGENT_TESTS)
     (tmp_path / "test_forgetful.py").write_text(FORGETFUL)
-    told = pytest_in(
+    text = pytest_in(
         tmp_path, "test_agents.py", "test_forgetful.py", "-k", "not Forgetful or client_gets or alias_is_its"
     )
-    assert "3 passed" in told, told
-    assert "5 failed" in told, told
+    assert "3 passed" in text, text
+    assert "5 failed" in text, text
     # What failed is told with the agent's own line, and contracts with what differs.
-    assert "assert 'FAILED' == 'COMPLETED'" in told, told
-    assert f"{tmp_path / 'agents.py'}, line 12: agent broken failed: ValueError: no such table" in told, told
-    assert "assert None is not None" in told, told
+    assert "assert 'FAILED' == 'COMPLETED'" in text, text
+    assert f"{tmp_path / 'agents.py'}, line 12: agent broken failed: ValueError: no such table" in text, text
+    assert "assert None is not None" in text, text

@@ -27,9 +27,9 @@ def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..
 
     async def talk() -> str:
         async with Client(server.grpc) as client:
-            asked = (await client.send(message("a table"), metadata={"m": 1})).task.id
-            await client.send(message("Friday", task=asked))
-            return asked
+            text = (await client.send(message("a table"), metadata={"m": 1})).task.id
+            await client.send(message("Friday", task=text))
+            return text
 
     task, case = asyncio.run(talk()), tmp_path / "case.json"
     recorded = command("record", task, "-o", str(case), "--grpc", server.grpc)
@@ -39,9 +39,9 @@ def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..
 
     replayed = command("replay", str(case), AGENTS)
     assert (replayed.exit_code, replayed.stdout) == (0, f"{case}: 2 turns of desk, same answers as recorded\n")
-    told = json.loads(case.read_text())
-    told["turns"][1]["artifacts"]["#1"]["parts"][0]["text"] = "Booked: a chair, Friday."
-    case.write_text(json.dumps(told))
+    value = json.loads(case.read_text())
+    value["turns"][1]["artifacts"]["#1"]["parts"][0]["text"] = "Booked: a chair, Friday."
+    case.write_text(json.dumps(value))
     replayed = command("replay", str(case), AGENTS)
     assert replayed.exit_code == 1
     assert "  2.artifacts.#1.parts.1.text\n      recorded  'Booked: a chair, Friday.'\n" in replayed.stdout

@@ -17,17 +17,17 @@ from dragoman.testing import AgentUnderTest, Different, Recording, Story, record
 
 async def changed(case: Recording | Path, agent: Callable[..., object], **options: object) -> str:
     """How the differences are told."""
-    with pytest.raises(Different) as told:
+    with pytest.raises(Different) as exception_info:
         await replayed(case, agent, **options)  # type: ignore[arg-type]
-    return str(told.value)
+    return str(exception_info.value)
 
 
 async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> None:
     path = tmp_path / "case.json"
     async with AgentUnderTest(desk) as a:
-        told = await a.send("a table", files={"a.txt": "a\nb"}, metadata={"m": 1}, accepts=["text/plain"])
-        await told.answer("Friday", data={"n": 1})
-        record(told, path)
+        task_run = await a.send("a table", files={"a.txt": "a\nb"}, metadata={"m": 1}, accepts=["text/plain"])
+        await task_run.answer("Friday", data={"n": 1})
+        record(task_run, path)
     assert json.loads(path.read_text()) == {
         "recording": 1,
         "agent": "desk",
@@ -89,11 +89,11 @@ async def test_an_agent_that_stops_early_or_fails_is_told_so() -> None:
 
     async with AgentUnderTest(desk) as a:
         case = record(await (await a.send("a table")).answer("Friday"))
-    told = await changed(case, hasty)
-    assert "1.state\n      recorded  'INPUT_REQUIRED'\n      now       'COMPLETED'" in told
-    assert "2\n      is not there any more" in told
-    told = await changed(case, broken)
-    assert re.search(r"the agent failed: .*agents.py, line \d+: ValueError: no such table$", told)
+    text = await changed(case, hasty)
+    assert "1.state\n      recorded  'INPUT_REQUIRED'\n      now       'COMPLETED'" in text
+    assert "2\n      is not there any more" in text
+    text = await changed(case, broken)
+    assert re.search(r"the agent failed: .*agents.py, line \d+: ValueError: no such table$", text)
 
 
 async def test_ids_times_and_borders_of_chunks_are_no_difference() -> None:
@@ -130,12 +130,12 @@ async def count(text: str) -> Story:
 
 async def test_messages_in_the_midst_of_a_turn_are_sent_when_the_agent_is_as_far() -> None:
     async with AgentUnderTest(listener) as a:
-        told = await a.send("begin", wait=False)
-        await told.until("listening")
-        await told.send("one", wait=False)
-        await told.until("heard one")
-        await told.send("enough")
-        case = record(told)
+        task_run = await a.send("begin", wait=False)
+        await task_run.until("listening")
+        await task_run.send("one", wait=False)
+        await task_run.until("heard one")
+        await task_run.send("enough")
+        case = record(task_run)
     assert case.turns[0]["meanwhile"] == [
         {"after": "listening", "parts": [{"text": "one"}]},
         {"after": "heard one", "parts": [{"text": "enough"}]},

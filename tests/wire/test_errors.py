@@ -44,9 +44,9 @@ def test_violations_use_the_terms_of_the_dialect() -> None:
     assert errors.jsonrpc_error(context, Dialect.V01)["data"][1]["fieldViolations"][0]["field"] == "sessionId"
     assert errors.jsonrpc_error(context, V03)["message"] == context.message
     for dialect in (V03, GOOGLE):
-        told = "message.parts[0]: must have exactly one of text, file, data"
-        assert json.loads(errors.rest_error(part, dialect).body)["error"]["message"] == told
-        assert errors.grpc_status(part, dialect).details.endswith(told)
+        text = "message.parts[0]: must have exactly one of text, file, data"
+        assert json.loads(errors.rest_error(part, dialect).body)["error"]["message"] == text
+        assert errors.grpc_status(part, dialect).details.endswith(text)
     assert errors.jsonrpc_error(part, V1)["message"] == part.message
 
 
@@ -274,9 +274,9 @@ def test_a_0_3_rest_body_suits_every_reader() -> None:
 def test_a_wrong_path_and_a_wrong_method_differ(error: A2AError, http: int, rpc: str, reason: str) -> None:
     for dialect in Dialect:
         status, body = errors.rest_error(error, dialect)
-        told: dict[str, Any] = json.loads(body)["error"]
-        assert (status, told["code"], told["status"], told["details"][0]["reason"]) == (http, http, rpc, reason)
-        assert told["message"] == error.message
+        values: dict[str, Any] = json.loads(body)["error"]
+        assert (status, values["code"], values["status"], values["details"][0]["reason"]) == (http, http, rpc, reason)
+        assert values["message"] == error.message
 
 
 def test_a_wrong_method_names_those_that_are_served() -> None:

@@ -32,8 +32,8 @@ AIP_193 = {"code": 404, "status": "NOT_FOUND", "message": "m"}
     ],
 )
 def test_the_body_of_a_rest_answer(status: int, value: Any, code: str, reason: str) -> None:
-    told = remote_errors.parse_rest_error(status, value)
-    assert (told.code, told.reason, told.message) == (code, reason, "m")
+    error = remote_errors.parse_rest_error(status, value)
+    assert (error.code, error.reason, error.message) == (code, reason, "m")
 
 
 @pytest.mark.parametrize("value", [None, [], "x", {"error": "x"}])
@@ -90,9 +90,9 @@ def test_a_status_with_details() -> None:
         holder = AnyProto()
         holder.Pack(detail)
         status.details.append(holder)
-    told = remote_errors.parse_grpc_status("NOT_FOUND", "m", status.SerializeToString())
-    assert (told.reason, dict(told.metadata)) == ("TASK_NOT_FOUND", {"taskId": "t"})
-    assert (told.violations[0].field, told.violations[0].description) == ("id", "is required")
+    error = remote_errors.parse_grpc_status("NOT_FOUND", "m", status.SerializeToString())
+    assert (error.reason, dict(error.metadata)) == ("TASK_NOT_FOUND", {"taskId": "t"})
+    assert (error.violations[0].field, error.violations[0].description) == ("id", "is required")
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ async def echo(turn: Turn) -> str:
     return turn.text
 
 
-def settings(folder: Path, **said: Any) -> Settings:
+def settings(folder: Path, **values: Any) -> Settings:
     here = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/t.db"}
-    return Settings.model_validate({**here, "card_file": folder / "cards.toml", "public_url": HOME, **said})
+    return Settings.model_validate({**here, "card_file": folder / "cards.toml", "public_url": HOME, **values})
 
 
 async def fetched(app: App, path: str) -> tuple[str, dict[str, Any]]:
@@ -90,8 +90,8 @@ async def test_a_change_is_seen_by_itself(tmp_path: Path, caplog: pytest.LogCapt
     file.touch()
     shown: list[Any] = []
 
-    def show(said: Any) -> None:
-        shown.append(said)
+    def show(value: Any) -> None:
+        shown.append(value)
         changed.set()
 
     cards = CardFile(file, show)

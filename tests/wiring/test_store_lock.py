@@ -18,9 +18,9 @@ def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
         held.publish(http="http://127.0.0.1:8080", grpc="127.0.0.1:50051")
         with pytest.raises(infra.StoreInUseError) as caught, infra.hold_store(store):
             pass
-    said = str(caught.value)
-    assert f"process {os.getpid()} has held it since 2" in said
-    assert said.endswith("serving http http://127.0.0.1:8080 and grpc 127.0.0.1:50051")
+    text = str(caught.value)
+    assert f"process {os.getpid()} has held it since 2" in text
+    assert text.endswith("serving http http://127.0.0.1:8080 and grpc 127.0.0.1:50051")
 
 
 def test_a_holder_that_does_not_serve_yet_is_starting(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ async def main(arguments: argparse.Namespace) -> None:
     while not web.started:
         await asyncio.sleep(0.005)
     http = web.servers[0].sockets[0].getsockname()[1]
-    told = {"grpc": f"127.0.0.1:{port}", "http": f"127.0.0.1:{http}"}
-    Path(arguments.port_file).write_text(json.dumps(told) + "\n", "utf-8")
+    reported = {"grpc": f"127.0.0.1:{port}", "http": f"127.0.0.1:{http}"}
+    Path(arguments.port_file).write_text(json.dumps(reported) + "\n", "utf-8")
     await serving
 
 

@@ -37,8 +37,8 @@ class Agents(Worker[None]):
             case ["chunks", count]:
                 await self._chunks(params, int(count))
             case ["talk", count]:
-                said = [self._message() for _ in range(int(count))]
-                await self.storage.update_task(params["id"], "completed", new_messages=said)
+                response = [self._message() for _ in range(int(count))]
+                await self.storage.update_task(params["id"], "completed", new_messages=response)
             case ["ticks", count, go]:
                 while not Path(go).exists():
                     await asyncio.sleep(0.005)
@@ -82,8 +82,8 @@ async def main(port_file: str) -> None:
     serving = asyncio.create_task(web.serve())
     while not web.started:
         await asyncio.sleep(0.005)
-    told = {"http": f"127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"}
-    Path(port_file).write_text(json.dumps(told) + "\n", "utf-8")
+    reported = {"http": f"127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"}
+    Path(port_file).write_text(json.dumps(reported) + "\n", "utf-8")
     await serving
 
 

@@ -238,8 +238,8 @@ def _reachable_address(address: BoundAddress) -> BoundAddress:
 
 
 def _with_security(spec: AgentSpec, security: ServerSecurity, access_policy: AccessPolicy) -> AgentSpec:
-    shown, gone = apply_security(spec, security, public=access_policy.is_public(spec.id))
-    for one in gone:
+    shown, valueses = apply_security(spec, security, public=access_policy.is_public(spec.id))
+    for one in valueses:
         _log.warning(
             "an agent declares security that is not what this server asks for; its card does not show it",
             extra={"agent": spec.id, "schemes": sorted(one)},
@@ -295,17 +295,17 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
     scheme, host, prefix, forwarded = request.scheme, headers.get("Host", ""), "", False
     if trusted and _is_trusted(request.remote, trusted):
         # Of several values the last was written by the proxy next to this server.
-        said = {
+        values = {
             name.lower(): quoted or plain
             for name, quoted, plain in _FORWARDED.findall(_last(headers.getall("Forwarded", ())))
         }
-        said_scheme = said.get("proto") or _last(headers.getall("X-Forwarded-Proto", ()))
-        said_host = said.get("host") or _last(headers.getall("X-Forwarded-Host", ()))
+        response_scheme = values.get("proto") or _last(headers.getall("X-Forwarded-Proto", ()))
+        response_host = values.get("host") or _last(headers.getall("X-Forwarded-Host", ()))
         prefix = _last(headers.getall("X-Forwarded-Prefix", ())).rstrip("/")
-        forwarded = bool(said_scheme or said_host or prefix)
-        scheme = said_scheme.lower() or scheme
-        if said_host:
-            host = said_host
+        forwarded = bool(response_scheme or response_host or prefix)
+        scheme = response_scheme.lower() or scheme
+        if response_host:
+            host = response_host
             port = _last(headers.getall("X-Forwarded-Port", ()))
             if (
                 port.isascii()

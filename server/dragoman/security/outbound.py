@@ -166,10 +166,10 @@ class OutboundClient:
             whole, taken = await _read_body(response, limit)
             if method == "GET" and not whole:
                 raise OutboundFailed(f"{target.host_port}: answered with more than {limit} bytes")
-            told = _headers(response)
-            if method == "GET" and taken and told.get("content-encoding", "identity").lower() != "identity":
+            values = _headers(response)
+            if method == "GET" and taken and values.get("content-encoding", "identity").lower() != "identity":
                 raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
-            return OutboundResponse(response.status, told, taken)
+            return OutboundResponse(response.status, values, taken)
 
     @asynccontextmanager
     async def open(
@@ -179,10 +179,10 @@ class OutboundClient:
         connect = self._timeouts.connect
         timeout = aiohttp.ClientTimeout(None, connect, idle_timeout, connect)
         async with self._request(method, url, headers, body, timeout, _CONNECT_ERRORS) as (target, response):
-            told = _headers(response)
-            if told.get("content-encoding", "identity").lower() != "identity":
+            values = _headers(response)
+            if values.get("content-encoding", "identity").lower() != "identity":
                 raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
-            yield _StreamedResponse(response.status, told, response.content.iter_any)
+            yield _StreamedResponse(response.status, values, response.content.iter_any)
 
     async def resolve(self, url: str) -> Sequence[str]:
         """The addresses behind a URL that may be connected to (`dragoman.ports.Outlet`)."""

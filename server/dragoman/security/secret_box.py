@@ -41,9 +41,9 @@ class DecryptionFailed(ValueError):
 class AesGcmSecretBox:
     """Seals and opens texts. Without keys nothing is sealed, which the log says once."""
 
-    def __init__(self, keys: Sequence[bytes] = (), *, entropy: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(self, keys: Sequence[bytes] = (), *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         """keys: 32 bytes each."""
-        self._entropy = entropy
+        self._entropy = random_bytes
         self._ciphers: dict[str, Any] = {}
         self._warned = False
         if keys:

@@ -48,7 +48,7 @@ class StoredSigningKeys:
         *,
         clock: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
-        entropy: Callable[[int], bytes] = secrets.token_bytes,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """`secret`: what the first key is made of. `clock` gives milliseconds since the epoch, `monotonic`
         seconds
@@ -58,7 +58,7 @@ class StoredSigningKeys:
         self._secret_box = secret_box
         self._clock = clock
         self._monotonic = monotonic
-        self._entropy = entropy
+        self._entropy = random_bytes
         self._keys: tuple[SigningKey, ...] = ()
         self._read_at = 0.0
         self._pairs: dict[str, KeyPair] = {}
@@ -98,12 +98,12 @@ class StoredSigningKeys:
                 raise InvalidParams.field(field, "must be 0 or more, and at most a year")
         await self._refresh(force=True)
         now = self._clock()
-        meant = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
+        resolved = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
         seed = self._entropy(SIGNING_SEED_BYTES)
-        pair = await _make_key_pair(meant, seed)
+        pair = await _make_key_pair(resolved, seed)
         fresh = SigningKey(
             id=pair.id,
-            algorithm=meant,
+            algorithm=resolved,
             seed=self._secret_box.encrypt(seed.hex(), pair.id),
             made=now,
             signs=now + lead,
@@ -112,7 +112,7 @@ class StoredSigningKeys:
             await self._write(signing_keys.rotate_keys(self._keys, fresh, retention=retention, now=now))
         except ValueError as error:
             raise InvalidParams(str(error)) from error
-        _log.info("a new signing key is shown", extra={"kid": pair.id, "alg": meant, "signs_in": lead // 1000})
+        _log.info("a new signing key is shown", extra={"kid": pair.id, "alg": resolved, "signs_in": lead // 1000})
         return fresh
 
     async def withdraw(self, id: str) -> None:

@@ -238,8 +238,8 @@ class StoreModel:
         if task is None:
             assert change.create is not None
             assert change.message is not None
-            said = [text_of(change.message.message)]
-            task = ModelTask(change.task, change.create.agent, change.create.visible, said)
+            response_texts = [text_of(change.message.message)]
+            task = ModelTask(change.task, change.create.agent, change.create.visible, response_texts)
             self.tasks[change.task.key] = task
         elif change.message is not None:
             task.messages.append(text_of(change.message.message))

@@ -100,8 +100,8 @@ def _rest_codec_03(
 
     def to_json(request: Any) -> Any:
         sent = write(request)
-        made: protojson.Codec[Any] = protojson.compile(type(sent), json_proto.PROTOJSON_V03)
-        return made.to_dict(sent)
+        codec: protojson.Codec[Any] = protojson.compile(type(sent), json_proto.PROTOJSON_V03)
+        return codec.to_dict(sent)
 
     return to_json, lambda value: read(codec.decode(value))
 

@@ -111,7 +111,7 @@ def parse_json_error(error: Any) -> RemoteError:
     details = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
     info: dict[str, Any] = next((one for one in details if "reason" in one), {})
     number = error.get("code")
-    told = info.get("metadata")
+    value = info.get("metadata")
     return RemoteError(
         str(error.get("status", number)),
         str(error.get("message", "no reason given")),
@@ -121,7 +121,7 @@ def parse_json_error(error: Any) -> RemoteError:
             for one in details
             for v in _objects(one.get("fieldViolations"))
         ),
-        told if isinstance(told, dict) else {},
+        value if isinstance(value, dict) else {},
         next((wait for one in details if (wait := _seconds(one.get("retryDelay"))) is not None), None),
     )
 
@@ -133,14 +133,14 @@ def parse_rest_error(status: int, value: Any) -> RemoteError:
     if isinstance(error, dict):
         found = parse_json_error(error)
         return found if "status" in error else replace(found, code=code)
-    said = value if isinstance(value, dict) else {}
-    number, kind = said.get("code"), said.get("type")
+    values = value if isinstance(value, dict) else {}
+    number, kind = values.get("code"), values.get("type")
     reason = _REASON_BY_NUMBER.get(number, "") if type(number) is int else ""
     if not reason and isinstance(kind, str):
         reason = _reason_of_class(kind)
     if not reason and status == 413:
         reason = PAYLOAD_TOO_LARGE_REASON
-    return RemoteError(code, str(said.get("message", f"status {status}, and no reason given")), reason)
+    return RemoteError(code, str(values.get("message", f"status {status}, and no reason given")), reason)
 
 
 def parse_grpc_status(code: str, text: str, details: bytes = b"") -> RemoteError:

@@ -74,10 +74,10 @@ async def open_agents(
         raise SettingsError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
     directory = await _open_upstreams(stack, store, settings, secret_box, own)
     own += directory.agents
-    switchboard = await _open_worker_hub(store, settings, own)
+    hub = await _open_worker_hub(store, settings, own)
     is_empty = settings.workers_only and not own
-    root = settings.root or (switchboard.oldest_agent if is_empty else "")
-    cast = ServerAgents([*own, *switchboard.agents], root, is_empty, hosted, switchboard, directory)
+    root = settings.root or (hub.oldest_agent if is_empty else "")
+    cast = ServerAgents([*own, *hub.agents], root, is_empty, hosted, hub, directory)
     _check_names(settings, cast)
     return cast
 
@@ -123,8 +123,8 @@ async def _open_upstreams(
 
 def _check_names(settings: Settings, agents: ServerAgents) -> None:
     """Raises SettingsError for settings of unknown agents, which would otherwise be ignored silently."""
-    for name, said in (("isolation", settings.isolation.by_agent), ("agent_limits", settings.agent_limits)):
-        if unknown := sorted(set(said) - agents.ids):
+    for name, values in (("isolation", settings.isolation.by_agent), ("agent_limits", settings.agent_limits)):
+        if unknown := sorted(set(values) - agents.ids):
             raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(agents.ids))}')
 
 
@@ -157,14 +157,14 @@ class CardFile:
             return False
         self._last_signature = signature
         try:
-            said = self._read()
+            values = self._read()
         except InvalidCardFile as error:
             log.error("cards stay as they are: %s", error)
             return False
-        if said == self._overrides:
+        if values == self._overrides:
             return False
-        self._overrides = said
-        self._on_change(said)
+        self._overrides = values
+        self._on_change(values)
         log.info("cards say now what is in %s", self._path)
         return True
 

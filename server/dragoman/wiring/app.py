@@ -208,7 +208,7 @@ async def open_app(
             shown = monitoring.serve_metrics(settings.metrics.host, settings.metrics.port, numbers.read)
             at_metrics = await _listen(stack, "--metrics", settings.metrics, shown)
         if settings.role == "worker":
-            vitals = HttpOptions(
+            http_options = HttpOptions(
                 host=settings.http.host,
                 port=settings.http.port,
                 certificates=certificates,
@@ -218,7 +218,7 @@ async def open_app(
                 bus_problem=lambda: bus.problem,
             )
             await cast.attach(stack, runtime.registry, bus, exclusive=False)
-            at = await _listen(stack, "--http", settings.http, monitoring.serve_health(vitals))
+            at = await _listen(stack, "--http", settings.http, monitoring.serve_health(http_options))
             yield App(
                 at,
                 None,

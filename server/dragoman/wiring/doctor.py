@@ -143,9 +143,9 @@ async def check_certificate(settings: Settings) -> list[Finding]:
         return [Finding("fail", "certificate", f"{settings.tls_cert}: {error}", "see docs/how-to/tls.md")]
     left = (ends - datetime.now(UTC)).total_seconds()
     level: FindingLevel = "ok" if left > EXPIRY_WARNING_SECONDS else "warn" if left > 0 else "fail"
-    told = f"{'good until' if left > 0 else 'ended'} {ends:%Y-%m-%d}"
+    text = f"{'good until' if left > 0 else 'ended'} {ends:%Y-%m-%d}"
     return [
-        Finding(level, "certificate", told, "" if level == "ok" else "renew it; a running server takes the new one up")
+        Finding(level, "certificate", text, "" if level == "ok" else "renew it; a running server takes the new one up")
     ]
 
 
@@ -184,12 +184,14 @@ async def check_store(settings: Settings) -> list[Finding]:
         except StartError as error:
             return [*found, Finding("fail", "store", str(error), "see docs/how-to/failures.md")]
         stack.push_async_callback(opened.close)
-        census = await opened.stats()
-        count = sum(census.tasks.values())
+        store_stats = await opened.stats()
+        count = sum(store_stats.tasks.values())
         found.append(
-            Finding("ok", "store", f"{settings.store_name}: {count} tasks, {len(census.backlog)} agents with a queue")
+            Finding(
+                "ok", "store", f"{settings.store_name}: {count} tasks, {len(store_stats.backlog)} agents with a queue"
+            )
         )
-        found.append(_check_clock(census.counted_at))
+        found.append(_check_clock(store_stats.counted_at))
         found += await _check_api_keys(settings, opened)
         found += await _check_tasks(opened)
         found += await _check_bus(settings, stack, opened.epoch)
@@ -213,10 +215,10 @@ def _check_disk(path: Path) -> list[Finding]:
     if not path.parent.is_dir():
         return [Finding("fail", "disk", f"there is no folder {path.parent}", "make it, or name another --store")]
     free = shutil.disk_usage(path.parent).free
-    told = f"{free / 1024**3:.1f} GiB free for {path.parent}"
+    text = f"{free / 1024**3:.1f} GiB free for {path.parent}"
     if free < MIN_FREE_DISK_BYTES:
-        return [Finding("warn", "disk", told, "make room: a full disk accepts nothing; see docs/how-to/failures.md")]
-    return [Finding("ok", "disk", told)]
+        return [Finding("warn", "disk", text, "make room: a full disk accepts nothing; see docs/how-to/failures.md")]
+    return [Finding("ok", "disk", text)]
 
 
 def _check_clock(store_time_ms: int) -> Finding:
@@ -260,8 +262,8 @@ async def _check_tasks(opened: Store) -> list[Finding]:
     bad: list[str] = []
     looked = 0
     for state in sorted(states.STORED_STATES):
-        async with aclosing(opened.select(TaskSelection(older_than=1, state=state))) as lots:
-            async for heads in lots:
+        async with aclosing(opened.select(TaskSelection(older_than=1, state=state))) as batches:
+            async for heads in batches:
                 looked += len(heads)
                 bad += [f"{head.id} ({why})" for head in heads if (why := await _read_problem(opened, head))]
     if bad:
@@ -338,9 +340,9 @@ async def check_collector(settings: Settings) -> list[Finding]:
 
 
 async def _fetch_json(url: str) -> tuple[int, object]:
-    patience = aiohttp.ClientTimeout(total=CHECK_TIMEOUT)
+    client_timeout = aiohttp.ClientTimeout(total=CHECK_TIMEOUT)
     # Only checks reachability; the certificate is verified elsewhere.
-    async with aiohttp.ClientSession(timeout=patience) as session, session.get(url, ssl=False) as answer:
+    async with aiohttp.ClientSession(timeout=client_timeout) as session, session.get(url, ssl=False) as answer:
         return answer.status, await answer.json() if answer.status == 200 else None
 
 

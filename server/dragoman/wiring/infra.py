@@ -124,8 +124,8 @@ def open_tls(
 
     Raises SettingsError.
     """
-    said = {"--tls-client-revoked": settings.tls_client_revoked, "--tls-client-grants": settings.tls_client_grants}
-    if settings.tls_client_ca is None and (idle := [name for name, value in said.items() if value]):
+    values = {"--tls-client-revoked": settings.tls_client_revoked, "--tls-client-grants": settings.tls_client_grants}
+    if settings.tls_client_ca is None and (idle := [name for name, value in values.items() if value]):
         raise SettingsError(f"{idle[0]}: means nothing without --tls-client-ca")
     if settings.tls_cert is None or settings.tls_key is None:
         if settings.tls_cert or settings.tls_key:

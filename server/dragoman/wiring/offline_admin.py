@@ -54,8 +54,8 @@ class _AuditedMaintenance(MaintenanceOperations):
 
     async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
         await self._operator.record("ExportAudit", request)
-        async with aclosing(super().export_audit(request)) as lots:
-            async for lot in lots:
+        async with aclosing(super().export_audit(request)) as batches:
+            async for lot in batches:
                 yield lot
 
 

@@ -52,9 +52,9 @@ def rpc(value: Any, *, error: bool = False) -> Answer:
     """Answers a JSON-RPC call."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked = orjson.loads(await request.read())
-        told = {"jsonrpc": "2.0", "id": asked["id"], "error" if error else "result": value}
-        return web.Response(body=orjson.dumps(told), headers={"Content-Type": "application/json"})
+        requested_value = orjson.loads(await request.read())
+        values = {"jsonrpc": "2.0", "id": requested_value["id"], "error" if error else "result": value}
+        return web.Response(body=orjson.dumps(values), headers={"Content-Type": "application/json"})
 
     return answer
 
@@ -63,14 +63,14 @@ def stream(*events: Any, hold: asyncio.Event | None = None, cut: bool = False) -
     """Answers a JSON-RPC call with a stream of these results; `hold`: and is silent until then; `cut`: breaks off."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked = orjson.loads(await request.read())
+        value = orjson.loads(await request.read())
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for event in events:
             data = (
                 event
                 if isinstance(event, bytes)
-                else orjson.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": event})
+                else orjson.dumps({"jsonrpc": "2.0", "id": value["id"], "result": event})
             )
             await response.write(b"data: " + data + b"\n\n")
         if hold is not None:
@@ -85,16 +85,16 @@ def stream(*events: Any, hold: asyncio.Event | None = None, cut: bool = False) -
 @asynccontextmanager
 async def agent_server() -> AsyncIterator[FakeAgentServer]:
     """Such a server on loopback."""
-    made = FakeAgentServer()
+    created = FakeAgentServer()
     application = web.Application(client_max_size=64 * 1024 * 1024)
-    application.router.add_route("*", "/{path:.*}", made.answer)
+    application.router.add_route("*", "/{path:.*}", created.answer)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield made
+        created.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield created
     finally:
         await runner.cleanup()
 

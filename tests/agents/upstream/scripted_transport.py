@@ -75,13 +75,13 @@ class ScriptedTransport:
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> AsyncGenerator[pb.StreamResponse, None]:
-        for said in self._next(rpc, request, key):
-            if isinstance(said, Exception):
-                raise said
-            if isinstance(said, asyncio.Event):
-                await said.wait()
+        for value in self._next(rpc, request, key):
+            if isinstance(value, Exception):
+                raise value
+            if isinstance(value, asyncio.Event):
+                await value.wait()
             else:
-                yield pb.StreamResponse(**{_NAMES[type(said)]: said})
+                yield pb.StreamResponse(**{_NAMES[type(value)]: value})
 
     async def close(self) -> None:
         """There is nothing to let go of."""
@@ -102,30 +102,32 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def task(state: str, *texts: str, id: str = "t-1", said: str = "", said_id: str = "", heard: str = "") -> pb.Task:
+def task(
+    state: str, *texts: str, id: str = "t-1", response_text: str = "", response_id: str = "", received_text: str = ""
+) -> pb.Task:
     """The task there, with an artifact of these texts."""
-    made = pb.Task(id=id, context_id="c-1", status=status(state, said, said_id).status)
+    created_task = pb.Task(id=id, context_id="c-1", status=status(state, response_text, response_id).status)
     if texts:
-        made.artifacts.add(artifact_id="output", parts=[pb.Part(text=text) for text in texts])
-    if heard:
-        made.history.add(message_id=heard, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
-    return made
+        created_task.artifacts.add(artifact_id="output", parts=[pb.Part(text=text) for text in texts])
+    if received_text:
+        created_task.history.add(message_id=received_text, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
+    return created_task
 
 
-def status(state: str, said: str = "", said_id: str = "") -> pb.TaskStatusUpdateEvent:
-    made = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
-    made.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
-    if said:
-        made.status.message.CopyFrom(
-            pb.Message(message_id=said_id or said, role=pb.ROLE_AGENT, parts=[pb.Part(text=said)])
+def status(state: str, text: str = "", response_id: str = "") -> pb.TaskStatusUpdateEvent:
+    event = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
+    event.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
+    if text:
+        event.status.message.CopyFrom(
+            pb.Message(message_id=response_id or text, role=pb.ROLE_AGENT, parts=[pb.Part(text=text)])
         )
-    return made
+    return event
 
 
 def chunk(text: str, *, append: bool = True) -> pb.TaskArtifactUpdateEvent:
-    made = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
-    made.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
-    return made
+    event = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
+    event.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
+    return event
 
 
 class Clock:
@@ -145,11 +147,11 @@ class Clock:
 def agent(*scripts: ScriptedTransport, streams: bool = True, idempotent: bool = False) -> UpstreamAgent:
     clock, numbers = Clock(), count(1)
     spec = AgentSpec(id="there", name="There", description="Elsewhere", streaming=streams)
-    made = UpstreamAgent(
+    upstream_agent = UpstreamAgent(
         spec, "http://there", 10, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
     )
-    made.transports, made.idempotent = scripts, idempotent
-    return made
+    upstream_agent.transports, upstream_agent.idempotent = scripts, idempotent
+    return upstream_agent
 
 
 async def run_turn(

@@ -25,21 +25,21 @@ def memory(**fields: Any) -> bytes:
     return json.dumps({"upstream": fields}).encode()
 
 
-def kept(desk: RecordingTurnContext) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(desk.task_states[-1])["upstream"]
+def kept(context: RecordingTurnContext) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(context.task_states[-1])["upstream"]
     return found
 
 
 async def stopped(script: ScriptedTransport, reason: str, *, when: str = "") -> tuple[RecordingTurnContext, Any]:
     """A turn that is canceled once something was put, or once a call was made."""
-    desk = RecordingTurnContext("hi")
-    turn = asyncio.create_task(agent(script).take_turn(desk))
+    context = RecordingTurnContext("hi")
+    turn = asyncio.create_task(agent(script).take_turn(context))
     async with asyncio.timeout(60):
-        await (script.called(when) if when else desk.event_put).wait()
-    desk.cancelled, desk.cancel_reason = True, reason
+        await (script.called(when) if when else context.event_put).wait()
+    context.cancelled, context.cancel_reason = True, reason
     turn.cancel()
     (result,) = await asyncio.gather(turn, return_exceptions=True)
-    return desk, result
+    return context, result
 
 
 async def test_a_cancel_is_passed_on_and_what_comes_of_it_is_the_end() -> None:
@@ -48,12 +48,12 @@ async def test_a_cancel_is_passed_on_and_what_comes_of_it_is_the_end() -> None:
         {
             "SendStreamingMessage": [[task("WORKING"), silent]],
             "CancelTask": [[task("CANCELED")]],
-            "GetTask": [[task("CANCELED", said="stopped")]],
+            "GetTask": [[task("CANCELED", response_text="stopped")]],
         }
     )
-    desk, ending = await stopped(script, "client")
+    context, ending = await stopped(script, "client")
     assert script.calls("CancelTask")[0].id == "t-1"
-    assert status_text(desk.task(ending)) == "stopped"
+    assert status_text(context.task(ending)) == "stopped"
 
 
 async def test_a_result_that_is_there_before_the_cancel_wins() -> None:
@@ -85,10 +85,10 @@ async def test_a_time_limit_cancels_there_too() -> None:
 
 async def test_a_drain_leaves_the_task_there_running() -> None:
     script = ScriptedTransport({"SendStreamingMessage": [[task("WORKING"), asyncio.Event()]]})
-    desk, ending = await stopped(script, "drain")
+    context, ending = await stopped(script, "drain")
     assert isinstance(ending, asyncio.CancelledError)
     assert not script.calls("CancelTask")
-    assert kept(desk)["task"] == "t-1"
+    assert kept(context)["task"] == "t-1"
 
 
 async def test_a_cancel_while_the_message_is_on_its_way_waits_for_the_task_to_be_known() -> None:
@@ -115,22 +115,22 @@ async def test_a_waiting_task_is_let_go_of() -> None:
 
 @pytest.mark.parametrize(("reason", "kept_is"), [("drain", [b"", {"unsent": True}]), ("client", [b""])])
 async def test_a_stop_before_the_message_went_out_is_one_at_once(reason: str, kept_is: list[Any]) -> None:
-    desk = RecordingTurnContext("hi")
+    context = RecordingTurnContext("hi")
     there = agent(script := ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
-    resting = asyncio.Event()
+    event = asyncio.Event()
 
     async def rest(_: float) -> None:
-        resting.set()
+        event.set()
         await asyncio.Event().wait()
 
     there._sleep = rest
-    turn = asyncio.create_task(there.take_turn(desk))
-    await resting.wait()
-    desk.cancelled, desk.cancel_reason = True, reason
+    turn = asyncio.create_task(there.take_turn(context))
+    await event.wait()
+    context.cancelled, context.cancel_reason = True, reason
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
-    assert [data and json.loads(data)["upstream"] for data in desk.task_states] == kept_is
+    assert [data and json.loads(data)["upstream"] for data in context.task_states] == kept_is
     assert not script.calls("CancelTask")
 
 
@@ -151,12 +151,14 @@ async def test_one_that_does_not_stop_is_left_to_be_fenced_off(
 
 
 async def test_a_turn_that_is_begun_again_to_be_canceled_is_canceled_there() -> None:
-    desk = RecordingTurnContext("hi", task_state=memory(task="t-1", context="c-1", heard="question-1"))
-    desk.attempt = 2
-    script = ScriptedTransport({"CancelTask": [[task("CANCELED")]], "GetTask": [[task("CANCELED", said="stopped")]]})
-    turn = asyncio.create_task(agent(script).take_turn(desk))
+    context = RecordingTurnContext("hi", task_state=memory(task="t-1", context="c-1", heard="question-1"))
+    context.attempt = 2
+    script = ScriptedTransport(
+        {"CancelTask": [[task("CANCELED")]], "GetTask": [[task("CANCELED", response_text="stopped")]]}
+    )
+    turn = asyncio.create_task(agent(script).take_turn(context))
     await asyncio.sleep(0)
-    desk.cancelled, desk.cancel_reason = True, "client"
+    context.cancelled, context.cancel_reason = True, "client"
     turn.cancel()
     ending = await turn
-    assert (ending.status.state, status_text(desk.task(ending))) == (states.CANCELED, "stopped")
+    assert (ending.status.state, status_text(context.task(ending))) == (states.CANCELED, "stopped")

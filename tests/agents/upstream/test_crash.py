@@ -50,9 +50,9 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     with ExitStack() as stack:
-        made = Machine(tmp_path)
-        stack.callback(made.stop)
-        yield made
+        created_machine = Machine(tmp_path)
+        stack.callback(created_machine.stop)
+        yield created_machine
 
 
 def texts(task: pb.Task) -> str:
@@ -95,7 +95,7 @@ async def test_an_agent_that_was_killed_and_is_back_ends_its_task_truthfully(mac
     front = machine.start("front", "--upstream", f"desk={behind.http}")
     async with Client(front.grpc) as client:
         lost = (await client.send(message("sleep 600"), configuration=NOW)).task.id
-        asked = (await client.send(message("ask"))).task
+        task = (await client.send(message("ask"))).task
         machine.kill("behind")
         waits = (await client.send(message("echo after all"), configuration=NOW)).task.id
         machine.start("behind")
@@ -103,4 +103,4 @@ async def test_an_agent_that_was_killed_and_is_back_ends_its_task_truthfully(mac
         assert found.status.state == states.FAILED
         assert found.status.message.parts[0].text.startswith("INTERRUPTED: ")
         assert texts(await over(client, waits)) == "after all"
-        assert texts((await client.send(message("blue", task=asked.id))).task) == "you said: blue"
+        assert texts((await client.send(message("blue", task=task.id))).task) == "you said: blue"

@@ -94,14 +94,17 @@ async def all_of_it(pair: Pair, way: str) -> None:
             assert (answer.task.status.state, said(answer.task)) == (states.COMPLETED, "hello")
         else:
             assert answer.message.parts[0].text == "hello", way
-        asked = (await client.send(message("ask"))).task
-        assert (asked.status.state, said(asked)) == (states.INPUT_REQUIRED, "what would you like to say?"), way
-        done = (await client.send(message("blue", task=asked.id))).task
-        assert (done.id, done.status.state, texts(done)) == (asked.id, states.COMPLETED, "you said: blue"), way
-        asked = (await client.send(message("auth"))).task
+        requested_task = (await client.send(message("ask"))).task
+        assert (requested_task.status.state, said(requested_task)) == (
+            states.INPUT_REQUIRED,
+            "what would you like to say?",
+        ), way
+        done = (await client.send(message("blue", task=requested_task.id))).task
+        assert (done.id, done.status.state, texts(done)) == (requested_task.id, states.COMPLETED, "you said: blue"), way
+        requested_task = (await client.send(message("auth"))).task
         wanted_state = states.INPUT_REQUIRED if way == "jsonrpc-01" else states.AUTH_REQUIRED
-        assert asked.status.state == wanted_state, way
-        assert texts((await client.send(message("done", task=asked.id))).task) == "you said: done", way
+        assert requested_task.status.state == wanted_state, way
+        assert texts((await client.send(message("done", task=requested_task.id))).task) == "you said: done", way
         await canceled(client, way)
 
 
@@ -121,12 +124,12 @@ async def test_a_cancel_ends_the_task_there(pair: Pair) -> None:
 
 async def test_a_waiting_task_that_is_canceled_is_canceled_there(pair: Pair) -> None:
     async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
-        asked = (await client.send(message("ask"))).task
+        requested_task = (await client.send(message("ask"))).task
         (waiting,) = [task async for task in there.list()]
         async with asyncio.TaskGroup() as group:
-            told = group.create_task(until_over(there, waiting.id))
-            await client.cancel(asked.id)
-        assert told.result() == states.CANCELED
+            reported_task = group.create_task(until_over(there, waiting.id))
+            await client.cancel(requested_task.id)
+        assert reported_task.result() == states.CANCELED
 
 
 async def until_over(client: Client, task: str) -> int:
@@ -146,9 +149,13 @@ async def test_what_upstream_is_sent_is_what_the_caller_said(pair: Pair) -> None
     async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
         task = (await client.send(sent, metadata={"of": "the request"})).task
         (other,) = [task async for task in there.list(history=10)]
-        (heard, *_) = (await there.get(other.id)).history
-        assert (list(heard.parts), heard.metadata, heard.message_id) == (parts, sent.metadata, sent.message_id)
-        assert not heard.reference_task_ids
+        (received_message, *_) = (await there.get(other.id)).history
+        assert (list(received_message.parts), received_message.metadata, received_message.message_id) == (
+            parts,
+            sent.metadata,
+            sent.message_id,
+        )
+        assert not received_message.reference_task_ids
         assert {other.id, other.context_id}.isdisjoint({task.id, task.context_id})
 
 
@@ -165,10 +172,10 @@ async def test_tasks_of_one_conversation_share_one_there_and_others_do_not(pair:
 async def test_a_message_to_a_running_task_goes_to_the_one_there(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     go = asyncio.Event()
 
-    async def until_told(_: float) -> None:
+    async def until_reported(_: float) -> None:
         await go.wait()
 
-    monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=until_told))
+    monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=until_reported))
     async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
         running = (await client.send(message("sleep 1"), configuration=NOW)).task.id
         await client.send(message("echo meanwhile", task=running), configuration=NOW)
@@ -190,9 +197,9 @@ async def test_the_card_in_front_has_its_skills_and_our_urls(pair: Pair, opened:
         import aiohttp
 
         async with aiohttp.ClientSession() as web, web.get(front.http.url + CARD) as response:
-            told = await response.json()
-        assert {one["url"] for one in told["supportedInterfaces"]} & {pair.behind.http.url} == set()
-        assert front.http.url in {one["url"] for one in told["supportedInterfaces"]}
+            value = await response.json()
+        assert {one["url"] for one in value["supportedInterfaces"]} & {pair.behind.http.url} == set()
+        assert front.http.url in {one["url"] for one in value["supportedInterfaces"]}
 
 
 async def test_what_holds_a_task_is_explained(pair: Pair, tmp_path: Path) -> None:
@@ -201,6 +208,6 @@ async def test_what_holds_a_task_is_explained(pair: Pair, tmp_path: Path) -> Non
         async for event in client.subscribe(running):
             if "sleeping" in said(event.task) or "sleeping" in said(pb.Task(status=event.status_update.status)):
                 break
-        (told,) = await pair.front.runtime.explainer.explain(running)
-        assert told.worker.startswith(f"upstream HTTP+JSON 1.0 at {pair.behind.http.url} as its task ")
+        (explanation,) = await pair.front.runtime.explainer.explain(running)
+        assert explanation.worker.startswith(f"upstream HTTP+JSON 1.0 at {pair.behind.http.url} as its task ")
         await client.cancel(running)

@@ -120,9 +120,9 @@ async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypat
         async with Client(str(app.grpc)) as client:
             now = pb.SendMessageConfiguration(return_immediately=True)
             waits = (await client.send(message("hello"), configuration=now)).task
-            (told,) = await app.runtime.explainer.explain(waits.id)
-            assert told.next.startswith('It waits for agent "words", which has been unavailable for')
-            assert "there is no card" in told.next
+            (explanation,) = await app.runtime.explainer.explain(waits.id)
+            assert explanation.next.startswith('It waits for agent "words", which has been unavailable for')
+            assert "there is no card" in explanation.next
             there.answers["/rpc"] = rpc({"task": DONE})
             there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
             async with asyncio.timeout(60):
@@ -175,8 +175,8 @@ async def test_an_answer_that_is_none_fails_the_task(opened: Open) -> None:
 
 async def test_a_stream_that_breaks_and_a_server_that_forgot_are_a_truthful_failure(opened: Open) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked = await request.json()
-        if asked["method"] == "SendStreamingMessage":
+        value = await request.json()
+        if value["method"] == "SendStreamingMessage":
             return await stream({"task": WORKING}, cut=True)(request)
         return await rpc({"code": -32001, "message": "Task not found"}, error=True)(request)
 

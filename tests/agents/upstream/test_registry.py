@@ -24,9 +24,9 @@ DONE = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}
 NOW = pb.SendMessageConfiguration(return_immediately=True)
 
 
-async def add(app: App, url: str, **said: object) -> ops.Upstream:
+async def add(app: App, url: str, **values: object) -> ops.Upstream:
     async with Operator(str(app.grpc)) as operator:
-        return (await operator.add_upstream(ops.AddUpstreamRequest(url=url, **said))).upstream  # type: ignore[arg-type]
+        return (await operator.add_upstream(ops.AddUpstreamRequest(url=url, **values))).upstream  # type: ignore[arg-type]
 
 
 async def remove(app: App, agent: str) -> int:
@@ -116,11 +116,11 @@ async def test_one_that_cannot_be_added_changes_nothing(opened: Open) -> None:
     async with agent_server() as there, opened("front") as app:
         there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         places = {"CARD": f"{there.url}/a", "NOWHERE": f"{there.url}/b"}
-        for said, why in BAD:
-            asked = dict(said)
-            url = str(asked.pop("url"))
+        for values, why in BAD:
+            requested_values = dict(values)
+            url = str(requested_values.pop("url"))
             with pytest.raises(ClientError) as error:
-                await add(app, places.get(url, url), **asked)
+                await add(app, places.get(url, url), **requested_values)
             assert why in error.value.message
             assert (error.value.code, error.value.reason) in (("INVALID_ARGUMENT", "INVALID_PARAMS"), TAKEN)
         assert await names(app) == []

@@ -67,7 +67,7 @@ def test_whatever_is_heard_and_missed_the_end_is_the_same(steps: list[tuple[pb.T
 
 
 async def follow(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
-    desk, there, mirror, complete = RecordingTurnContext("x"), pb.Task(), ids(), True
+    context, there, mirror, complete = RecordingTurnContext("x"), pb.Task(), ids(), True
     for update, way in steps:
         changes: list[ArtifactChange] = []
         if way == "heard" and not complete:  # what was missed is read before a stream is believed again
@@ -80,18 +80,18 @@ async def follow(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
         else:
             changes, complete = mirror.snapshot(shown(there) if way == "seen joined" else there), True
         for change in changes:
-            desk.put(change)
+            context.put(change)
     for change in mirror.snapshot(there):
-        desk.put(change)
-    assert joined(desk.task()) == joined(there)
+        context.put(change)
+    assert joined(context.task()) == joined(there)
     assert mirror.snapshot(there) == []
     assert mirror.snapshot(shown(there)) == []
 
 
 def task(*texts: str, id: str = "a") -> pb.Task:
-    made = pb.Task()
-    made.artifacts.add(artifact_id=id, parts=[pb.Part(text=text) for text in texts])
-    return made
+    created_task = pb.Task()
+    created_task.artifacts.add(artifact_id=id, parts=[pb.Part(text=text) for text in texts])
+    return created_task
 
 
 def test_a_text_that_grows_between_two_looks_is_added_to_and_stays_one_text() -> None:
@@ -132,10 +132,10 @@ def test_the_event_s_own_metadata_stay_with_it() -> None:
 
 
 def test_a_part_without_content_breaks_a_rule() -> None:
-    made = pb.Task()
-    made.artifacts.add(artifact_id="a", parts=[pb.Part(media_type="text/plain")])
+    created_task = pb.Task()
+    created_task.artifacts.add(artifact_id="a", parts=[pb.Part(media_type="text/plain")])
     with pytest.raises(InvalidAgentResponse, match="no content"):
-        ids().snapshot(made)
+        ids().snapshot(created_task)
 
 
 def test_more_artifacts_than_can_be_remembered_break_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:

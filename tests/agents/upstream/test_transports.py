@@ -51,18 +51,18 @@ async def over(
     guard = OutboundClient(rules, ca=options.get("ca"), per_host=0)
     interface = Interface(url, binding, dialect, options.pop("tenant", ""))
     encrypted = options.pop("safe", False)
-    road = open_transport(interface, guard, {"X-Key": "k"}, bounds, is_encrypted=encrypted, **options)
+    upstream_transport = open_transport(interface, guard, {"X-Key": "k"}, bounds, is_encrypted=encrypted, **options)
     try:
-        yield road
+        yield upstream_transport
     finally:
-        await road.close()
+        await upstream_transport.close()
         await guard.close()
 
 
 async def read(
-    road: UpstreamTransport, rpc: str = "SubscribeToTask", request: Any = SUBSCRIBE
+    upstream_transport: UpstreamTransport, rpc: str = "SubscribeToTask", request: Any = SUBSCRIBE
 ) -> list[pb.StreamResponse]:
-    async with asyncio.timeout(60), aclosing(road.stream(rpc, request)) as events:
+    async with asyncio.timeout(60), aclosing(upstream_transport.stream(rpc, request)) as events:
         return [event async for event in events]
 
 
@@ -97,27 +97,27 @@ async def working(_: bytes, context: Any) -> bytes:
 
 async def test_nobody_at_an_address_is_told_apart_and_somebody_later_is_found() -> None:
     port = free_port()
-    async with over("GRPC", f"127.0.0.1:{port}") as road:
+    async with over("GRPC", f"127.0.0.1:{port}") as upstream_transport:
         with pytest.raises(ServerUnavailable) as away:
-            await road.call("GetTask", GET)
+            await upstream_transport.call("GetTask", GET)
         assert not away.value.may_have_arrived
         async with served(port, GetTask=working):
-            assert await road.call("GetTask", GET) == task("WORKING")
+            assert await upstream_transport.call("GetTask", GET) == task("WORKING")
         with pytest.raises(ServerUnavailable):
-            await road.call("GetTask", GET)
+            await upstream_transport.call("GetTask", GET)
 
 
 async def test_who_we_are_and_what_we_want_is_in_the_metadata() -> None:
-    heard: dict[str, Any] = {}
+    values: dict[str, Any] = {}
 
     async def get(data: bytes, context: Any) -> bytes:
-        heard.update(dict(context.invocation_metadata()), request=pb.GetTaskRequest.FromString(data))
+        values.update(dict(context.invocation_metadata()), request=pb.GetTaskRequest.FromString(data))
         return await working(data, context)
 
-    async with served(GetTask=get) as port, over("GRPC", f"localhost:{port}", tenant="desk") as road:
-        await road.call("GetTask", GET, key="k-1", extensions="urn:x")
-    assert (heard["x-key"], heard["a2a-version"], heard["idempotency-key"]) == ("k", "1.0", "k-1")
-    assert (heard["a2a-extensions"], heard["request"].tenant) == ("urn:x", "desk")
+    async with served(GetTask=get) as port, over("GRPC", f"localhost:{port}", tenant="desk") as upstream_transport:
+        await upstream_transport.call("GetTask", GET, key="k-1", extensions="urn:x")
+    assert (values["x-key"], values["a2a-version"], values["idempotency-key"]) == ("k", "1.0", "k-1")
+    assert (values["a2a-extensions"], values["request"].tenant) == ("urn:x", "desk")
 
 
 async def test_a_refusal_in_0_3_s_words_is_understood() -> None:
@@ -125,12 +125,15 @@ async def test_a_refusal_in_0_3_s_words_is_understood() -> None:
         await context.abort(grpc.StatusCode.NOT_FOUND, "TaskNotFoundError: no such task")
         return b""
 
-    async with served(service="a2a.v1", GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}", "0.3") as road:
+    async with (
+        served(service="a2a.v1", GetTask=get) as port,
+        over("GRPC", f"127.0.0.1:{port}", "0.3") as upstream_transport,
+    ):
         with pytest.raises(CallRefused) as refused:
-            await road.call("GetTask", GET)
+            await upstream_transport.call("GetTask", GET)
         assert refused.value.remote_error.is_task_not_found
         with pytest.raises(CallRefused) as refused:
-            await road.call("CancelTask", pb.CancelTaskRequest(id="t"))
+            await upstream_transport.call("CancelTask", pb.CancelTaskRequest(id="t"))
         assert refused.value.remote_error.is_unknown_method
 
 
@@ -140,9 +143,9 @@ async def test_a_stream_of_0_3_is_read_as_one_of_1_0() -> None:
 
     async with (
         served(service="a2a.v1", TaskSubscription=follow) as port,
-        over("GRPC", f"127.0.0.1:{port}", "0.3") as road,
+        over("GRPC", f"127.0.0.1:{port}", "0.3") as upstream_transport,
     ):
-        assert [event.task.id for event in await read(road)] == ["t"]
+        assert [event.task.id for event in await read(upstream_transport)] == ["t"]
 
 
 @pytest.mark.parametrize(
@@ -152,9 +155,9 @@ async def test_answers_over_grpc_that_are_none(answer: bytes, why: str) -> None:
     async def get(_: bytes, context: Any) -> bytes:
         return answer
 
-    async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as road:
+    async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as upstream_transport:
         with pytest.raises(ProtocolError, match=why):
-            await road.call("GetTask", GET)
+            await upstream_transport.call("GetTask", GET)
 
 
 async def test_a_stream_over_grpc_has_an_end() -> None:
@@ -162,16 +165,16 @@ async def test_a_stream_over_grpc_has_an_end() -> None:
         while True:
             yield pb.StreamResponse(task=task("WORKING", "x" * 1000)).SerializeToString()
 
-    async with served(SubscribeToTask=endless) as port, over("GRPC", f"127.0.0.1:{port}") as road:
+    async with served(SubscribeToTask=endless) as port, over("GRPC", f"127.0.0.1:{port}") as upstream_transport:
         with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
-            await read(road)
+            await read(upstream_transport)
 
 
 @pytest.mark.parametrize("url", ["10.0.0.1:50051", "169.254.169.254:80", "grpcs://10.0.0.1:443"])
 async def test_grpc_goes_to_no_address_that_may_not_be_called(url: str) -> None:
-    async with over("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as road:
+    async with over("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as upstream_transport:
         with pytest.raises(CallForbidden):
-            await road.call("GetTask", GET)
+            await upstream_transport.call("GetTask", GET)
 
 
 async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path: Path) -> None:
@@ -180,11 +183,11 @@ async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path:
     credentials = grpc.ssl_server_credentials([(key, chain)])
     async with served(credentials=credentials, GetTask=working) as port:
         for url, safe in ((f"grpcs://localhost:{port}", False), (f"localhost:{port}", True)):
-            async with over("GRPC", url, ca=authority.ca, safe=safe) as road:
-                assert await road.call("GetTask", GET) == task("WORKING")
-        async with over("GRPC", f"localhost:{port}", safe=True) as road:
+            async with over("GRPC", url, ca=authority.ca, safe=safe) as upstream_transport:
+                assert await upstream_transport.call("GetTask", GET) == task("WORKING")
+        async with over("GRPC", f"localhost:{port}", safe=True) as upstream_transport:
             with pytest.raises(ServerUnavailable):  # signed by nobody who is known here
-                await road.call("GetTask", GET)
+                await upstream_transport.call("GetTask", GET)
 
 
 @pytest.mark.parametrize(
@@ -222,9 +225,9 @@ def behind(there: FakeAgentServer, path: str, answer: Any) -> str:
     ],
 )
 async def test_answers_over_rest_that_are_none(answer: Any, is_read_as: type[Exception]) -> None:
-    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t", answer)) as road:
+    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t", answer)) as upstream_transport:
         with pytest.raises(is_read_as):
-            await road.call("GetTask", GET)
+            await upstream_transport.call("GetTask", GET)
 
 
 async def test_a_subscription_is_asked_for_with_the_method_that_the_server_knows() -> None:
@@ -236,9 +239,12 @@ async def test_a_subscription_is_asked_for_with_the_method_that_the_server_knows
         await response.write(b'data: {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}}\n\n')
         return response
 
-    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t:subscribe", post_only)) as road:
+    async with (
+        agent_server() as there,
+        over("HTTP+JSON", behind(there, "/tasks/t:subscribe", post_only)) as upstream_transport,
+    ):
         for _ in range(2):
-            assert [event.task.id for event in await read(road)] == ["t"]
+            assert [event.task.id for event in await read(upstream_transport)] == ["t"]
         assert [request.method for request in there.requests] == ["GET", "POST", "POST"]
 
 
@@ -251,30 +257,36 @@ async def test_an_error_inside_a_stream_is_a_refusal() -> None:
 
     async with (
         agent_server() as there,
-        over("HTTP+JSON", behind(there, "/v1/tasks/t:subscribe", failing), "0.3") as road,
+        over("HTTP+JSON", behind(there, "/v1/tasks/t:subscribe", failing), "0.3") as upstream_transport,
     ):
         with pytest.raises(CallRefused) as refused:
-            await read(road)
+            await read(upstream_transport)
         assert refused.value.remote_error.is_task_not_found
 
 
 async def test_a_stream_that_is_answered_in_one_piece_is_one_event() -> None:
     done = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
-    async with agent_server() as there, over("JSONRPC", behind(there, "/", rpc({"task": done})) + "/") as road:
-        assert [event.task.id for event in await read(road)] == ["t"]
+    async with (
+        agent_server() as there,
+        over("JSONRPC", behind(there, "/", rpc({"task": done})) + "/") as upstream_transport,
+    ):
+        assert [event.task.id for event in await read(upstream_transport)] == ["t"]
 
 
 async def test_a_stream_over_http_has_an_end() -> None:
     event = {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"x": "x" * 1000}}}
-    async with agent_server() as there, over("JSONRPC", behind(there, "/", stream(*[event] * 9)) + "/") as road:
+    async with (
+        agent_server() as there,
+        over("JSONRPC", behind(there, "/", stream(*[event] * 9)) + "/") as upstream_transport,
+    ):
         with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
-            await read(road)
+            await read(upstream_transport)
 
 
 async def test_a_call_that_a_dialect_has_no_words_for_is_unknown() -> None:
-    async with over("JSONRPC", "http://127.0.0.1/", "0.1") as road:
+    async with over("JSONRPC", "http://127.0.0.1/", "0.1") as upstream_transport:
         with pytest.raises(CallRefused) as refused:
-            await road.call("ListTasks", pb.ListTasksRequest())
+            await upstream_transport.call("ListTasks", pb.ListTasksRequest())
         assert refused.value.remote_error.is_unknown_method
 
 
@@ -294,12 +306,14 @@ async def test_another_road_is_taken_when_one_does_not_answer() -> None:
 
 
 async def test_it_is_left_alone_only_when_none_of_them_answers() -> None:
-    roads = [ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}) for _ in range(3)]
-    there = agent(*roads)
+    scripted_transports = [ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}) for _ in range(3)]
+    there = agent(*scripted_transports)
     with pytest.raises(Exception, match="unavailable"):
         await there.take_turn(RecordingTurnContext("hi"))
     assert there.is_unavailable
-    assert [len(road.calls("SendStreamingMessage")) > 0 for road in roads] == [True] * 3
+    assert [
+        len(scripted_transport.calls("SendStreamingMessage")) > 0 for scripted_transport in scripted_transports
+    ] == [True] * 3
 
 
 async def test_nothing_is_sent_over_a_road_that_is_not_asked() -> None:

@@ -34,8 +34,8 @@ def memory(**fields: Any) -> bytes:
     return json.dumps({"upstream": fields}).encode()
 
 
-def kept(desk: RecordingTurnContext) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(desk.task_states[-1])["upstream"]
+def kept(context: RecordingTurnContext) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(context.task_states[-1])["upstream"]
     return found
 
 
@@ -47,12 +47,12 @@ def texts(task: pb.Task) -> str:
 
 
 async def test_a_stream_is_put_as_it_comes_and_the_task_there_is_kept_first() -> None:
-    desk = RecordingTurnContext("hi")
+    context = RecordingTurnContext("hi")
     events = [task("SUBMITTED"), status("WORKING"), chunk("a", append=False), chunk("b"), status("COMPLETED", "done")]
-    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert (state_of(found), status_text(found), texts(found)) == ("COMPLETED", "done", "ab")
-    assert kept(desk) == {"at": "http://there", "task": "t-1", "context": "c-1", "heard": QUESTION}
-    assert len(desk.task_states) == 2  # with the first event
+    assert kept(context) == {"at": "http://there", "task": "t-1", "context": "c-1", "heard": QUESTION}
+    assert len(context.task_states) == 2  # with the first event
 
 
 async def test_a_stream_that_breaks_is_taken_up_again_and_nothing_comes_twice() -> None:
@@ -90,8 +90,8 @@ async def test_a_task_that_no_stream_shows_is_asked_after() -> None:
             "GetTask": [[task("WORKING", "a")], [task("WORKING", "ab")], [task("COMPLETED", "abc")]],
         }
     )
-    desk = RecordingTurnContext("hi")
-    found, _ = await run_turn(desk, script, streams=False)
+    context = RecordingTurnContext("hi")
+    found, _ = await run_turn(context, script, streams=False)
     assert (state_of(found), texts(found)) == ("COMPLETED", "abc")
     assert len(script.calls("GetTask")) == 3
     assert script.calls("SendMessage")[0].configuration.return_immediately
@@ -122,10 +122,10 @@ async def test_a_stream_that_does_not_show_what_came_of_the_task_is_completed_by
     )
     found, _ = await run_turn(RecordingTurnContext("hi"), script)
     assert (state_of(found), texts(found)) == ("COMPLETED", "a")
-    gone = ScriptedTransport(
+    scripted_transport = ScriptedTransport(
         {"SendStreamingMessage": [[task("WORKING"), status("COMPLETED")]], "GetTask": [[CONNECT_FAILURE]]}
     )
-    found, _ = await run_turn(RecordingTurnContext("hi"), gone)
+    found, _ = await run_turn(RecordingTurnContext("hi"), scripted_transport)
     assert state_of(found) == "COMPLETED"
 
 
@@ -141,13 +141,17 @@ async def test_a_message_is_a_whole_answer() -> None:
 
 async def test_a_question_ends_the_turn_and_the_answer_goes_to_the_same_task() -> None:
     first, second = RecordingTurnContext("hi"), RecordingTurnContext("blue")
-    asked = task("INPUT_REQUIRED", said="colour?")
-    _, ending = await run_turn(first, ScriptedTransport({"SendStreamingMessage": [[task("SUBMITTED"), asked]]}))
+    requested_task = task("INPUT_REQUIRED", response_text="colour?")
+    _, ending = await run_turn(
+        first, ScriptedTransport({"SendStreamingMessage": [[task("SUBMITTED"), requested_task]]})
+    )
     assert ending.status.state == states.INPUT_REQUIRED
     second.task_state = ending.state_update.task_state or b""
     second.question = pb.Message.FromString(ending.status.message)
     # Some servers show the task first as it was.
-    script = ScriptedTransport({"SendStreamingMessage": [[asked, status("WORKING"), task("COMPLETED", "blue it is")]]})
+    script = ScriptedTransport(
+        {"SendStreamingMessage": [[requested_task, status("WORKING"), task("COMPLETED", "blue it is")]]}
+    )
     found, _ = await run_turn(second, script)
     assert (state_of(found), texts(found)) == ("COMPLETED", "blue it is")
     (request,) = script.calls("SendStreamingMessage")
@@ -155,47 +159,49 @@ async def test_a_question_ends_the_turn_and_the_answer_goes_to_the_same_task() -
 
 
 async def test_one_that_begins_another_task_for_each_message_is_followed_there() -> None:
-    desk = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    context = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING", id="t-2"), BROKEN_RESPONSE]],
             "GetTask": [[task("COMPLETED", "a", id="t-2")]],
         }
     )
-    found, _ = await run_turn(desk, script)
+    found, _ = await run_turn(context, script)
     assert texts(found) == "a"
-    assert kept(desk)["task"] == "t-2"
+    assert kept(context)["task"] == "t-2"
 
 
 async def test_the_same_question_asked_again_is_a_question() -> None:
-    desk = RecordingTurnContext("red")
-    asked = task("INPUT_REQUIRED", said="colour?", said_id="q-1")
-    _, ending = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[asked]]}))
-    desk.task_state = ending.state_update.task_state or b""
-    again = task("INPUT_REQUIRED", said="colour?", said_id="q-2")
-    _, ending = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [[asked, again]]}))
+    context = RecordingTurnContext("red")
+    requested_task = task("INPUT_REQUIRED", response_text="colour?", response_id="q-1")
+    _, ending = await run_turn(
+        RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[requested_task]]})
+    )
+    context.task_state = ending.state_update.task_state or b""
+    again = task("INPUT_REQUIRED", response_text="colour?", response_id="q-2")
+    _, ending = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[requested_task, again]]}))
     assert ending.status.state == states.INPUT_REQUIRED
 
 
 async def test_a_stream_that_ends_with_auth_required_ends_the_turn_and_says_so_once() -> None:
-    desk = RecordingTurnContext("hi")
+    context = RecordingTurnContext("hi")
     script = ScriptedTransport({"SendStreamingMessage": [[task("WORKING"), status("AUTH_REQUIRED", "log in")]]})
-    found, ending = await run_turn(desk, script)
+    found, ending = await run_turn(context, script)
     assert (ending.status.state, status_text(found)) == (states.AUTH_REQUIRED, "log in")
-    assert [change for change in desk.changes if getattr(change, "state", 0) == states.AUTH_REQUIRED] == []
+    assert [change for change in context.changes if getattr(change, "state", 0) == states.AUTH_REQUIRED] == []
 
 
 async def test_a_stream_that_goes_on_after_auth_required_does_not_end_the_turn() -> None:
-    desk = RecordingTurnContext("hi")
+    context = RecordingTurnContext("hi")
     events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), status("WORKING"), status("COMPLETED")]
-    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert state_of(found) == "COMPLETED"
-    seen = [getattr(change, "state", 0) for change in desk.changes]
+    seen = [getattr(change, "state", 0) for change in context.changes]
     assert seen == [states.WORKING, states.AUTH_REQUIRED, states.WORKING]
 
 
 async def test_a_message_for_a_task_that_has_ended_there_begins_another_in_the_same_conversation() -> None:
-    desk = RecordingTurnContext("more", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    context = RecordingTurnContext("more", task_state=memory(task="t-1", context="c-1", heard="m-0"))
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [
@@ -206,22 +212,22 @@ async def test_a_message_for_a_task_that_has_ended_there_begins_another_in_the_s
             "GetTask": [[task("COMPLETED")]],
         }
     )
-    found, _ = await run_turn(desk, script)
+    found, _ = await run_turn(context, script)
     assert texts(found) == "more"
     sent = script.calls("SendStreamingMessage")
     assert [(one.message.task_id, one.message.context_id) for one in sent] == [("t-1", "c-1"), ("", "c-1")]
 
 
 async def test_messages_that_come_meanwhile_go_to_the_task_there() -> None:
-    go, desk = asyncio.Event(), RecordingTurnContext("hi")
+    go, context = asyncio.Event(), RecordingTurnContext("hi")
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), go, status("COMPLETED")]],
             "SendMessage": [[task("WORKING")]],
         }
     )
-    turn = asyncio.create_task(agent(script).take_turn(desk))
-    desk.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
+    turn = asyncio.create_task(agent(script).take_turn(context))
+    context.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
     async with asyncio.timeout(60):
         await script.called("SendMessage").wait()
     go.set()
@@ -231,7 +237,7 @@ async def test_messages_that_come_meanwhile_go_to_the_task_there() -> None:
 
 
 async def test_a_message_that_came_too_late_for_the_task_there_begins_another() -> None:
-    go, desk = asyncio.Event(), RecordingTurnContext("hi")
+    go, context = asyncio.Event(), RecordingTurnContext("hi")
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [
@@ -241,13 +247,13 @@ async def test_a_message_that_came_too_late_for_the_task_there_begins_another() 
             "SendMessage": [[refused("UNSUPPORTED_OPERATION", "it has ended")]],
         }
     )
-    turn = asyncio.create_task(agent(script).take_turn(desk))
-    desk.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="late")]))
+    turn = asyncio.create_task(agent(script).take_turn(context))
+    context.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="late")]))
     async with asyncio.timeout(60):
         await script.called("SendMessage").wait()
     go.set()
     ending = await turn
-    assert texts(desk.task(ending)) == "second"
+    assert texts(context.task(ending)) == "second"
     late = script.calls("SendStreamingMessage")[1].message
     assert (late.parts[0].text, late.task_id, late.context_id) == ("late", "", "c-1")
 
@@ -256,13 +262,13 @@ async def passed_on(
     script: ScriptedTransport, *, waiting: int = 0, attempt: int = 1, idempotent: bool = False
 ) -> TurnResult:
     """A turn to which a message comes while it runs, as the script's task there does."""
-    desk = RecordingTurnContext(
+    context = RecordingTurnContext(
         "hi", task_state=memory(task="t-1", context="c-1", heard=QUESTION) if attempt > 1 else b""
     )
-    desk.attempt, desk.waiting_messages = attempt, waiting
-    desk.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
+    context.attempt, context.waiting_messages = attempt, waiting
+    context.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
     async with asyncio.timeout(20):
-        return await agent(script, idempotent=idempotent).take_turn(desk)
+        return await agent(script, idempotent=idempotent).take_turn(context)
 
 
 def running(go: asyncio.Event, shown: list[str], answers: list[Any]) -> ScriptedTransport:
@@ -377,20 +383,20 @@ async def test_a_message_that_cannot_have_arrived_is_sent_again() -> None:
 
 
 async def test_an_agent_that_stays_away_gives_the_turn_back_unsent() -> None:
-    desk, there = RecordingTurnContext("hi"), agent(ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
+    context, there = RecordingTurnContext("hi"), agent(ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
     with pytest.raises(WorkerLost) as lost:
-        await there.take_turn(desk)
+        await there.take_turn(context)
     assert not lost.value.may_have_started
     assert (there.is_unavailable, there.capacity, there.problem) == (True, 0, CONNECT_FAILURE.summary)
-    assert kept(desk) == {"unsent": True}
-    desk.task_state, desk.attempt = desk.task_states[-1], 2
+    assert kept(context) == {"unsent": True}
+    context.task_state, context.attempt = context.task_states[-1], 2
     script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]})
-    found, _ = await run_turn(desk, script)
+    found, _ = await run_turn(context, script)
     assert texts(found) == "a"
 
 
 async def test_one_that_goes_away_in_the_middle_gives_the_turn_back_and_it_is_gone_on_with() -> None:
-    desk = RecordingTurnContext("hi")
+    context = RecordingTurnContext("hi")
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN_RESPONSE]],
@@ -399,11 +405,11 @@ async def test_one_that_goes_away_in_the_middle_gives_the_turn_back_and_it_is_go
         }
     )
     with pytest.raises(WorkerLost) as lost:
-        await agent(script).take_turn(desk)
+        await agent(script).take_turn(context)
     assert lost.value.may_have_started
-    desk.task_state, desk.attempt = desk.task_states[-1], 2
+    context.task_state, context.attempt = context.task_states[-1], 2
     back = ScriptedTransport({"SubscribeToTask": [[task("COMPLETED", "ab")]], "GetTask": [[task("WORKING", "a")]]})
-    found, _ = await run_turn(desk, back)
+    found, _ = await run_turn(context, back)
     assert (state_of(found), texts(found)) == ("COMPLETED", "ab")
     assert not back.calls("SendStreamingMessage")
 
@@ -428,69 +434,71 @@ async def test_one_that_is_busy_is_asked_again_later() -> None:
 
 
 async def test_what_may_have_been_sent_is_looked_for_in_its_conversation() -> None:
-    desk = RecordingTurnContext("hi")
-    desk.attempt = 2
-    listed = pb.ListTasksResponse(tasks=[task("WORKING", heard="other", id="t-0"), task("WORKING", heard=QUESTION)])
+    context = RecordingTurnContext("hi")
+    context.attempt = 2
+    listed = pb.ListTasksResponse(
+        tasks=[task("WORKING", received_text="other", id="t-0"), task("WORKING", received_text=QUESTION)]
+    )
     script = ScriptedTransport({"ListTasks": [[listed]], "SubscribeToTask": [[task("COMPLETED", "a")]]})
-    found, _ = await run_turn(desk, script)
+    found, _ = await run_turn(context, script)
     assert texts(found) == "a"
     assert not script.calls("SendStreamingMessage")
-    (asked,) = script.calls("ListTasks")
-    assert asked.context_id not in ("", "context-1")
+    (value,) = script.calls("ListTasks")
+    assert value.context_id not in ("", "context-1")
 
 
 async def test_what_is_not_there_was_never_sent() -> None:
-    desk = RecordingTurnContext("hi")
-    desk.attempt = 2
+    context = RecordingTurnContext("hi")
+    context.attempt = 2
     script = ScriptedTransport(
         {"ListTasks": [[pb.ListTasksResponse()]], "SendStreamingMessage": [[task("COMPLETED", "a")]]}
     )
-    found, _ = await run_turn(desk, script)
+    found, _ = await run_turn(context, script)
     assert texts(found) == "a"
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
 async def test_what_nobody_can_say_ends_the_turn_and_is_not_sent_twice(dialect: str) -> None:
-    desk = RecordingTurnContext("hi")
-    desk.attempt = 2
+    context = RecordingTurnContext("hi")
+    context.attempt = 2
     script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
-    found, _ = await run_turn(desk, script)
+    found, _ = await run_turn(context, script)
     assert state_of(found) == "FAILED"
     assert status_text(found).startswith("UPSTREAM_UNKNOWN: the message may have been sent to the agent")
     assert not script.calls("SendStreamingMessage")
 
 
 async def test_one_that_knows_repeats_is_sent_it_again_with_the_same_key() -> None:
-    desk = RecordingTurnContext("hi")
+    context = RecordingTurnContext("hi")
     script = ScriptedTransport({"SendStreamingMessage": [[BROKEN_RESPONSE], [task("COMPLETED", "a")]]}, "0.3")
-    found, _ = await run_turn(desk, script, idempotent=True)
+    found, _ = await run_turn(context, script, idempotent=True)
     assert texts(found) == "a"
     assert len(set(script.keys)) == 1
 
 
 async def test_a_task_that_its_client_names_is_simply_asked_after() -> None:
-    desk = RecordingTurnContext("hi")
-    desk.attempt = 2
+    context = RecordingTurnContext("hi")
+    context.attempt = 2
     script = ScriptedTransport(
         {"GetTask": [[refused("TASK_NOT_FOUND")]], "SendStreamingMessage": [[task("COMPLETED", "a")]]}, "0.1"
     )
-    found, _ = await run_turn(desk, script)
+    found, _ = await run_turn(context, script)
     assert texts(found) == "a"
-    (asked,), (sent,) = script.calls("GetTask"), script.calls("SendStreamingMessage")
-    assert asked.id == sent.message.task_id != ""
+    (value,), (sent,) = script.calls("GetTask"), script.calls("SendStreamingMessage")
+    assert value.id == sent.message.task_id != ""
 
 
 async def test_an_answer_that_did_not_arrive_is_sent_and_one_that_did_is_not() -> None:
     before = memory(task="t-1", context="c-1", heard="m-0")
-    waits, works = task("INPUT_REQUIRED", said="colour?"), task("WORKING", heard=QUESTION)
+    waits, works = task("INPUT_REQUIRED", response_text="colour?"), task("WORKING", received_text=QUESTION)
     for there, sends in ((waits, 1), (works, 0)):
-        desk = RecordingTurnContext("blue", task_state=before)
-        desk.attempt = 2
+        context = RecordingTurnContext("blue", task_state=before)
+        context.attempt = 2
         done = task("COMPLETED", "blue")
         script = ScriptedTransport(
             {"GetTask": [[there], [done]], "SendStreamingMessage": [[done]], "SubscribeToTask": [[done]]}
         )
-        found, _ = await run_turn(desk, script)
+        found, _ = await run_turn(context, script)
         assert texts(found) == "blue"
         assert len(script.calls("SendStreamingMessage")) == sends
 
@@ -499,11 +507,11 @@ async def test_an_answer_that_did_not_arrive_is_sent_and_one_that_did_is_not() -
 
 
 async def test_output_modes_are_said_where_servers_want_them() -> None:
-    for dialect, said_are in (("0.3", ["text/plain", "application/json"]), ("1.0", [])):
+    for dialect, response_are in (("0.3", ["text/plain", "application/json"]), ("1.0", [])):
         script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
         await run_turn(RecordingTurnContext("hi"), script)
         (sent,) = script.calls("SendStreamingMessage")
-        assert list(sent.configuration.accepted_output_modes) == said_are
+        assert list(sent.configuration.accepted_output_modes) == response_are
 
 
 async def test_another_interface_is_used_when_one_does_not_know_the_call() -> None:
@@ -564,8 +572,8 @@ async def test_a_stream_about_another_task_is_nonsense(events: list[pb.Task]) ->
 
 
 async def test_a_follow_up_to_a_task_that_is_gone_says_so() -> None:
-    desk = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
-    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [[refused("TASK_NOT_FOUND")]]}))
+    context = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[refused("TASK_NOT_FOUND")]]}))
     assert status_text(found).startswith("UPSTREAM_LOST: ")
 
 
@@ -593,12 +601,12 @@ async def test_an_answer_without_anything_in_it_is_nonsense() -> None:
 
 async def test_auth_required_is_shown_while_its_stream_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.agents.upstream.turn.AUTH_REQUIRED_HOLD_SECONDS", 0.01)
-    go, desk = asyncio.Event(), RecordingTurnContext("hi")
+    go, context = asyncio.Event(), RecordingTurnContext("hi")
     events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), go, status("COMPLETED")]
-    turn = asyncio.create_task(agent(ScriptedTransport({"SendStreamingMessage": [events]})).take_turn(desk))
+    turn = asyncio.create_task(agent(ScriptedTransport({"SendStreamingMessage": [events]})).take_turn(context))
     async with asyncio.timeout(60):
-        while states.AUTH_REQUIRED not in [getattr(change, "state", 0) for change in desk.changes]:
-            desk.event_put.clear()
-            await desk.event_put.wait()
+        while states.AUTH_REQUIRED not in [getattr(change, "state", 0) for change in context.changes]:
+            context.event_put.clear()
+            await context.event_put.wait()
     go.set()
     assert (await turn).status.state == states.COMPLETED

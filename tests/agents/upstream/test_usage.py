@@ -25,21 +25,21 @@ def using(event: Any, usage: Any) -> Any:
 
 
 async def test_of_a_sum_that_grows_each_part_is_counted_once() -> None:
-    desk = RecordingTurnContext("hi")
+    context = RecordingTurnContext("hi")
     events = [
         task("SUBMITTED"),
         using(status("WORKING", "one"), {"tokens": 10}),
         using(status("WORKING", "two"), {"tokens": 10}),
         using(status("INPUT_REQUIRED", "more?"), {"tokens": 15, "cost": 0.25}),
     ]
-    found, ending = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    found, ending = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert state_of(found) == "INPUT_REQUIRED"
-    assert [(one.tokens, one.cost) for one in desk.used] == [(10, 0), (5, BILLION // 4)]
-    assert len({one.key for one in desk.used}) == 2
+    assert [(one.tokens, one.cost) for one in context.used] == [(10, 0), (5, BILLION // 4)]
+    assert len({one.key for one in context.used}) == 2
 
     again = RecordingTurnContext("hi")  # an attempt that hears it anew says it under the same keys
     await run_turn(again, ScriptedTransport({"SendStreamingMessage": [events]}))
-    assert again.used == desk.used
+    assert again.used == context.used
 
     assert ending.state_update.task_state is not None
     later = RecordingTurnContext(
@@ -54,10 +54,10 @@ async def test_of_a_sum_that_grows_each_part_is_counted_once() -> None:
     "usage", ["much", {"tokens": -1}, {"tokens": "5"}, {"tokens": 1e30}, {"cost": -0.5}, {"prompt": 5}, [1], None]
 )
 async def test_what_is_said_in_other_words_is_not_counted(usage: Any) -> None:
-    desk, events = RecordingTurnContext("hi"), [task("WORKING"), using(status("COMPLETED"), usage)]
-    found, _ = await run_turn(desk, ScriptedTransport({"SendStreamingMessage": [events]}))
+    context, events = RecordingTurnContext("hi"), [task("WORKING"), using(status("COMPLETED"), usage)]
+    found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert state_of(found) == "COMPLETED"
-    assert desk.used == []
+    assert context.used == []
 
 
 async def test_a_dragoman_in_front_of_another_counts_what_that_one_says(opened: Open, tmp_path: Any) -> None:
@@ -66,9 +66,9 @@ async def test_a_dragoman_in_front_of_another_counts_what_that_one_says(opened: 
         turn.usage(tokens=7, cost=0.5)
         return "done"
 
-    said = {"store": f"sqlite:///{tmp_path}/behind.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+    values = {"store": f"sqlite:///{tmp_path}/behind.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
     async with (
-        open_app(Settings.model_validate(said), [spends]) as behind,
+        open_app(Settings.model_validate(values), [spends]) as behind,
         opened("front", behind.public_url) as front,
         Client(str(front.grpc)) as client,
     ):

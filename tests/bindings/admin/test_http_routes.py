@@ -60,7 +60,7 @@ async def got(http: aiohttp.ClientSession, path: str, **more: Any) -> tuple[int,
 async def test_the_answers_are_those_of_grpc(tmp_path: Path) -> None:
     async with served(tmp_path) as (app, http), grpc.aio.insecure_channel(str(app.grpc)) as channel:
         task, stub = await sent(http), rpc.OpsServiceStub(channel)
-        for path, told in (
+        for path, response in (
             ("/operations/agents", await stub.ListAgents(ops.ListAgentsRequest())),
             (f"/operations/tasks/{task}:explain", await stub.Explain(ops.ExplainRequest(task_id=task))),
             ("/operations/pushes", await stub.ListPushConfigs(push_pb2.ListPushConfigsRequest())),
@@ -71,9 +71,9 @@ async def test_the_answers_are_those_of_grpc(tmp_path: Path) -> None:
         ):
             status, value = await got(http, path)
             assert status == 200
-            if isinstance(told, ops.ListAgentsResponse):
-                told.agents[0].card_url = value["agents"][0]["cardUrl"]
-            assert protojson.compile(type(told), http_routes.OPS_PROTOJSON).decode(value) == told
+            if isinstance(response, ops.ListAgentsResponse):
+                response.agents[0].card_url = value["agents"][0]["cardUrl"]
+            assert protojson.compile(type(response), http_routes.OPS_PROTOJSON).decode(value) == response
 
 
 async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -
             body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/resubscribe", "params": {"id": task}}
             async with http.post("/", json=body, headers={"Last-Event-ID": "0", "A2A-Version": version}) as stream:
                 lines = (await stream.text()).splitlines()
-            said = [orjson.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
-            older[version] = [one["result"] for one in said]
+            values = [orjson.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+            older[version] = [one["result"] for one in values]
         # Alone, too: what an artifact is called in 0.1 depends on those before it.
         each = []
         for after in range(found["last"]):
@@ -106,7 +106,7 @@ async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -
         )
         assert ("time" in event) == bool(stored.task.id or stored.status_update.task_id)
     assert [orjson.loads(text) for event in events for text in event["v01Json"]] == older["0.1"]
-    assert [said["artifact"]["index"] for said in older["0.1"] if "artifact" in said] == [0, 0, 1]
+    assert [value["artifact"]["index"] for value in older["0.1"] if "artifact" in value] == [0, 0, 1]
     assert each == events
 
 

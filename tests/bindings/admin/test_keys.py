@@ -49,31 +49,31 @@ def wish(**fields: Any) -> ops.CreateKeyRequest:
 
 
 async def test_a_key_is_made_and_its_text_is_shown_once(operator: Operator) -> None:
-    made = await operator.create_key(wish(principal="alice", grants=["agent:echo", "operator"], lifetime=3600))
-    assert made.text.startswith(f"dgm_{made.key.id}_")
-    assert (made.key.name, made.key.principal, list(made.key.grants)) == (
+    response = await operator.create_key(wish(principal="alice", grants=["agent:echo", "operator"], lifetime=3600))
+    assert response.text.startswith(f"dgm_{response.key.id}_")
+    assert (response.key.name, response.key.principal, list(response.key.grants)) == (
         "nightly",
         "alice",
         ["agent:echo", "operator"],
     )
-    assert made.key.expires.ToSeconds() - made.key.created.ToSeconds() == 3600
-    assert not made.key.HasField("last_used")
+    assert response.key.expires.ToSeconds() - response.key.created.ToSeconds() == 3600
+    assert not response.key.HasField("last_used")
     (listed,) = (await operator.list_keys(ops.ListKeysRequest())).keys
-    assert listed == made.key
-    assert made.text.rpartition("_")[2] not in str(listed)
+    assert listed == response.key
+    assert response.text.rpartition("_")[2] not in str(listed)
 
 
 async def test_a_key_goes_through_its_life(operator: Operator) -> None:
-    made = await operator.create_key(wish())
-    assert not made.key.HasField("expires")
-    request = ops.RotateKeyRequest(id=made.key.id)
+    response = await operator.create_key(wish())
+    assert not response.key.HasField("expires")
+    request = ops.RotateKeyRequest(id=response.key.id)
     request.grace.FromSeconds(60)
     request.lifetime.FromSeconds(3600)
     rotated = await operator.rotate_key(request)
-    assert rotated.text != made.text
+    assert rotated.text != response.text
     assert rotated.key.former_until.ToSeconds() - rotated.key.rotated.ToSeconds() == 60
     assert rotated.key.HasField("expires")
-    revoked = (await operator.revoke_key(ops.RevokeKeyRequest(id=made.key.id))).key
+    revoked = (await operator.revoke_key(ops.RevokeKeyRequest(id=response.key.id))).key
     assert revoked.HasField("revoked")
     assert list((await operator.list_keys(ops.ListKeysRequest())).keys) == []
     assert list((await operator.list_keys(ops.ListKeysRequest(all=True))).keys) == [revoked]

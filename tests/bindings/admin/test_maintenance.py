@@ -84,10 +84,10 @@ def test_a_selection_that_means_nothing_is_refused(said: ops.Selection, field: s
 
 
 def test_no_age_at_all_is_not_the_age_of_everything() -> None:
-    said = ops.Selection(principal="anonymous")
-    said.older_than.SetInParent()
+    selection = ops.Selection(principal="anonymous")
+    selection.older_than.SetInParent()
     with pytest.raises(InvalidParams, match="more than nothing"):
-        parse_selection(said)
+        parse_selection(selection)
 
 
 async def test_the_service_is_one_to_its_clients(tmp_path: Path) -> None:

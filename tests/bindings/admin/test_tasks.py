@@ -37,12 +37,15 @@ async def test_the_catalogue_lists_agents_the_root_agent_first(tmp_path: Path) -
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
         aiohttp.ClientSession(f"http://{app.http}") as http,
     ):
-        told = await rpc.OpsServiceStub(channel).ListAgents(ops.ListAgentsRequest())
+        response = await rpc.OpsServiceStub(channel).ListAgents(ops.ListAgentsRequest())
         async with http.get("/agents") as answer:
             shown = (await answer.json())["agents"]
-    assert [(one.id, one.root, one.version) for one in told.agents] == [("zebra", True, "1.0.0"), ("ant", False, "2.1")]
-    assert [one.card_url for one in told.agents] == [one["card"] for one in shown]
-    assert told.agents[1].card_url == f"http://{app.http}/ant/.well-known/agent-card.json"
+    assert [(one.id, one.root, one.version) for one in response.agents] == [
+        ("zebra", True, "1.0.0"),
+        ("ant", False, "2.1"),
+    ]
+    assert [one.card_url for one in response.agents] == [one["card"] for one in shown]
+    assert response.agents[1].card_url == f"http://{app.http}/ant/.well-known/agent-card.json"
 
 
 @pytest.mark.parametrize(("header", "allowed"), [(None, False), ("Bearer wrong", False), ("Bearer secret", True)])

@@ -15,11 +15,11 @@ CALLS = 2_000
 
 
 async def test_thousands_of_calls_in_one_moment_are_all_answered() -> None:
-    asked = pb.GetTaskRequest(id="t1").SerializeToString()
+    data = pb.GetTaskRequest(id="t1").SerializeToString()
     async with serve_grpc(FakeService(TASK), make_cards(), ServerOptions()) as at:
         connections = [await Connection.open(str(at)) for _ in range(5)]
         path = head(str(at), "/lf.a2a.v1.A2AService/GetTask", {"a2a-version": "1.0"})
-        calls = [connections[number % 5].ask(path, asked) for number in range(CALLS)]
+        calls = [connections[number % 5].ask(path, data) for number in range(CALLS)]
         answers = await asyncio.gather(*calls)
         for connection in connections:
             connection.close()

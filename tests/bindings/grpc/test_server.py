@@ -136,12 +136,12 @@ async def test_what_nobody_expected_is_logged_and_not_told(caplog: pytest.LogCap
 async def test_push_operations_are_refused(stub: Any) -> None:
     service = FakeService()
     async with over_grpc(service) as (channel, _):
-        made = stub(channel)
-        calls = [name for name in vars(made) if "PushNotification" in name]
+        value = stub(channel)
+        calls = [name for name in vars(value) if "PushNotification" in name]
         package = v03_pb if stub is v03_rpc.A2AServiceStub else pb
         for name in calls:
             cls = package.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[name].input_type._concrete_class
-            error = await failing(getattr(made, name)(cls()))
+            error = await failing(getattr(value, name)(cls()))
             assert details(error)[0].reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
     assert len(calls) == 4
     assert service.received == []
@@ -259,13 +259,13 @@ async def test_reflection_lists_every_service_and_gives_their_files() -> None:
     request = reflection_pb2.ServerReflectionRequest
     async with over_grpc(FakeService()) as (channel, _):
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        asked = [
+        values = [
             request(list_services=""),
             request(file_containing_symbol="lf.a2a.v1.A2AService"),
             request(file_containing_symbol="a2a.v1.A2AService"),
             request(file_containing_symbol="grpc.health.v1.Health"),
         ]
-        listed, *found = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
+        listed, *found = [answer async for answer in stub.ServerReflectionInfo(iter(values))]
     assert {service.name for service in listed.list_services_response.service} == {
         "a2a.v1.A2AService",
         "lf.a2a.v1.A2AService",

@@ -481,9 +481,9 @@ async def test_grpc_tells_its_limits_to_whoever_connects() -> None:
         head = await peer.reader.readexactly(9)
         assert head[3] == 4  # SETTINGS
         payload = await peer.reader.readexactly(int.from_bytes(head[:3], "big"))
-    told = dict(struct.unpack_from(">HI", payload, at) for at in range(0, len(payload), 6))
-    assert told[MAX_CONCURRENT_STREAMS] == 1024
-    assert told[MAX_HEADER_LIST_SIZE] == 32 * 1024
+    values = dict(struct.unpack_from(">HI", payload, at) for at in range(0, len(payload), 6))
+    assert values[MAX_CONCURRENT_STREAMS] == 1024
+    assert values[MAX_HEADER_LIST_SIZE] == 32 * 1024
 
 
 async def test_grpc_gives_up_on_who_connects_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,10 +50,10 @@ def service() -> FakeService:
 
 
 async def asked(
-    client: aiohttp.ClientSession, door: tuple[str, str, Any], headers: dict[str, str]
+    client: aiohttp.ClientSession, endpoint: tuple[str, str, Any], headers: dict[str, str]
 ) -> tuple[int, dict[str, Any]]:
     """The status, and the body if it is a JSON object. What is sent has no Content-Type, as a page may send it."""
-    method, path, sent = door
+    method, path, sent = endpoint
     data = json.dumps(sent).encode() if sent is not None else None
     if path == "/ws":
         headers = {**headers, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
@@ -90,25 +90,25 @@ async def status(headers: dict[str, str], cards: Cards | None = None, **options:
 async def test_a_page_of_another_origin_gets_nothing_done_and_nothing_told(headers: dict[str, str]) -> None:
     fake = service()
     async with over_http(fake) as client:
-        for door in DOORS:
-            got, body = await asked(client, door, headers)
-            assert got == 403, door
+        for endpoint in DOORS:
+            got, body = await asked(client, endpoint, headers)
+            assert got == 403, endpoint
             text = json.dumps(body)
-            assert "--cors" in text, door
-            assert ("Origin" if "Origin" in headers else "Sec-Fetch-Site") in text, door
+            assert "--cors" in text, endpoint
+            assert ("Origin" if "Origin" in headers else "Sec-Fetch-Site") in text, endpoint
     assert fake.received == []
 
 
 async def test_the_refusal_is_in_the_words_of_who_asks() -> None:
     async with over_http(service()) as client:
-        said = {door[1]: (await asked(client, door, FOREIGN))[1] for door in DOORS}
+        values = {endpoint[1]: (await asked(client, endpoint, FOREIGN))[1] for endpoint in DOORS}
     text = f'Origin: a page of "{EVIL}" may not call; --cors names the origins whose pages may'
-    v1 = said["/message:send"]["error"]
+    v1 = values["/message:send"]["error"]
     assert (v1["code"], v1["status"], v1["message"]) == (403, "PERMISSION_DENIED", text)
-    v03 = said["/v1/message:send"]
+    v03 = values["/v1/message:send"]
     assert (v03["code"], v03["type"], v03["message"]) == (-32603, "InternalError", text)
     for path in ("/", "/other"):
-        rpc = said[path]
+        rpc = values[path]
         assert (rpc["jsonrpc"], rpc["id"], rpc["error"]["code"], rpc["error"]["message"]) == ("2.0", None, -32603, text)
 
 
@@ -183,10 +183,10 @@ async def test_its_address_is_what_its_operator_says_it_is(
 
 async def test_pages_of_named_origins_may_call() -> None:
     async with over_http(service(), cors=(PAGE, "null")) as client:
-        for door in DOORS[:-2]:
+        for endpoint in DOORS[:-2]:
             for origin in (PAGE, "null"):
-                assert (await asked(client, door, {**FOREIGN, "Origin": origin}))[0] == 200, door
-            assert (await asked(client, door, FOREIGN))[0] == 403, door
+                assert (await asked(client, endpoint, {**FOREIGN, "Origin": origin}))[0] == 200, endpoint
+            assert (await asked(client, endpoint, FOREIGN))[0] == 403, endpoint
         async with client.ws_connect("/ws", headers={**FOREIGN, "Origin": PAGE}) as socket:
             await socket.send_json(CALL)
             assert (await socket.receive_json())["result"]["task"]["id"] == "t1"
@@ -227,11 +227,11 @@ async def test_where_nobody_is_asked_no_name_of_a_strangers_leads_here(host: str
 async def test_the_refusal_of_a_name_says_how_to_allow_it() -> None:
     fake = service()
     async with over_http(fake) as client:
-        for door in DOORS:
-            got, body = await asked(client, door, {"Host": "evil.example"})
+        for endpoint in DOORS:
+            got, body = await asked(client, endpoint, {"Host": "evil.example"})
             text = json.dumps(body)
-            assert got == 403, door
-            assert all(word in text for word in ("Host: ", "evil.example", "--public-url", "--cors")), door
+            assert got == 403, endpoint
+            assert all(word in text for word in ("Host: ", "evil.example", "--public-url", "--cors")), endpoint
     assert fake.received == []
 
 

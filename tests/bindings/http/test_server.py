@@ -71,10 +71,10 @@ async def test_a_wrong_method_names_the_right_ones(method: str, path: str, allow
 async def test_a_head_is_that_of_get(path: str) -> None:
     answer: Any = TaskNotFound() if path.endswith("none") else TASK
     async with over_http(FakeService(answer)) as client:
-        async with client.get(path) as got, client.head(path) as told:
-            assert await told.read() == b""
+        async with client.get(path) as got, client.head(path) as response:
+            assert await response.read() == b""
         kept = ("Content-Type", "Content-Length")
-        assert (told.status, [told.headers[name] for name in kept]) == (
+        assert (response.status, [response.headers[name] for name in kept]) == (
             got.status,
             [got.headers[name] for name in kept],
         )

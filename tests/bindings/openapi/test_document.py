@@ -205,9 +205,9 @@ async def test_what_the_server_answers_is_what_the_description_says(path: str) -
 def asking(public: frozenset[str] = frozenset()) -> Any:
     """The description of a server that asks callers who they are."""
     enforced = secured.server_security(token=True, keys=True, issuers=())
-    doorway = AccessPolicy(credentials_required=True, public_agents=public)
+    policy = AccessPolicy(credentials_required=True, public_agents=public)
     return json.loads(
-        json.dumps(openapi.openapi_document(served(), root="echo", security=enforced, access_policy=doorway))
+        json.dumps(openapi.openapi_document(served(), root="echo", security=enforced, access_policy=policy))
     )
 
 

@@ -26,10 +26,10 @@ def verify(tmp_path: Path, text: str) -> tuple[int, str]:
 
 
 def test_a_whole_log_is_found_whole(tmp_path: Path) -> None:
-    code, said = verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG))
+    code, text = verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG))
     assert code == 0
-    assert "entries 1 to 3 are intact" in said
-    assert LOG[-1].hash.hex() in said
+    assert "entries 1 to 3 are intact" in text
+    assert LOG[-1].hash.hex() in text
 
 
 def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) 
     ],
 )
 def test_what_is_not_whole_is_told_with_its_line(tmp_path: Path, text: str, code: int, rule: str) -> None:
-    found, said = verify(tmp_path, text)
-    assert (found, rule in said) == (code, True), said
+    found, response_text = verify(tmp_path, text)
+    assert (found, rule in response_text) == (code, True), response_text
 
 
 def test_a_log_may_come_by_a_pipe() -> None:

@@ -28,9 +28,9 @@ def said(*arguments: str, cwd: Path | None = None) -> CommandResult:
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder with a new store, and the operator's key in it."""
     folder = tmp_path_factory.mktemp("asking")
-    made = said("keys", "create", "first", "--grant", "operator", "--store", f"sqlite:///{folder}/dragoman.db")
-    assert made.code == 0, made
-    return folder, made.out.strip()
+    result = said("keys", "create", "first", "--grant", "operator", "--store", f"sqlite:///{folder}/dragoman.db")
+    assert result.code == 0, result
+    return folder, result.out.strip()
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def test_the_first_key_is_made_in_a_store_that_no_server_holds(first: tuple[Path
 
 
 def test_a_key_is_alone_on_stdout_and_what_it_is_beside_it(run: Run) -> None:
-    made = run("keys", "create", "nightly", "--principal", "alice", "--grant", "agent:playground", "--expires", "90d")
-    assert KEY.fullmatch(made.out.strip())
+    result = run("keys", "create", "nightly", "--principal", "alice", "--grant", "agent:playground", "--expires", "90d")
+    assert KEY.fullmatch(result.out.strip())
     for text in ("nightly", "alice", "agent:playground", "shown only once"):
-        assert text in made.err
+        assert text in result.err
     listed = run("keys", "list")
     (line,) = [line for line in listed.out.splitlines() if "nightly" in line]
-    assert made.out.strip().rpartition("_")[2] not in listed.out
-    assert line.split()[0] == made.out.split("_")[1]
+    assert result.out.strip().rpartition("_")[2] not in listed.out
+    assert line.split()[0] == result.out.split("_")[1]
     assert "expires" in line
 
 
@@ -94,14 +94,14 @@ def test_a_key_is_rotated_and_revoked_also_by_its_text(run: Run) -> None:
 
 
 def test_keys_as_json(run: Run) -> None:
-    made = json.loads(run("keys", "create", "machine", "--json").out)
-    assert KEY.fullmatch(made["text"])
-    assert made["key"]["name"] == "machine"
-    rotated = json.loads(run("keys", "rotate", made["key"]["id"], "--expires", "1d", "--json").out)
+    value = json.loads(run("keys", "create", "machine", "--json").out)
+    assert KEY.fullmatch(value["text"])
+    assert value["key"]["name"] == "machine"
+    rotated = json.loads(run("keys", "rotate", value["key"]["id"], "--expires", "1d", "--json").out)
     assert rotated["key"]["formerUntil"]
-    assert json.loads(run("keys", "revoke", made["key"]["id"], "--json").out)["revoked"]
+    assert json.loads(run("keys", "revoke", value["key"]["id"], "--json").out)["revoked"]
     lines = [json.loads(line) for line in run("keys", "list", "--all", "--json").out.splitlines()]
-    assert made["key"]["id"] in {line["id"] for line in lines}
+    assert value["key"]["id"] in {line["id"] for line in lines}
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,6 @@ def test_the_server_says_who_may_call(asking: Server) -> None:
 def test_a_store_is_opened_whoever_a_client_is(tmp_path: Path) -> None:
     """DRAGOMAN_TOKEN and DRAGOMAN_GRPC mean something else to a server."""
     environment = clean_environment() | {"DRAGOMAN_TOKEN": "dgm_of_a_client", "DRAGOMAN_GRPC": "grpcs://there:443"}
-    made = CliRunner().invoke(cli, ("keys", "create", "x", "--store", f"sqlite:///{tmp_path}/t.db"), env=environment)
-    assert made.exit_code == 0, made.stderr
-    assert KEY.fullmatch(made.stdout.strip())
+    result = CliRunner().invoke(cli, ("keys", "create", "x", "--store", f"sqlite:///{tmp_path}/t.db"), env=environment)
+    assert result.exit_code == 0, result.stderr
+    assert KEY.fullmatch(result.stdout.strip())

@@ -20,12 +20,12 @@ from dragoman.cli import cli
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 
-def task_of(said: CommandResult) -> str:
-    return str(json.loads(said.out)["task"]["id"])
+def task_of(result: CommandResult) -> str:
+    return str(json.loads(result.out)["task"]["id"])
 
 
-def lines_of(said: CommandResult) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.out.splitlines()]
+def lines_of(result: CommandResult) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 def proof(*tasks: str) -> str:
@@ -61,21 +61,21 @@ def test_a_purged_task_is_gone_and_the_receipt_says_how_much(dragoman: Run) -> N
     assert (dry.code, dry.out.splitlines()[0]) == (0, "would remove 1 task: task")
     assert "receipt" not in dry.out
     assert dragoman("get", task).code == 0
-    said = dragoman("purge", "--task", task)
-    assert said.code == 0
-    assert said.out.splitlines()[0] == "removed      1 task: task"
-    assert said.out.splitlines()[1] == dry.out.splitlines()[1]
-    assert f"sha256       {proof(task)}" in said.out
-    assert task not in said.out
+    result = dragoman("purge", "--task", task)
+    assert result.code == 0
+    assert result.out.splitlines()[0] == "removed      1 task: task"
+    assert result.out.splitlines()[1] == dry.out.splitlines()[1]
+    assert f"sha256       {proof(task)}" in result.out
+    assert task not in result.out
     assert "(TASK_NOT_FOUND)" in dragoman("get", task).err
 
 
 def test_a_context_goes_and_others_stay(dragoman: Run) -> None:
-    gone = [task_of(dragoman("send", "echo", "--context", "purged", "--json")) for _ in range(3)]
+    texts = [task_of(dragoman("send", "echo", "--context", "purged", "--json")) for _ in range(3)]
     stays = task_of(dragoman("send", "echo", "--context", "kept", "--json"))
     receipt = json.loads(dragoman("purge", "--context", "purged", "--json").out)["receipt"]
     assert receipt["tasks"] == "3"
-    assert receipt["digest"] == proof(*gone)
+    assert receipt["digest"] == proof(*texts)
     assert dragoman("list", "--context", "purged").err == "no tasks\n"
     assert dragoman("get", stays).code == 0
 
@@ -88,26 +88,26 @@ def test_a_running_task_is_purged_and_its_followers_are_told(dragoman: Run, play
 
 
 def test_what_is_older_than_an_age_goes_only_when_it_has_ended(dragoman: Run) -> None:
-    asked = dragoman("send", "ask", "--context", "old").err.split("task ")[1].split()[0]
-    said = dragoman("purge", "--older-than", "1d")
-    assert (said.code, said.out) == (0, "removed      0 tasks: older than 1d\n")
-    assert dragoman("get", asked).code == 0
+    text = dragoman("send", "ask", "--context", "old").err.split("task ")[1].split()[0]
+    result = dragoman("purge", "--older-than", "1d")
+    assert (result.code, result.out) == (0, "removed      0 tasks: older than 1d\n")
+    assert dragoman("get", text).code == 0
 
 
 def test_a_store_without_a_server_can_be_purged(stopped: Callable[..., Path], dragoman: Run) -> None:
     ids: list[str] = []
     path = stopped("echo 1", "echo 2", ids=ids)
-    said = dragoman("purge", "--store", f"sqlite:///{path}", "--task", ids[0])
-    assert said.out.startswith("removed      1 task: task\n")
+    result = dragoman("purge", "--store", f"sqlite:///{path}", "--task", ids[0])
+    assert result.out.startswith("removed      1 task: task\n")
     with serving(cwd=path.parent) as server:
         assert dragoman("get", ids[0], "--grpc", server.grpc).code == 3
         assert dragoman("get", ids[1], "--grpc", server.grpc).code == 0
 
 
 def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run, playground: Server) -> None:
-    said = dragoman("purge", "--store", f"sqlite:///{playground.told['store']}", "--principal", "anonymous")
-    assert said.code == 1
-    assert f"is in use: process {playground.process.pid} has held it" in said.err
+    result = dragoman("purge", "--store", f"sqlite:///{playground.told['store']}", "--principal", "anonymous")
+    assert result.code == 1
+    assert f"is in use: process {playground.process.pid} has held it" in result.err
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run
     ],
 )
 def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: str) -> None:
-    told = dragoman(*arguments)
-    assert (told.code, said in told.err) == (code, True), told
+    result = dragoman(*arguments)
+    assert (result.code, said in result.err) == (code, True), result
     assert not list(Path.cwd().glob("absent.db"))
 
 
@@ -136,8 +136,8 @@ def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: st
 
 
 def test_an_export_holds_everything_in_order(dragoman: Run) -> None:
-    asked = dragoman("send", "ask")
-    task = asked.err.split("task ")[1].split()[0]
+    result = dragoman("send", "ask")
+    task = result.err.split("task ")[1].split()[0]
     dragoman("send", "--task", task, "forty-two")
     lines = lines_of(dragoman("export", task))
     kinds = [next(iter(line)) for line in lines]
@@ -175,8 +175,8 @@ def test_an_export_of_a_store_is_that_of_its_server(stopped: Callable[..., Path]
 def test_a_backup_of_a_server_is_restored_under_another_epoch(dragoman: Run, playground: Server) -> None:
     task = task_of(dragoman("send", "echo hello", "--json"))
     running = dragoman("send", "sleep 600", "--no-wait").out.strip()
-    said = dragoman("backup", "copy")
-    assert (said.code, said.out.endswith(", verified\n")) == (0, True), said
+    result = dragoman("backup", "copy")
+    assert (result.code, result.out.endswith(", verified\n")) == (0, True), result
     assert sorted(file.name for file in Path("copy").iterdir()) == ["backup.json", "tasks.db"]
     after = task_of(dragoman("send", "echo later", "--json"))
     dragoman("cancel", running)
@@ -203,12 +203,12 @@ def test_a_store_is_copied_with_or_without_its_server(stopped: Callable[..., Pat
 
 def test_nothing_that_is_there_is_written_over(dragoman: Run, playground: Server) -> None:
     Path("copy").mkdir()
-    said = dragoman("backup", "copy")
-    assert (said.code, f"{Path.cwd()}/copy already exists" in said.err) == (3, True)
+    result = dragoman("backup", "copy")
+    assert (result.code, f"{Path.cwd()}/copy already exists" in result.err) == (3, True)
     assert dragoman("backup", "good").code == 0
     Path("dragoman.db").write_bytes(b"precious")
-    said = dragoman("restore", "good")
-    assert (said.code, "dragoman.db already exists" in said.err) == (3, True)
+    result = dragoman("restore", "good")
+    assert (result.code, "dragoman.db already exists" in result.err) == (3, True)
     assert Path("dragoman.db").read_bytes() == b"precious"
 
 
@@ -217,10 +217,10 @@ def test_a_damaged_backup_is_not_restored(dragoman: Run, playground: Server) -> 
     assert dragoman("backup", "copy").code == 0
     whole = Path("copy/tasks.db").read_bytes()
     Path("copy/tasks.db").write_bytes(whole[: len(whole) // 2])
-    said = dragoman("restore", "copy", "--store", "sqlite:///new.db")
-    assert (said.code, "cannot be opened" in said.err) == (1, True), said
+    result = dragoman("restore", "copy", "--store", "sqlite:///new.db")
+    assert (result.code, "cannot be opened" in result.err) == (1, True), result
     assert not Path("new.db").exists()
-    assert "Traceback" not in said.err
+    assert "Traceback" not in result.err
 
 
 def test_help_names_every_option() -> None:

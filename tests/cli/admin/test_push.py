@@ -73,8 +73,8 @@ def hook() -> Iterator[Hook]:
         hook.server_close()
 
 
-def task_of(said: CommandResult) -> str:
-    return str(json.loads(said.out)["task"]["id"])
+def task_of(result: CommandResult) -> str:
+    return str(json.loads(result.out)["task"]["id"])
 
 
 def post(server: Server, path: str, body: Any) -> Any:
@@ -92,32 +92,32 @@ def send(server: Server, text: str, url: str) -> str:
     """A task with a receiver."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
     config = {"id": "c", "url": url, "token": "s3cret"}
-    told = post(server, "/message:send", {"message": message, "configuration": {"taskPushNotificationConfig": config}})
-    return str(told["task"]["id"])
+    value = post(server, "/message:send", {"message": message, "configuration": {"taskPushNotificationConfig": config}})
+    return str(value["task"]["id"])
 
 
 def test_a_receiver_that_took_everything_is_shown_with_its_tries(dragoman: Run, playground: Server, hook: Hook) -> None:
     task = send(playground, "echo hello", hook.url)
     hook.until(3)
-    told: dict[str, Any] = {}
-    while told.get("state") != "PUSH_STATE_DONE":
+    values: dict[str, Any] = {}
+    while values.get("state") != "PUSH_STATE_DONE":
         (line,) = dragoman("push", "list", task, "--json").out.splitlines()
-        told = json.loads(line)
-    assert (told["taskId"], told["id"], told["url"], told["dialect"]) == (task, "c", hook.url, "1.0")
-    assert (told["delivered"], told["last"], told["tries"]) == (3, 3, 3)
-    assert [(one["sequence"], one["status"]) for one in told["attempts"]] == [(3, 200), (2, 200), (1, 200)]
-    said = dragoman("push", "list", task)
-    assert "state      DONE\ndelivered  3 of 3 events\n" in said.out
-    assert "event 1  HTTP 200" in said.out
-    assert "s3cret" not in said.out + line
+        values = json.loads(line)
+    assert (values["taskId"], values["id"], values["url"], values["dialect"]) == (task, "c", hook.url, "1.0")
+    assert (values["delivered"], values["last"], values["tries"]) == (3, 3, 3)
+    assert [(one["sequence"], one["status"]) for one in values["attempts"]] == [(3, 200), (2, 200), (1, 200)]
+    result = dragoman("push", "list", task)
+    assert "state      DONE\ndelivered  3 of 3 events\n" in result.out
+    assert "event 1  HTTP 200" in result.out
+    assert "s3cret" not in result.out + line
     assert f"push         c to {hook.url}: DONE" in dragoman("explain", task).out
 
 
 def test_what_a_receiver_took_can_be_delivered_once_more(dragoman: Run, playground: Server, hook: Hook) -> None:
     task = send(playground, "echo hello", hook.url)
     hook.until(3)
-    said = dragoman("push", "redeliver", task, "c", "--from", "2")
-    assert (said.code, said.out) == (0, f"c  events 2 to 3  {hook.url}\n")
+    result = dragoman("push", "redeliver", task, "c", "--from", "2")
+    assert (result.code, result.out) == (0, f"c  events 2 to 3  {hook.url}\n")
     assert hook.until(5)[3:] == [2, 3]
     (again,) = map(json.loads, dragoman("push", "redeliver", task, "--from", "1", "--json").out.splitlines())
     assert (again["id"], again["last"], again.get("delivered", 0)) == ("c", 3, 0)
@@ -128,14 +128,14 @@ def test_who_fails_is_listed_and_gets_it_at_once_when_asked_to(dragoman: Run, pl
     hook.status = 500
     task = send(playground, "echo hello", hook.url)
     hook.until(1)
-    told: dict[str, Any] = {}
-    while not told.get("failures"):
-        told = json.loads(dragoman("push", "list", task, "--json").out)
-    assert told["why"] == "answered 500"
+    values: dict[str, Any] = {}
+    while not values.get("failures"):
+        values = json.loads(dragoman("push", "list", task, "--json").out)
+    assert values["why"] == "answered 500"
     assert task in dragoman("push", "list").out
-    said = dragoman("push", "list", task).out
-    assert ", 3 remaining" in said
-    assert "attempts for the next event" in said
+    text = dragoman("push", "list", task).out
+    assert ", 3 remaining" in text
+    assert "attempts for the next event" in text
     hook.status = 200
     before = len(hook.until(1))
     assert dragoman("push", "redeliver", task).out == f"c  events 1 to 3  {hook.url}\n"
@@ -164,14 +164,14 @@ def test_an_export_has_the_receivers_but_for_their_secrets(dragoman: Run, playgr
     ],
 )
 def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: str) -> None:
-    told = dragoman(*arguments)
-    assert (told.code, said in told.err) == (code, True), told
+    result = dragoman(*arguments)
+    assert (result.code, said in result.err) == (code, True), result
 
 
 def test_a_task_without_receivers_has_none_to_show_or_to_tell(dragoman: Run, playground: Server) -> None:
     task = task_of(dragoman("send", "echo hello", "--json"))
     assert dragoman("push", "list", task).out == "no push configurations\n"
-    said = dragoman("push", "redeliver", task)
-    assert (said.code, "no such push notification configuration" in said.err) == (3, True)
+    result = dragoman("push", "redeliver", task)
+    assert (result.code, "no such push notification configuration" in result.err) == (3, True)
     beyond = dragoman("push", "redeliver", task, "--from", "99")
     assert "from: must be an event of the task, 1 to 3" in beyond.err

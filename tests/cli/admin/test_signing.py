@@ -62,5 +62,5 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_read_again(tmp_path
     "id", ["-Lz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q", "-hz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q"]
 )
 def test_an_id_that_begins_with_a_dash_is_no_option(id: str, dragoman: Run) -> None:
-    told = dragoman("signing", "withdraw", id, "--grpc", "127.0.0.1:9")
-    assert (told.code, "127.0.0.1:9" in told.err) == (3, True)
+    result = dragoman("signing", "withdraw", id, "--grpc", "127.0.0.1:9")
+    assert (result.code, "127.0.0.1:9" in result.err) == (3, True)

@@ -49,12 +49,12 @@ def url(postgres_database: str) -> str:
 
 def ready(server: Server) -> dict[str, Any]:
     with urllib.request.urlopen(f"{server.http}/readyz") as answer:
-        said: dict[str, Any] = json.load(answer)
-        return said
+        values: dict[str, Any] = json.load(answer)
+        return values
 
 
-def task_of(said: str) -> str:
-    return str(json.loads(said)["task"]["id"])
+def task_of(text: str) -> str:
+    return str(json.loads(text)["task"]["id"])
 
 
 def begun(url: str, agent: str) -> None:
@@ -141,10 +141,10 @@ def test_a_bus_that_cannot_be_is_refused_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], rule: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(cli, ["serve", *words])
-    assert said.exit_code == 2
-    assert rule in said.output
-    assert "secret-of-mine" not in said.output
+    result = CliRunner().invoke(cli, ["serve", *words])
+    assert result.exit_code == 2
+    assert rule in result.output
+    assert "secret-of-mine" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,6 @@ def test_an_address_that_is_none_is_refused_without_its_password(
     (tmp_path / "agents.py").write_text(AGENTS)
     with serving("--store", url, *words, cwd=tmp_path, ready=False) as server:
         assert server.ends() == 2
-        said = server.err.rest()
-    assert rule in said
-    assert "secret-of-mine" not in said
+        text = server.err.rest()
+    assert rule in text
+    assert "secret-of-mine" not in text

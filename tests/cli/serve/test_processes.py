@@ -64,9 +64,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_all_are_started_one_speaks_for_all_and_a_signal_ends_all(tmp_path: Path) -> None:
     story = Story(tmp_path)
     running = asyncio.create_task(story.herd.run())
-    (told,) = await story.until("told")
+    (text,) = await story.until("told")
     pids = await story.until("begun", 2)
-    assert told == '{"announce": [' + ", ".join(pids) + "]}"
+    assert text == '{"announce": [' + ", ".join(pids) + "]}"
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
     assert story.said("SIGTERM") == ["", ""]
@@ -159,9 +159,10 @@ def test_an_address_that_this_machine_does_not_have_is_told() -> None:
 
 def test_with_sqlite_several_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = CliRunner().invoke(cli, ["serve", "--processes", "4"])
-    assert said.exit_code == 2
+    result = CliRunner().invoke(cli, ["serve", "--processes", "4"])
+    assert result.exit_code == 2
     assert (
-        "--processes 4: an SQLite store supports only one process; pass --processes 1, or a shared store" in said.output
+        "--processes 4: an SQLite store supports only one process; pass --processes 1, or a shared store"
+        in result.output
     )
     assert list(tmp_path.iterdir()) == []

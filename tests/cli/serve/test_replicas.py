@@ -69,8 +69,8 @@ def until(holds: Callable[[], Any]) -> Any:
 
 def lines(server: ServerPart, message: str) -> list[dict[str, Any]]:
     """What it said with this message, since it was last started."""
-    said = (json.loads(line) for line in server.said().splitlines(keepends=True) if line.endswith("\n"))
-    return [line for line in said if message in line["message"]]
+    response = (json.loads(line) for line in server.said().splitlines(keepends=True) if line.endswith("\n"))
+    return [line for line in response if message in line["message"]]
 
 
 def test_servers_take_and_workers_run(folder: Path) -> None:
@@ -141,9 +141,9 @@ def test_several_processes_are_one_server_with_one_voice(folder: Path) -> None:
     with Cluster(folder, app="agents.py", servers=1, serving=("--processes", "2")) as cluster:
         (server,) = cluster.servers
         cluster.start()
-        (said,) = until(lambda: lines(server, "serving"))
-        first, second = said["processes"]
-        assert (said["pid"], said["grpc"]) == (server.pid, server.grpc)
+        (value,) = until(lambda: lines(server, "serving"))
+        first, second = value["processes"]
+        assert (value["pid"], value["grpc"]) == (server.pid, server.grpc)
         assert ran(server) == {first, second}
 
         # One dies, the other one serves alone, then there are two again.
@@ -162,6 +162,6 @@ def test_several_processes_are_one_server_with_one_voice(folder: Path) -> None:
 
         # Who kills the parent alone leaves nobody behind.
         server.start()
-        (said,) = until(lambda: lines(server, "serving"))
+        (value,) = until(lambda: lines(server, "serving"))
         server.kill()
-        until(lambda: not any(map(is_there, said["processes"])))
+        until(lambda: not any(map(is_there, value["processes"])))

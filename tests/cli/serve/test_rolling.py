@@ -60,8 +60,8 @@ class Load:
         self.seen: Counter[str] = Counter()
 
     async def close(self) -> None:
-        for roads in self._roads:
-            await roads.close()
+        for transports in self._roads:
+            await transports.close()
 
     async def sends(self, at: int, binding: str) -> None:
         """One blocking send after the other."""
@@ -69,9 +69,9 @@ class Load:
             key = f"send-{next(self._numbers)}"
             task = pb.Task()
             while task.status.state != pb.TASK_STATE_COMPLETED:
-                roads = self._roads[at % len(self._roads)]
+                transports = self._roads[at % len(self._roads)]
                 try:
-                    task = (await roads.call(binding, "SendMessage", asked(key), pb.SendMessageResponse, key)).task
+                    task = (await transports.call(binding, "SendMessage", asked(key), pb.SendMessageResponse, key)).task
                 except ClientError as error:
                     at += await self._elsewhere(error)
                 else:  # the task as it is, when the other server runs it and this one stops
@@ -109,11 +109,11 @@ class Load:
         await asyncio.sleep(0.05)
         return 1
 
-    def _next(self, roads: Transports, binding: str, key: str, places: list[Place]) -> AsyncGenerator[Place]:
+    def _next(self, transports: Transports, binding: str, key: str, places: list[Place]) -> AsyncGenerator[Place]:
         if not places:
-            return roads.stream(binding, "SendStreamingMessage", asked(key, "counts"), key)
+            return transports.stream(binding, "SendStreamingMessage", asked(key, "counts"), key)
         again = pb.SubscribeToTaskRequest(id=places[0].event.task.id, tenant="counts")
-        return roads.stream(binding, "SubscribeToTask", again, after=places[-1].cursor)
+        return transports.stream(binding, "SubscribeToTask", again, after=places[-1].cursor)
 
 
 def asked(text: str, tenant: str = "") -> pb.SendMessageRequest:

@@ -102,11 +102,11 @@ def test_machines_are_told_in_one_log_line(tmp_path: Path) -> None:
 def test_a_second_server_on_the_same_store_is_told_who_holds_it(tmp_path: Path) -> None:
     with serving(cwd=tmp_path) as first, serving(cwd=tmp_path, ready=False) as second:
         assert second.ends() == 1
-        said = second.err.rest()
-        assert f"{tmp_path}/dragoman.db is in use: process {first.process.pid} has held it since 20" in said
-        assert f"serving http {first.http} and grpc {first.grpc}" in said
-        assert "--store" in said
-        assert "Traceback" not in said
+        text = second.err.rest()
+        assert f"{tmp_path}/dragoman.db is in use: process {first.process.pid} has held it since 20" in text
+        assert f"serving http {first.http} and grpc {first.grpc}" in text
+        assert "--store" in text
+        assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ REFUSALS: Final = [int(status) for status in sys.argv[2:]]
 class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        with open("letters", "a", encoding="utf-8") as letters:
-            letters.write(f"{self.requestline}\n{self.headers}{body}\n\n")
+        with open("letters", "a", encoding="utf-8") as webhooks:
+            webhooks.write(f"{self.requestline}\n{self.headers}{body}\n\n")
         self.send_response(REFUSALS.pop(0) if REFUSALS else 204)
         self.send_header("Retry-After", "600")
         self.end_headers()

@@ -109,9 +109,9 @@ async def test_a_key_that_is_cut_or_mistyped_is_refused_without_a_look(world: Wo
 async def test_a_stranger_learns_nothing_of_which_ids_there_are(world: World) -> None:
     unknown, _ = made(7)
     forged = caller_credentials.format_api_key(KEY.id, b"f" * 32)
-    said = [await world.refused(text) for text in (unknown, forged)]
-    assert said[0].message == said[1].message == "there is no such API key"
-    assert said[1].log_details == {"key": KEY.id}
+    unauthenticateds = [await world.refused(text) for text in (unknown, forged)]
+    assert unauthenticateds[0].message == unauthenticateds[1].message == "there is no such API key"
+    assert unauthenticateds[1].log_details == {"key": KEY.id}
 
 
 async def test_a_key_that_is_over_says_so_to_who_has_it_and_to_nobody_else(world: World) -> None:

@@ -135,16 +135,16 @@ async def test_an_attack_is_refused_for_its_reason(world: World, attack: str) ->
     with pytest.raises(Unauthenticated, match=why) as caught:
         await world.check.identify(text)
     assert caught.value.error == "invalid_token"
-    said = f"{caught.value}{caught.value.log_details}"
-    assert not any(len(part) > 8 and part in said for part in text.split("."))
+    response_text = f"{caught.value}{caught.value.log_details}"
+    assert not any(len(part) > 8 and part in response_text for part in text.split("."))
 
 
 async def test_who_signs_with_the_public_key_as_a_secret_is_refused(world: World) -> None:
     """PyJWT would not make such a token, so it is made by hand (RFC 8725 §2.1)."""
     head, body, _ = by_hand({"alg": "HS256", "kid": "one"}).split(".")
     for secret in (public_pem(rsa_key("one")), json.dumps(KEYS["keys"][0]).encode()):
-        made = hmac.new(secret, f"{head}.{body}".encode(), hashlib.sha256).digest()
-        text = f"{head}.{body}.{base64url_encode(made).decode()}"
+        data = hmac.new(secret, f"{head}.{body}".encode(), hashlib.sha256).digest()
+        text = f"{head}.{body}.{base64url_encode(data).decode()}"
         with pytest.raises(Unauthenticated, match='alg "HS256" is not accepted'):
             await world.check.identify(text)
 

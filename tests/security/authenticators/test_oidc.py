@@ -56,10 +56,10 @@ def signed(issuer: Provider, name: str = "one", **changes: Any) -> Headers:
 
 async def answer(app: App, headers: Headers) -> tuple[int, str]:
     """The status of a send, and whom the agent took the caller for."""
-    said = await ENDPOINTS["REST 1.0"](app, headers)
-    if said.status != 200:
-        return said.status, ""
-    return 200, said.body["task"]["artifacts"][0]["parts"][0]["text"]
+    response = await ENDPOINTS["REST 1.0"](app, headers)
+    if response.status != 200:
+        return response.status, ""
+    return 200, response.body["task"]["artifacts"][0]["parts"][0]["text"]
 
 
 @pytest.mark.parametrize("road", ["gRPC 1.0", "REST 1.0", "JSON-RPC 0.3", "WebSocket"])
@@ -98,8 +98,8 @@ async def test_a_server_starts_while_the_provider_is_down_and_judges_nobody_unti
     monkeypatch.setattr(jwks, "JWKS_MIN_FETCH_INTERVAL", 0)
     issuer.up = False
     async with opened() as app:
-        for road in ("REST 1.0", "gRPC 1.0"):
-            assert (await ENDPOINTS[road](app, signed(issuer))).status == 503
+        for text in ("REST 1.0", "gRPC 1.0"):
+            assert (await ENDPOINTS[text](app, signed(issuer))).status == 503
         issuer.up = True
         assert await answer(app, signed(issuer)) == (200, "alice")
 
@@ -108,11 +108,11 @@ async def test_a_token_without_a_scope_that_is_needed_is_forbidden_and_told_whic
     opened: Open, issuer: Provider
 ) -> None:
     async with opened(required_scopes=["a2a"]) as app:
-        said = await ENDPOINTS["REST 1.0"](app, signed(issuer))
-        assert said.status == 403
-        assert said.challenge.endswith(', error_description="the token lacks the scope a2a", scope="a2a"')
-        for road in ("JSON-RPC 1.0", "gRPC 0.3", "WebSocket"):
-            assert (await ENDPOINTS[road](app, signed(issuer))).status == 403
+        response = await ENDPOINTS["REST 1.0"](app, signed(issuer))
+        assert response.status == 403
+        assert response.challenge.endswith(', error_description="the token lacks the scope a2a", scope="a2a"')
+        for text in ("JSON-RPC 1.0", "gRPC 0.3", "WebSocket"):
+            assert (await ENDPOINTS[text](app, signed(issuer))).status == 403
         assert (await answer(app, signed(issuer, scope="a2a")))[0] == 200
 
 

@@ -65,9 +65,9 @@ def test_a_bad_pair_is_kept_out_and_told(
     caplog.set_level(logging.INFO, "dragoman.tls")
     assert not certificates.refresh()
     assert certificates.pair == good
-    (said,) = caplog.records
-    assert said.levelno == logging.ERROR
-    assert why in said.getMessage()
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert why in record.getMessage()
     assert not certificates.refresh()  # told once,
     assert len(caplog.records) == 1
     assert not certificates.refresh(force=True)  # and again to whoever asks
@@ -93,8 +93,8 @@ async def test_a_change_is_seen_by_itself(
         def emit(self, record: logging.LogRecord) -> None:
             taken.set()
 
-    told = Told()
-    logging.getLogger("dragoman.tls").addHandler(told)
+    reported = Told()
+    logging.getLogger("dragoman.tls").addHandler(reported)
     caplog.set_level(logging.INFO, "dragoman.tls")
     certificates = CertificateFiles(*write(tmp_path, authority.issue()))
     watching = asyncio.create_task(certificates.watch(0.001))
@@ -104,4 +104,4 @@ async def test_a_change_is_seen_by_itself(
         taken.clear()
         await taken.wait()
     watching.cancel()
-    logging.getLogger("dragoman.tls").removeHandler(told)
+    logging.getLogger("dragoman.tls").removeHandler(reported)

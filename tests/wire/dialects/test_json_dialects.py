@@ -228,10 +228,10 @@ def test_a_0_1_send_comes_back_with_an_id_for_its_message(
 @given(old_tasks)
 def test_a_0_1_stream_says_a_task_as_its_artifacts_and_its_status(task: pb.Task) -> None:
     stream = json_v01.V01StreamWriter()
-    said = [stream.write(update, False) for update in json_v01.to_updates(pb.StreamResponse(task=task))]
-    assert [event["artifact"]["index"] for event in said[:-1]] == list(range(len(task.artifacts)))
-    assert said[-1]["final"] == states.is_terminal(task.status.state)
-    for event in said:
+    valueses = [stream.write(update, False) for update in json_v01.to_updates(pb.StreamResponse(task=task))]
+    assert [event["artifact"]["index"] for event in valueses[:-1]] == list(range(len(task.artifacts)))
+    assert valueses[-1]["final"] == states.is_terminal(task.status.state)
+    for event in valueses:
         assert event["id"] == task.id
         assert json_v01.read_event(event).WhichOneof("payload") in ("artifact_update", "status_update")
 

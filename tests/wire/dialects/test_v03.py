@@ -346,8 +346,8 @@ def test_a_task_is_converted_completely() -> None:
 
 def test_a_send_is_answered_with_a_task_or_a_message() -> None:
     assert codec.write_send_message(pb.SendMessageResponse(task=a_task())) == v03.SendMessageResponse(task=a_v03_task())
-    said = pb.Message(message_id="m", parts=[pb.Part(text="hi")])
-    assert codec.write_send_message(pb.SendMessageResponse(message=said)) == v03.SendMessageResponse(
+    message = pb.Message(message_id="m", parts=[pb.Part(text="hi")])
+    assert codec.write_send_message(pb.SendMessageResponse(message=message)) == v03.SendMessageResponse(
         msg=v03.Message(message_id="m", content=[v03.Part(text="hi")])
     )
 

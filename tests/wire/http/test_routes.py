@@ -10,19 +10,19 @@ T = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/g"
 
 
 def routes(*bindings: tuple[str, str]) -> Routes[str]:
-    made: Routes[str] = Routes()
+    created_routes: Routes[str] = Routes()
     for method, template in bindings:
-        made.add(method, parse(template), f"{method} {template}")
-    return made
+        created_routes.add(method, parse(template), f"{method} {template}")
+    return created_routes
 
 
 @pytest.fixture(scope="module")
 def services() -> Routes[str]:
-    made: Routes[str] = Routes()
+    created_routes: Routes[str] = Routes()
     for module in (v03, v1):
         for method, rule in rules(module.DESCRIPTOR.services_by_name["A2AService"]):
-            made.add(rule.http_method, rule.template, f"{module.DESCRIPTOR.package} {method.name}")
-    return made
+            created_routes.add(rule.http_method, rule.template, f"{module.DESCRIPTOR.package} {method.name}")
+    return created_routes
 
 
 def only(match: Match[str] | NoMatch) -> tuple[str, dict[str, str]]:
@@ -108,16 +108,16 @@ def test_an_unknown_path_allows_nothing(services: Routes[str], path: str) -> Non
 
 
 def test_a_literal_wins_and_a_dead_end_is_left_again() -> None:
-    made = routes(("GET", "/{tenant}/b/x"), ("GET", "/a/{id}/y"), ("GET", "/a/b/z"))
-    assert only(made.match("GET", "/a/b/x")) == ("GET /{tenant}/b/x", {"tenant": "a"})
-    assert only(made.match("GET", "/a/b/y")) == ("GET /a/{id}/y", {"id": "b"})
-    assert only(made.match("GET", "/a/b/z")) == ("GET /a/b/z", {})
+    created_routes = routes(("GET", "/{tenant}/b/x"), ("GET", "/a/{id}/y"), ("GET", "/a/b/z"))
+    assert only(created_routes.match("GET", "/a/b/x")) == ("GET /{tenant}/b/x", {"tenant": "a"})
+    assert only(created_routes.match("GET", "/a/b/y")) == ("GET /a/{id}/y", {"id": "b"})
+    assert only(created_routes.match("GET", "/a/b/z")) == ("GET /a/b/z", {})
 
 
 def test_another_place_that_knows_the_method_is_taken_before_a_refusal() -> None:
-    made = routes(("GET", "/tasks/{id}"), ("DELETE", "/{tenant}/x"))
-    assert only(made.match("DELETE", "/tasks/x")) == ("DELETE /{tenant}/x", {"tenant": "tasks"})
-    assert made.match("PUT", "/tasks/x") == NoMatch(("DELETE", "GET"))
+    created_routes = routes(("GET", "/tasks/{id}"), ("DELETE", "/{tenant}/x"))
+    assert only(created_routes.match("DELETE", "/tasks/x")) == ("DELETE /{tenant}/x", {"tenant": "tasks"})
+    assert created_routes.match("PUT", "/tasks/x") == NoMatch(("DELETE", "GET"))
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_another_place_that_knows_the_method_is_taken_before_a_refusal() -> None
     ],
 )
 def test_a_value_of_one_segment_is_decoded_once(path: str, value: str) -> None:
-    made = routes(("GET", "/t/{id}"), ("GET", "/t/{id}:go"))
-    assert only(made.match("GET", path))[1] == {"id": value}
+    created_routes = routes(("GET", "/t/{id}"), ("GET", "/t/{id}:go"))
+    assert only(created_routes.match("GET", path))[1] == {"id": value}
 
 
 @pytest.mark.parametrize(
@@ -156,11 +156,11 @@ def test_literals_are_compared_decoded() -> None:
 
 
 def test_the_rest_of_a_path_may_be_empty_or_long_and_comes_last() -> None:
-    made = routes(("GET", "/f/{path=**}"), ("GET", "/f/a"), ("GET", "/f/{path=**}:raw"))
-    assert only(made.match("GET", "/f/a")) == ("GET /f/a", {})
-    assert only(made.match("GET", "/f/b/c")) == ("GET /f/{path=**}", {"path": "b/c"})
-    assert only(made.match("GET", "/f")) == ("GET /f/{path=**}", {"path": ""})
-    assert only(made.match("GET", "/f/b/c:raw")) == ("GET /f/{path=**}:raw", {"path": "b/c"})
+    created_routes = routes(("GET", "/f/{path=**}"), ("GET", "/f/a"), ("GET", "/f/{path=**}:raw"))
+    assert only(created_routes.match("GET", "/f/a")) == ("GET /f/a", {})
+    assert only(created_routes.match("GET", "/f/b/c")) == ("GET /f/{path=**}", {"path": "b/c"})
+    assert only(created_routes.match("GET", "/f")) == ("GET /f/{path=**}", {"path": ""})
+    assert only(created_routes.match("GET", "/f/b/c:raw")) == ("GET /f/{path=**}:raw", {"path": "b/c"})
 
 
 def test_a_value_that_is_not_utf8_is_refused_by_name() -> None:

@@ -18,11 +18,11 @@ def test_every_code_has_its_http_status() -> None:
 
 
 def test_the_body_is_that_of_aip_193() -> None:
-    told = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message="The zone has no more.")
+    value = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message="The zone has no more.")
     info = error_details_pb2.ErrorInfo(reason="STOCKOUT", domain="compute.example.com", metadata={"zone": "a"})
-    told.details.add().Pack(info)
-    told.details.add().Pack(error_details_pb2.LocalizedMessage(locale="de", message="Nichts mehr da."))
-    assert orjson.loads(status.error_body(told)) == {
+    value.details.add().Pack(info)
+    value.details.add().Pack(error_details_pb2.LocalizedMessage(locale="de", message="Nichts mehr da."))
+    assert orjson.loads(status.error_body(value)) == {
         "error": {
             "code": 429,
             "message": "The zone has no more.",
@@ -45,10 +45,10 @@ def test_the_body_is_that_of_aip_193() -> None:
 
 
 def test_a_detail_of_an_unknown_type_is_left_out() -> None:
-    told = status_pb2.Status(code=code_pb2.INTERNAL, message="x")
-    told.details.append(any_pb2.Any(type_url="x/no.Such", value=b"x"))
-    told.details.add().Pack(error_details_pb2.RetryInfo(retry_delay={"seconds": 2}))
-    details = orjson.loads(status.error_body(told))["error"]["details"]
+    value = status_pb2.Status(code=code_pb2.INTERNAL, message="x")
+    value.details.append(any_pb2.Any(type_url="x/no.Such", value=b"x"))
+    value.details.add().Pack(error_details_pb2.RetryInfo(retry_delay={"seconds": 2}))
+    details = orjson.loads(status.error_body(value))["error"]["details"]
     assert details == [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "2s"}]
 
 
@@ -70,10 +70,10 @@ def test_an_unknown_code_is_unknown() -> None:
 def test_a_broken_rule_is_an_invalid_argument_with_its_fields(
     error: InvalidParams | ParseError, fields: list[tuple[str, str]]
 ) -> None:
-    told = status.invalid_argument(error)
-    assert told.code == code_pb2.INVALID_ARGUMENT
+    value = status.invalid_argument(error)
+    assert value.code == code_pb2.INVALID_ARGUMENT
     found = []
-    for detail in told.details:
+    for detail in value.details:
         bad = error_details_pb2.BadRequest()
         assert detail.Unpack(bad)
         found += [(violation.field, violation.description) for violation in bad.field_violations]

@@ -90,7 +90,7 @@ def test_a_null_value_beside_another_member_is_absent(data: dict[str, object]) -
 
 
 def test_what_was_given_is_shown_but_not_all_of_it() -> None:
-    for given, told in (
+    for given, text in (
         ("DONE", '; not "DONE"'),
         (99, "; not 99"),
         ([], "; not an array"),
@@ -99,7 +99,7 @@ def test_what_was_given_is_shown_but_not_all_of_it() -> None:
     ):
         with pytest.raises(InvalidParams) as caught:
             compile(v1.TaskStatus, PROTOJSON_V1).decode({"state": given})
-        assert caught.value.message.endswith(told)
+        assert caught.value.message.endswith(text)
 
 
 def test_a_role_that_would_be_refused_is_not_offered() -> None:

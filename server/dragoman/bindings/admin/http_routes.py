@@ -69,11 +69,11 @@ def _endpoint(
     async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         who = await authorize_operator(request, options)
         sent = await bodies.read_json(request, options.message_bytes)
-        asked = transcoder.request(variables, request.query.items(), sent)
-        answer: Any = await operation(asked)
-        await who.record(name, asked, answer)
-        said = protojson.compile(type(answer), OPS_PROTOJSON).encode(answer)
-        return web.Response(body=said, content_type="application/json", headers={"Cache-Control": "no-store"})
+        message = transcoder.request(variables, request.query.items(), sent)
+        answer: Any = await operation(message)
+        await who.record(name, message, answer)
+        data = protojson.compile(type(answer), OPS_PROTOJSON).encode(answer)
+        return web.Response(body=data, content_type="application/json", headers={"Cache-Control": "no-store"})
 
     return endpoint
 

@@ -104,8 +104,8 @@ class SigningKeyOperations:
     ) -> signing_pb.RotateSigningKeyResponse:
         """Rotates the signing key."""
         lead = request.lead.ToMilliseconds() if request.HasField("lead") else signing_keys.DEFAULT_KEY_LEAD_MS
-        keep = request.keep.ToMilliseconds() if request.HasField("keep") else signing_keys.DEFAULT_KEY_RETENTION_MS
-        key = await self._keys.rotate(request.algorithm, lead=lead, retention=keep)
+        number = request.keep.ToMilliseconds() if request.HasField("keep") else signing_keys.DEFAULT_KEY_RETENTION_MS
+        key = await self._keys.rotate(request.algorithm, lead=lead, retention=number)
         return signing_pb.RotateSigningKeyResponse(key=_signing_key_message(key, "next" if lead else "signing"))
 
     async def withdraw_signing_key(

@@ -84,8 +84,8 @@ class MaintenanceOperations:
         """Returns a page of the audit log."""
         if request.after < 0:
             raise InvalidParams.field("after", "must be 0 or more")
-        async with aclosing(self._maintenance.audit(request.after)) as lots:
-            async for lot in lots:
+        async with aclosing(self._maintenance.audit(request.after)) as batches:
+            async for lot in batches:
                 yield ops.ExportAuditResponse(lines=map(format_audit_line, lot))
 
     def _header(self, entry: ExportEntry) -> ops.ExportHeader:
@@ -116,9 +116,9 @@ def maintenance_handler(
             access = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
                 with streams.open():
-                    who, asked = await authorize(context), parse_message(request, data)
-                    await who.record(name, asked)
-                    async with aclosing(operation(asked)) as answers:
+                    who, message = await authorize(context), parse_message(request, data)
+                    await who.record(name, message)
+                    async with aclosing(operation(message)) as answers:
                         async for answer in answers:
                             yield answer.SerializeToString()
             except Exception as error:
@@ -164,7 +164,7 @@ def parse_selection(message: ops.Selection) -> TaskSelection:
 
 def _receipt_message(receipt: ErasureReceipt) -> ops.Receipt:
     counts = receipt.counts
-    made = ops.Receipt(
+    created_receipt = ops.Receipt(
         number=receipt.number,
         reason=receipt.reason,
         selection=receipt.selection,
@@ -177,9 +177,9 @@ def _receipt_message(receipt: ErasureReceipt) -> ops.Receipt:
         digest=receipt.digest,
     )
     if receipt.ended:
-        made.began.FromMilliseconds(receipt.began)
-        made.ended.FromMilliseconds(receipt.ended)
-    return made
+        created_receipt.began.FromMilliseconds(receipt.began)
+        created_receipt.ended.FromMilliseconds(receipt.ended)
+    return created_receipt
 
 
 def _export_message(entry: ExportEntry) -> ops.ExportTaskResponse:

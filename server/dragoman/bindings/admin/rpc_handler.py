@@ -95,10 +95,10 @@ def _unary_handler(
     async def call(data: bytes, context: GrpcContext) -> bytes:
         access = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
         try:
-            who, asked = await authorize(context), parse_message(request_type, data)
-            told = await operation(asked)
-            await who.record(name, asked, told)
-            answer = told.SerializeToString()
+            who, message = await authorize(context), parse_message(request_type, data)
+            reported_message = await operation(message)
+            await who.record(name, message, reported_message)
+            answer = reported_message.SerializeToString()
         except Exception as error:
             await abort(context, error, access)
         access.finish("OK")
@@ -108,12 +108,12 @@ def _unary_handler(
 
 
 def _without_secrets(request: Message) -> dict[str, Any]:
-    told = type(request)()
-    told.CopyFrom(request)
+    message = type(request)()
+    message.CopyFrom(request)
     for field, _ in request.ListFields():
         if field.GetOptions().debug_redact:
-            told.ClearField(field.name)
-    found: dict[str, Any] = MessageToDict(told, descriptor_pool=_pool.POOL)
+            message.ClearField(field.name)
+    found: dict[str, Any] = MessageToDict(message, descriptor_pool=_pool.POOL)
     return found
 
 

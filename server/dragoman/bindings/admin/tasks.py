@@ -176,16 +176,16 @@ def event_handler(maintenance: Maintenance, authorize: AuthorizeOperator, abort:
 
 
 def _event_message(event: Event, stream: json_v01.V01StreamWriter) -> events_pb.EventOnTheWire:
-    said = pb.StreamResponse.FromString(event.data)
-    every = json_v01.to_updates(said)
+    response = pb.StreamResponse.FromString(event.data)
+    every = json_v01.to_updates(response)
     shown = events_pb.EventOnTheWire(
         sequence=event.sequence,
         v1_json=event_encoders.V1_STREAM_ENCODERS.json(event, False).decode(),
         v03_json=b"".join(event_encoders.v03_results()(event, event.ends)).decode(),
         v01_json=[orjson.dumps(stream.write(update, event.ends and update is every[-1])).decode() for update in every],
-        text=text_format.MessageToString(said, as_utf8=True),
+        text=text_format.MessageToString(response, as_utf8=True),
     )
-    for status in (said.task.status, said.status_update.status):
+    for status in (response.task.status, response.status_update.status):
         if status.HasField("timestamp"):
             shown.time.MergeFrom(status.timestamp)
     return shown
@@ -262,7 +262,7 @@ _PUSH_STATES: Final = {
 
 def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> push_pb.PushConfig:
     """A push configuration without its secrets."""
-    made = push_pb.PushConfig(
+    config = push_pb.PushConfig(
         task_id=push.task_id,
         agent=push.agent,
         principal=push.task.owner.principal,
@@ -279,17 +279,17 @@ def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = 
         tries=push.attempt_count,
         attempts=map(_attempt_message, attempts),
     )
-    made.created.FromMilliseconds(push.created)
+    config.created.FromMilliseconds(push.created)
     if push.failing_since:
-        made.failing_since.FromMilliseconds(push.failing_since)
+        config.failing_since.FromMilliseconds(push.failing_since)
     if push.due_at and push.lag and not push.session:
-        made.next_try.FromMilliseconds(push.due_at)
-    return made
+        config.next_try.FromMilliseconds(push.due_at)
+    return config
 
 
 def _attempt_message(attempt: DeliveryAttempt) -> push_pb.PushAttempt:
-    made = push_pb.PushAttempt(
+    push_attempt = push_pb.PushAttempt(
         sequence=attempt.sequence, status=attempt.status, error=attempt.error, milliseconds=attempt.duration_ms
     )
-    made.time.FromMilliseconds(attempt.at)
-    return made
+    push_attempt.time.FromMilliseconds(attempt.at)
+    return push_attempt

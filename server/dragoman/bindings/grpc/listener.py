@@ -133,18 +133,18 @@ def _channelz_method(name: str, authorize: AuthorizeOperator, abort: AbortCall) 
     look: Any = getattr(ChannelzServicer, name)
 
     async def call(data: bytes, context: GrpcContext) -> bytes:
-        access, said = (
+        access, status = (
             RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE.full_name}/{name}", "ops"),
             _CallStatus(),
         )
         try:
             await authorize(context)
-            answer: Message = look(parse_message(request, data), said)
+            answer: Message = look(parse_message(request, data), status)
         except Exception as error:
             await abort(context, error, access)
-        if said.code is not None:
-            access.finish(said.code.name)
-            await context.abort(said.code, said.details)
+        if status.code is not None:
+            access.finish(status.code.name)
+            await context.abort(status.code, status.details)
         access.finish("OK")
         return answer.SerializeToString()
 

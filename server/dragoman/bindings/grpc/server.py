@@ -118,7 +118,7 @@ async def serve_grpc(
     if options.channelz:
         server.add_generic_rpc_handlers((listener.channelz_handler(operations.authorize_local, refuse),))
         names.append(listener.CHANNELZ_SERVICE.full_name)
-    told = await _add_health(server, names)
+    health_servicer = await _add_health(server, names)
     address = str(BoundAddress(options.host, options.port))
     try:
         port = listener.add_port(server, address, options.certificates)
@@ -127,14 +127,14 @@ async def serve_grpc(
     await server.start()
     cards.grpc = bound = BoundAddress(options.host, port, tls=options.certificates is not None)
     # No TaskGroup: it would wrap what the caller's block raises.
-    watching = asyncio.create_task(_watch_draining(options.draining, told), name="grpc-health")
+    watching = asyncio.create_task(_watch_draining(options.draining, health_servicer), name="grpc-health")
     looking = asyncio.create_task(streams.watch_credentials(options.authenticator), name="grpc-credentials")
     try:
         yield bound
     finally:
         watching.cancel()
         looking.cancel()
-        await told.enter_graceful_shutdown()
+        await health_servicer.enter_graceful_shutdown()
         streams.close()
         await server.stop(options.grace)
         cards.grpc = None
@@ -142,17 +142,17 @@ async def serve_grpc(
 
 async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.HealthServicer:
     """Health (grpc.health.v1) for each service, and reflection that shows them all."""
-    told = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
-    health_pb2_grpc.add_HealthServicer_to_server(told, server)
+    health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     for name in (*names, listener.HEALTH_SERVICE_NAME):
-        await told.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     # Our packages live in a pool of their own; a reflection client needs one that has everything it is shown.
     for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, listener.CHANNELZ_FILE):
         _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
     reflection.enable_server_reflection(
         (*names, listener.HEALTH_SERVICE_NAME, reflection.SERVICE_NAME), server, pool=_pool.POOL
     )
-    return told
+    return health_servicer
 
 
 async def _watch_draining(draining: asyncio.Event, health: listener.HealthServicer) -> None:
@@ -186,11 +186,11 @@ class _MethodHandler:
     async def _unary(self, data: bytes, context: GrpcContext) -> bytes:
         access = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
         try:
-            call, asked = await self._read_call(data, context, access)
+            call, value = await self._read_call(data, context, access)
             if self._operation is None:
                 answer = self._card_message(call.caller).SerializeToString()
             else:
-                found = await self._operation(call, asked)
+                found = await self._operation(call, value)
                 if self._row.encode is None:
                     answer = bytes(found)  # gRPC takes nothing that is derived from bytes
                 else:
@@ -215,12 +215,12 @@ class _MethodHandler:
         frame, turn = self._encode_event, self._row.turn
         try:
             with self._stream_registry.open() as stream:
-                call, asked = await self._read_call(data, context, access)
+                call, value = await self._read_call(data, context, access)
                 stream.identity = call.caller.identity
                 assert self._operation is not None
                 show = a2a_headers.event_adapter(call.extensions)
                 untouched = frame is event_encoders.stored_bytes and show is a2a_headers.unchanged
-                async with aclosing(self._operation(call, asked)) as events:
+                async with aclosing(self._operation(call, value)) as events:
                     while lot := await events.next_batch():
                         stream.is_sending = True
                         for event in lot:
@@ -256,9 +256,9 @@ class _MethodHandler:
         self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
-        asked = row.v1_request(method_table.parse_message(self._request, data))
-        caller = authentication.authorize(self._service, asked.tenant, identity, public=public)
-        log_entry.set_caller(caller, asked)
+        requested_value = row.v1_request(method_table.parse_message(self._request, data))
+        caller = authentication.authorize(self._service, requested_value.tenant, identity, public=public)
+        log_entry.set_caller(caller, requested_value)
         timeout = None
         if row.op.blocking and (left := context.time_remaining()) is not None:
             timeout = max(left - DEADLINE_MARGIN, 0.0)
@@ -275,7 +275,7 @@ class _MethodHandler:
             cursor=given.get("dragoman-after", [""])[0],
             idempotency_key=given.get("idempotency-key", [""])[0],
         )
-        return call, asked
+        return call, requested_value
 
     async def _abort(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
         await _abort_call(context, error, log_entry, self._row.dialect, self._options)

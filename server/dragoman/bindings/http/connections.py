@@ -252,13 +252,13 @@ class HttpConnection(web.RequestHandler):
 
     def check_timeouts(self, now: float) -> None:
         """Closes what exceeds a timeout."""
-        patience = self._connections.timeouts
+        http_timeouts = self._connections.timeouts
         transport: Any = self.transport
         if transport is None:
             return
         request = self._request
         if request is None:
-            if self._receiving_since and now - self._receiving_since > patience.head:
+            if self._receiving_since and now - self._receiving_since > http_timeouts.head:
                 transport.write(_REQUEST_TIMEOUT_RESPONSE)
                 self.force_close()
                 return
@@ -266,16 +266,16 @@ class HttpConnection(web.RequestHandler):
             self._received_bytes = max(0, self._received_bytes - IDLE_WEBSOCKET_BYTES_PER_SECOND)
             if (
                 self._received_bytes
-                and now - self._receiving_since > patience.body + self._received_bytes / patience.rate
+                and now - self._receiving_since > http_timeouts.body + self._received_bytes / http_timeouts.rate
             ):
                 self.drop()
                 return
         elif not request.content.is_eof():
-            allowed = patience.body + self._received_bytes / patience.rate
+            allowed = http_timeouts.body + self._received_bytes / http_timeouts.rate
             if now - self._receiving_since > allowed and request.content.exception() is None:
-                text = f"it came too slowly; it has {patience.body:g} s, and 1 s more for each {patience.rate} bytes"
+                text = f"it came too slowly; it has {http_timeouts.body:g} s, and 1 s more for each {http_timeouts.rate} bytes"
                 request.content.set_exception(BodyTooSlow(text))
-        self._check_write_progress(transport, now, patience.stalled)
+        self._check_write_progress(transport, now, http_timeouts.stalled)
 
     def _check_write_progress(self, transport: Any, now: float, limit: float) -> None:
         unsent = transport.get_write_buffer_size()

@@ -155,17 +155,17 @@ class JsonRpcEndpoint:
     ) -> web.Response:
         self._options.auth_failures.record(error, peer=request.remote or "", method=log_entry.method)
         dialect = self._dispatcher.error_dialect(call.method, call.params)
-        told = encode_failure(error, call.id, dialect, log_entry)
+        data = encode_failure(error, call.id, dialect, log_entry)
         if isinstance(error, Unauthenticated | PermissionDenied):
             status = 401 if isinstance(error, Unauthenticated) else 403
             headers = {"Content-Type": JSONRPC_CONTENT_TYPE, **authentication.challenge_headers(error)}
-            return web.Response(status=status, body=told, headers=headers)
+            return web.Response(status=status, body=data, headers=headers)
         headers = retry_after_header(error)
         if self._dispatcher.errors_in_stream(call.method):
             return web.Response(
-                body=sse.frame(told), headers={"Content-Type": bodies.JSONRPC_SSE_FRAMING.media_type, **headers}
+                body=sse.frame(data), headers={"Content-Type": bodies.JSONRPC_SSE_FRAMING.media_type, **headers}
             )
-        return web.Response(body=told, headers={"Content-Type": JSONRPC_CONTENT_TYPE, **headers})
+        return web.Response(body=data, headers={"Content-Type": JSONRPC_CONTENT_TYPE, **headers})
 
 
 _log: Final = logging.getLogger("dragoman.bindings.http.jsonrpc")
@@ -232,34 +232,34 @@ class JsonRpcDispatcher:
         if row.op.push:
             self._service.check_push()
         params = {} if request.params is None else request.params
-        asked = row.read(params)
+        value = row.read(params)
         caller = authentication.authorize(
-            self._service, metadata.tenant or getattr(asked, "tenant", ""), metadata.identity
+            self._service, metadata.tenant or getattr(value, "tenant", ""), metadata.identity
         )
-        log_entry.set_caller(caller, asked)
+        log_entry.set_caller(caller, value)
         if row.op.extended_card:
             card = self._cards.extended_document(caller.agent, metadata.origin(), metadata.identity, row.dialect)
             return JsonRpcResponse(row, card)
         assert row.op.operation is not None
         operation = row.op.operation(self._service)
-        said = _extension_params(params)
+        values = _extension_params(params)
         call = Call(
             caller,
-            cursor=str(said.get(RESUME_EXTENSION.uri, {}).get("after", "")) or metadata.cursor,
-            idempotency_key=str(said.get(IDEMPOTENCY_EXTENSION.uri, {}).get("key", "")) or metadata.idempotency_key,
+            cursor=str(values.get(RESUME_EXTENSION.uri, {}).get("after", "")) or metadata.cursor,
+            idempotency_key=str(values.get(IDEMPOTENCY_EXTENSION.uri, {}).get("key", "")) or metadata.idempotency_key,
             stops_with_turn=row.turn,
             dialect=row.dialect.value,
             names_tasks=row.names_tasks,
             extensions=tuple(metadata.extensions),
         )
         if not row.op.streaming:
-            answer = await operation(call, asked)
+            answer = await operation(call, value)
             return JsonRpcResponse(
                 row,
                 cached_encoding(answer, row.write, lambda: orjson.dumps(row.write(row.op.response.FromString(answer)))),
             )
         write, turn, show = row.stream_results(), row.turn, a2a_headers.event_adapter(call.extensions)
-        events = operation(call, asked)
+        events = operation(call, value)
         return JsonRpcResponse(row, events=events, encode_results=lambda event: write(show(event), turn and event.ends))
 
     def error_dialect(self, method: str, params: object = None) -> Dialect:
@@ -287,12 +287,14 @@ class JsonRpcDispatcher:
         if metadata.address_dialect is not None and metadata.address_dialect in rows:
             return rows[metadata.address_dialect]
         # Exactly "1.0": a2a-rust, whose calls look the same, names the patch.
-        said = Dialect.V1 if version == "1.0" else _DIALECT_BY_VERSION.get(a2a_headers.minor_version(version))
-        if said is not None and said in rows:
-            return rows[said]
-        made = await self._task_dialect(request.params, metadata)
-        if made:
-            return method_table.SHARED_TASK_ROWS.get((request.method, made)) or rows.get(made, first)
+        dialect = Dialect.V1 if version == "1.0" else _DIALECT_BY_VERSION.get(a2a_headers.minor_version(version))
+        if dialect is not None and dialect in rows:
+            return rows[dialect]
+        created_dialect = await self._task_dialect(request.params, metadata)
+        if created_dialect:
+            return method_table.SHARED_TASK_ROWS.get((request.method, created_dialect)) or rows.get(
+                created_dialect, first
+            )
         # A method of 0.x under a version 1: only a2a-rust has both.
         return rows[Dialect.RUST] if Dialect.RUST in rows and version.startswith("1") else first
 
@@ -307,8 +309,8 @@ class JsonRpcDispatcher:
             caller: Caller = self._service.authorize(tenant, metadata.identity)
         except A2AError:
             return None  # told where the call is answered
-        made = await self._service.dialect_of(caller, task_id)
-        return Dialect(made) if made else None
+        text = await self._service.dialect_of(caller, task_id)
+        return Dialect(text) if text else None
 
 
 def _extension_params(params: object) -> dict[str, dict[str, Any]]:
@@ -355,6 +357,6 @@ def encode_failure(error: BaseException, id: str | int | None, dialect: Dialect,
     """The answer to a call that failed; what is no A2AError is logged and told to nobody."""
     if not isinstance(error, A2AError):
         _log.error("%s failed", log_entry.method, exc_info=error)
-    told = errors.jsonrpc_error(error, dialect)
-    log_entry.finish(told["code"])
-    return jsonrpc.encode_error(id, told)
+    values = errors.jsonrpc_error(error, dialect)
+    log_entry.finish(values["code"])
+    return jsonrpc.encode_error(id, values)

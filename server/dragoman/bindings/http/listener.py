@@ -35,23 +35,23 @@ async def listen_http(
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
     watching = asyncio.create_task(server.watch(), name="http-connections")
-    door = (
+    tls_listener = (
         TlsListener(server, options.certificates.ssl_context, shared=options.shared) if options.certificates else None
     )
     try:
-        if door is not None:
-            host, port = await door.open(options.host, options.port)
+        if tls_listener is not None:
+            host, port = await tls_listener.open(options.host, options.port)
         else:
             site = web.TCPSite(
                 runner, options.host, options.port, backlog=LISTEN_BACKLOG, reuse_port=options.shared or None
             )
             await site.start()
             host, port = runner.addresses[0][:2]
-        yield BoundAddress(host, port, tls=door is not None)
+        yield BoundAddress(host, port, tls=tls_listener is not None)
     finally:
         watching.cancel()
-        if door is not None:
-            await door.close()
+        if tls_listener is not None:
+            await tls_listener.close()
         await runner.cleanup()
 
 

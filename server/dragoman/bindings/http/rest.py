@@ -141,14 +141,14 @@ class RestRoute:
             self._service.check_push()
         sent = await bodies.read_json(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
         query = request.query.items() if request.query_string else ()
-        asked = row.v1_request(self._transcoder.request(variables, query, sent))
-        caller = authentication.authorize(self._service, asked.tenant, identity, public=public)
-        log_entry.set_caller(caller, asked)
+        value = row.v1_request(self._transcoder.request(variables, query, sent))
+        caller = authentication.authorize(self._service, value.tenant, identity, public=public)
+        log_entry.set_caller(caller, value)
         if self._operation is None:
             return self._card(request, caller.agent, caller.identity)
         named_extensions = a2a_headers.requested_extensions(request.headers)
         reads = row.op is GET_TASK  # whose answer tells in which dialect its task was made
-        rust = rust or (not reads and await self._is_rust(named, sent, caller, asked))
+        rust = rust or (not reads and await self._is_rust(named, sent, caller, value))
         call = Call(
             caller,
             shows_finished=row.shows_finished,
@@ -160,14 +160,14 @@ class RestRoute:
         headers = a2a_headers.activation_headers(named_extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
             return await self._stream(
-                request, call, asked, event_encoders.RUST_STREAM_ENCODERS if rust else row.stream_encoders, headers
+                request, call, value, event_encoders.RUST_STREAM_ENCODERS if rust else row.stream_encoders, headers
             )
-        answer = await self._operation(call, asked)
-        rust = rust or (reads and await self._is_rust(named, sent, caller, asked, answer))
+        answer = await self._operation(call, value)
+        rust = rust or (reads and await self._is_rust(named, sent, caller, value, answer))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if rust else self._codec
         headers = {"Content-Type": self._media_type(request), **headers}
-        said = cached_encoding(answer, codec, lambda: codec.encode(row.response_message(answer)))
-        return web.Response(body=said, headers=headers)
+        data = cached_encoding(answer, codec, lambda: codec.encode(row.response_message(answer)))
+        return web.Response(body=data, headers=headers)
 
     def _card(self, request: web.BaseRequest, agent: str, identity: Identity) -> web.Response:
         origin = cards.caller_origin(request, self._cards)

@@ -248,8 +248,8 @@ class _HttpServer:
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         who = await self._authenticate(request)
-        doorway = self._options.access_policy
-        shown = [spec for spec in self._cards.sorted_agents() if doorway.may_see(DEFAULT_SCOPE, spec.id, who)]
+        policy = self._options.access_policy
+        shown = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, who)]
         return files.index_response(shown, self._cards, cards.caller_origin(request, self._cards))
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:

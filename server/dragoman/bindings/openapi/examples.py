@@ -91,10 +91,10 @@ def _artifact(text: str) -> pb.Artifact:
 
 
 def _task(status: pb.TaskStatus, *artifacts: pb.Artifact) -> pb.Task:
-    asked = pb.Message()
-    asked.CopyFrom(_SEND_EXAMPLES[0].message)
-    asked.task_id, asked.context_id = EXAMPLE_TASK_ID, _CONTEXT_ID
-    return pb.Task(id=EXAMPLE_TASK_ID, context_id=_CONTEXT_ID, status=status, artifacts=artifacts, history=[asked])
+    message = pb.Message()
+    message.CopyFrom(_SEND_EXAMPLES[0].message)
+    message.task_id, message.context_id = EXAMPLE_TASK_ID, _CONTEXT_ID
+    return pb.Task(id=EXAMPLE_TASK_ID, context_id=_CONTEXT_ID, status=status, artifacts=artifacts, history=[message])
 
 
 _WEBHOOK: Final[Mapping[str, Any]] = {"url": "https://client.example.com/hooks/a2a", "token": "9f0c2d"}

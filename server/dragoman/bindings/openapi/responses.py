@@ -183,12 +183,12 @@ class ErrorResponses:
         }
 
     def _response_ref(self, name: str, schema: Schema, examples: dict[str, Any]) -> dict[str, Any]:
-        made = {
+        values = {
             "description": ", ".join(f"`{reason}`" for reason in examples),
             "content": {"application/json": {"schema": schema, "examples": examples}},
         }
         number, free = 1, name
-        while self.responses.setdefault(free, made) != made:
+        while self.responses.setdefault(free, values) != values:
             number += 1
             free = f"{name}_{number}"
         return {"$ref": f"#/components/responses/{free}"}

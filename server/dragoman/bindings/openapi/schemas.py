@@ -59,9 +59,9 @@ class SchemaBuilder:
         if name in _WELL_KNOWN:
             return dict(_WELL_KNOWN[name])
         if name not in self.schemas:
-            made: Schema = {}
-            self.schemas[name] = made  # before its fields: messages hold each other
-            made |= self.message_schema(message, frozenset())
+            values: Schema = {}
+            self.schemas[name] = values  # before its fields: messages hold each other
+            values |= self.message_schema(message, frozenset())
         return schema_ref(name)
 
     def message_schema(self, message: Descriptor, excluded: Set[str]) -> Schema:

@@ -87,9 +87,9 @@ def read_credentials(headers: Iterable[tuple[str, str]], *, keys: bool) -> Crede
 
     Another scheme than Bearer is not ours to judge, and counts as none. Raises Unauthenticated.
     """
-    said = [(name.lower(), value) for name, value in headers]
-    authorization = _single_value("Authorization", [value for name, value in said if name == "authorization"])
-    key = _single_value("X-API-Key", [value for name, value in said if keys and name == API_KEY_HEADER_NAME])
+    response = [(name.lower(), value) for name, value in headers]
+    authorization = _single_value("Authorization", [value for name, value in response if name == "authorization"])
+    key = _single_value("X-API-Key", [value for name, value in response if keys and name == API_KEY_HEADER_NAME])
     scheme, _, token = (authorization or "").strip().partition(" ")
     is_bearer = scheme.lower() == "bearer"
     if key is None and not is_bearer:

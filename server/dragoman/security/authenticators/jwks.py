@@ -193,15 +193,15 @@ class _KeySnapshot:
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
         """The key of that id for that algorithm. A token that names no key means the only one there is."""
-        made = self._parsed.get((kid, algorithm))
-        if made is None:
+        py_jwk = self._parsed.get((kid, algorithm))
+        if py_jwk is None:
             fits = [key for key in self._keys if kid in (None, key.get("kid")) and _fits_algorithm(key, algorithm)]
             if len(fits) != 1:
                 return None
-            made = _parse_key(fits[0], algorithm)
-            if made is not None:
-                self._parsed[kid, algorithm] = made
-        return made
+            py_jwk = _parse_key(fits[0], algorithm)
+            if py_jwk is not None:
+                self._parsed[kid, algorithm] = py_jwk
+        return py_jwk
 
 
 def _may_verify(key: Mapping[str, Any]) -> bool:
@@ -218,16 +218,18 @@ def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
 
 def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
     try:
-        made = PyJWK(key, algorithm)
+        py_jwk = PyJWK(key, algorithm)
     except (PyJWTError, ValueError, TypeError, KeyError) as error:
         _log.warning(
             "a key of an issuer cannot be used: %s", type(error).__name__, extra={"kid": str(key.get("kid"))[:64]}
         )
         return None
-    if isinstance(made.key, RSAPublicKey) and made.key.key_size < MIN_RSA_BITS:
-        _log.warning("a key of an issuer is too short: RSA, %d bits", made.key.key_size, extra={"kid": key.get("kid")})
+    if isinstance(py_jwk.key, RSAPublicKey) and py_jwk.key.key_size < MIN_RSA_BITS:
+        _log.warning(
+            "a key of an issuer is too short: RSA, %d bits", py_jwk.key.key_size, extra={"kid": key.get("kid")}
+        )
         return None
-    return made
+    return py_jwk
 
 
 def _json_object(source: str, data: bytes) -> dict[str, Any]:

@@ -160,31 +160,34 @@ class AgentUnderTest:
         Raises children of dragoman.core.errors.A2AError for what a server would refuse, and AssertionError, naming the
         agent's line, when the turn takes longer than `patience`.
         """
-        made = pb.Message(role=pb.ROLE_USER)
+        created_message = pb.Message(role=pb.ROLE_USER)
         if message is not None:
-            made.CopyFrom(message)
+            created_message.CopyFrom(message)
         else:
             if text:
-                made.parts.add(text=text)
-            made.parts.extend(_files(files))
+                created_message.parts.add(text=text)
+            created_message.parts.extend(_files(files))
             if data is not None:
-                made.parts.append(data_part(data))
-            made.parts.extend(parts)
-        made.message_id = made.message_id or self._ids.message()
-        made.task_id, made.context_id = task or made.task_id, context or made.context_id
-        made.reference_task_ids.extend(references)
-        asked = pb.SendMessageRequest(message=made)
+                created_message.parts.append(data_part(data))
+            created_message.parts.extend(parts)
+        created_message.message_id = created_message.message_id or self._ids.message()
+        created_message.task_id, created_message.context_id = (
+            task or created_message.task_id,
+            context or created_message.context_id,
+        )
+        created_message.reference_task_ids.extend(references)
+        request = pb.SendMessageRequest(message=created_message)
         if metadata:
-            fill_struct(asked.metadata, metadata)
-        asked.configuration.accepted_output_modes.extend(accepts)
-        asked.configuration.return_immediately = True
+            fill_struct(request.metadata, metadata)
+        request.configuration.accepted_output_modes.extend(accepts)
+        request.configuration.return_immediately = True
         call = self.call(agent)
-        answer = pb.SendMessageResponse.FromString(await self.runtime.service.send_message(call, asked))
+        answer = pb.SendMessageResponse.FromString(await self.runtime.service.send_message(call, request))
         if answer.HasField("message"):
             run = TaskRun(self, call.caller)
             run.reply = answer.message
-            asked.ClearField("message")
-            run.exchange = [Exchange(1, made, asked)]
+            request.ClearField("message")
+            run.exchange = [Exchange(1, created_message, request)]
             return run
         run = self._runs.setdefault(answer.task.id, TaskRun(self, call.caller, answer.task.id))
         await run.refresh()
@@ -283,8 +286,8 @@ def as_agent(testable: Testable, ids: Ids) -> Agent:
         return DeclaredAgent(testable.__wrapped__, testable.spec, new_id=ids.other)
     if hasattr(testable, "take_turn"):
         return cast(Agent, testable)
-    made = declare(testable)
-    return DeclaredAgent(made.__wrapped__, made.spec, new_id=ids.other)
+    declared_agent = declare(testable)
+    return DeclaredAgent(declared_agent.__wrapped__, declared_agent.spec, new_id=ids.other)
 
 
 def _files(files: Files) -> list[pb.Part]:

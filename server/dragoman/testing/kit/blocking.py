@@ -151,7 +151,7 @@ class LiveServer:
 @asynccontextmanager
 async def serving(agents: Sequence[Testable], folder: str, **settings: Any) -> AsyncIterator[LiveServer]:
     """Serves agents for the time of the block; the store is in this folder. `settings`: those of `dragoman serve`."""
-    said = {"http": LOOPBACK_ADDRESS, "grpc": LOOPBACK_ADDRESS, "store": f"sqlite:///{folder}/tasks.db", **settings}
+    values = {"http": LOOPBACK_ADDRESS, "grpc": LOOPBACK_ADDRESS, "store": f"sqlite:///{folder}/tasks.db", **settings}
     ids = Ids()
-    async with open_app(Settings.model_validate(said), [as_agent(one, ids) for one in agents]) as app:
+    async with open_app(Settings.model_validate(values), [as_agent(one, ids) for one in agents]) as app:
         yield LiveServer(app)

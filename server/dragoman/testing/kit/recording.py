@@ -43,31 +43,31 @@ class Recording:
 
     def write(self, path: Path | str) -> None:
         """Writes it to a file."""
-        told = {"recording": RECORDING_FORMAT, "agent": self.agent, "turns": self.turns}
-        Path(path).write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        values = {"recording": RECORDING_FORMAT, "agent": self.agent, "turns": self.turns}
+        Path(path).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path | str) -> Recording:
         """Reads one. Raises ValueError for a file that is none."""
         try:
-            told = json.loads(Path(path).read_text(encoding="utf-8"))
+            value = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: is no JSON: {error}") from None
-        if not isinstance(told, dict) or told.get("recording") != RECORDING_FORMAT:
+        if not isinstance(value, dict) or value.get("recording") != RECORDING_FORMAT:
             raise ValueError(
                 f'{path}: is no recording ("recording" must be {RECORDING_FORMAT}); make one with dragoman record'
             )
-        if not told.get("turns"):
+        if not value.get("turns"):
             raise ValueError(f"{path}: has no turns")
-        return cls(str(told.get("agent", "")), list(told["turns"]))
+        return cls(str(value.get("agent", "")), list(value["turns"]))
 
 
 def record(story: Story, path: Path | str | None = None) -> Recording:
     """What happened to a task so far; with `path`, written there too."""
-    made = recorded(story.agent, story.events, story.exchange, story.reply)
+    recording = recorded(story.agent, story.events, story.exchange, story.reply)
     if path is not None:
-        made.write(path)
-    return made
+        recording.write(path)
+    return recording
 
 
 def recording_of_export(entries: Iterable[ops.ExportTaskResponse]) -> Recording:
@@ -107,17 +107,17 @@ def recorded(
         parts[-1].append(step)
         if step.proto.status_update.status.message.message_id in ends:
             parts.append([])
-    return Recording(agent, [_turn(said, done, clean) for said, done in zip(turns, parts, strict=False)])
+    return Recording(agent, [_turn(exchanges, done, clean) for exchanges, done in zip(turns, parts, strict=False)])
 
 
 def send_arguments(entry: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `AgentUnderTest.send` for a message that was recorded."""
-    made = pb.Message(role=pb.ROLE_USER, parts=parts_from_json(entry["parts"]))
-    made.extensions.extend(entry.get("extensions", ()))
+    message = pb.Message(role=pb.ROLE_USER, parts=parts_from_json(entry["parts"]))
+    message.extensions.extend(entry.get("extensions", ()))
     if "metadata" in entry:
-        fill_struct(made.metadata, entry["metadata"])
+        fill_struct(message.metadata, entry["metadata"])
     return {
-        "message": made,
+        "message": message,
         "metadata": entry.get("requestMetadata"),
         "accepts": entry.get("acceptedOutputModes", ()),
     }
@@ -125,14 +125,14 @@ def send_arguments(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _turns(events: Sequence[Step], exchange: Sequence[Exchange]) -> list[list[Exchange]]:
     """The messages of each turn; all but the last end with what the agent asked."""
-    asked = {
+    texts = {
         step.proto.status_update.status.message.message_id
         for step in events
         if step.proto.status_update.status.state in states.INTERRUPTED
     }
     turns: list[list[Exchange]] = [[]]
     for one in exchange:
-        if turns[-1] and turns[-1][-1].message.message_id in asked:
+        if turns[-1] and turns[-1][-1].message.message_id in texts:
             turns.append([])
         turns[-1].append(one)
     return turns
@@ -173,16 +173,16 @@ def _turn(exchanges: Sequence[Exchange], steps: Sequence[Step], clean: Cleaner) 
 
 
 def _message_json(exchange: Exchange) -> dict[str, Any]:
-    told: dict[str, Any] = {"parts": parts_as_json(exchange.message.parts, unchanged, with_bytes=True)}
+    values: dict[str, Any] = {"parts": parts_as_json(exchange.message.parts, unchanged, with_bytes=True)}
     if exchange.message.extensions:
-        told["extensions"] = list(exchange.message.extensions)
+        values["extensions"] = list(exchange.message.extensions)
     if exchange.message.HasField("metadata"):
-        told["metadata"] = struct_to_json(exchange.message.metadata)
+        values["metadata"] = struct_to_json(exchange.message.metadata)
     if exchange.request.HasField("metadata") and (metadata := struct_to_json(exchange.request.metadata)):
-        told["requestMetadata"] = metadata
+        values["requestMetadata"] = metadata
     if modes := list(exchange.request.configuration.accepted_output_modes):
-        told["acceptedOutputModes"] = modes
-    return told
+        values["acceptedOutputModes"] = modes
+    return values
 
 
 def _content_json(content: PartsView, clean: Cleaner) -> Any:
@@ -282,7 +282,7 @@ def parts_as_json(parts: Iterable[pb.Part], clean: Cleaner, *, with_bytes: bool)
 
 def parts_from_json(entries: Iterable[dict[str, Any]]) -> list[pb.Part]:
     """What `parts_as_json` made whole."""
-    made = []
+    parts = []
     for one in entries:
         part = pb.Part(media_type=one.get("mediaType", ""), filename=one.get("file", ""))
         if "base64" in one:
@@ -297,8 +297,8 @@ def parts_from_json(entries: Iterable[dict[str, Any]]) -> list[pb.Part]:
             part.text = text_of(one["text"])
         if "metadata" in one:
             fill_struct(part.metadata, one["metadata"])
-        made.append(part)
-    return made
+        parts.append(part)
+    return parts
 
 
 def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:

@@ -108,9 +108,9 @@ class Different(AssertionError):
 
     def __init__(self, name: str, differences: list[Difference], failure: str = "") -> None:
         places = "1 place" if len(differences) == 1 else f"{len(differences)} places"
-        told = "".join(f"\n  {line}" for one in differences for line in str(one).split("\n"))
+        text = "".join(f"\n  {line}" for one in differences for line in str(one).split("\n"))
         why = f"\n  the agent failed: {failure}" if failure else ""
-        super().__init__(f"{name}: the agent answers otherwise in {places}:{told}{why}")
+        super().__init__(f"{name}: the agent answers otherwise in {places}:{text}{why}")
         self.differences = differences
 
 

@@ -109,12 +109,12 @@ class Step:
         return struct_to_json(update.metadata)
 
     def __str__(self) -> str:
-        told = _summary(self.content)
+        text = _summary(self.content)
         if self.artifact:
-            return f"{self.artifact}{'+' if self.appends else ':'} {told}"
+            return f"{self.artifact}{'+' if self.appends else ':'} {text}"
         if "attempt" in self.metadata:
             return f"{self.state} (attempt {self.metadata['attempt']})"
-        return f"{self.state}: {told}" if told else self.state
+        return f"{self.state}: {text}" if text else self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +178,10 @@ class Story:
         """Its events in words, such as `WORKING: halfway`, `output: chunk 0`, `output+ chunk 1`, `COMPLETED`."""
         found: list[str] = []
         for step in self.events:
-            told = str(step)
+            text = str(step)
             # A message that reaches a working agent is such an event, too.
-            if told != "WORKING" or not found or step.metadata or self._state_before(step) != "WORKING":
-                found.append(told)
+            if text != "WORKING" or not found or step.metadata or self._state_before(step) != "WORKING":
+                found.append(text)
         return found
 
     def _state_before(self, step: Step) -> str:
@@ -257,8 +257,8 @@ class Story:
             return f"<reply of {self.agent}: {_short(self.text)}>"
         if self.failure:
             return f"<task of {self.agent}: {self.state}: {self.failure}>"
-        told = self.status_text if self.status_text or not self.task.artifacts else self.text
-        return f"<task of {self.agent}: {self.state}{': ' if told else ''}{_short(told)}>"
+        text = self.status_text if self.status_text or not self.task.artifacts else self.text
+        return f"<task of {self.agent}: {self.state}{': ' if text else ''}{_short(text)}>"
 
 
 def _summary(content: PartsView) -> str:

@@ -49,8 +49,8 @@ class TaskRun(Story):
 
     async def cancel(self) -> Self:
         """Asks the agent to stop, and waits until it has. Raises TaskNotCancelable when it does not let itself."""
-        asked = pb.CancelTaskRequest(id=self.id)
-        await self._kit.runtime.service.cancel_task(self._kit.call(self.agent), asked)
+        request = pb.CancelTaskRequest(id=self.id)
+        await self._kit.runtime.service.cancel_task(self._kit.call(self.agent), request)
         await self.refresh()
         return await self.wait()
 
@@ -126,8 +126,8 @@ class TaskRun(Story):
 
     def _attempt(self, record: TaskRecord) -> int:
         """That of the last turn, also when it is over."""
-        told = [step.metadata["attempt"] for step in self.events[self.turn_began :] if "attempt" in step.metadata]
-        return max(record.attempt, *map(int, told), 1)
+        values = [step.metadata["attempt"] for step in self.events[self.turn_began :] if "attempt" in step.metadata]
+        return max(record.attempt, *map(int, values), 1)
 
     async def _follow(self, is_done: Callable[[], bool], aim: str, *, strict: bool = False) -> None:
         """Looks after each event until there is enough; `strict`: the turn must not end before."""
@@ -139,8 +139,8 @@ class TaskRun(Story):
             if strict and not self._busy:
                 raise AssertionError(f"{self!r} has ended its turn, and has not {aim}:\n{self._events_text()}")
             service, after = self._kit.runtime.service, str(len(self.events))
-            asked = pb.SubscribeToTaskRequest(id=self.id)
-            events = service.subscribe_to_task(self._kit.call(self.agent, after), asked)
+            request = pb.SubscribeToTaskRequest(id=self.id)
+            events = service.subscribe_to_task(self._kit.call(self.agent, after), request)
             try:
                 while (
                     not is_done() and (self._busy or not strict) and await self._wait_for_event(events, deadline, aim)

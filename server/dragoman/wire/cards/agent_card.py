@@ -222,10 +222,10 @@ def _signed_combined_document(
 ) -> bytes:
     def texts() -> list[bytes]:
         old = _v03_card_json(spec, addresses)
-        said = {key: value for key, value in document["capabilities"].items() if key in _V03_CAPABILITIES}
+        values = {key: value for key, value in document["capabilities"].items() if key in _V03_CAPABILITIES}
         return [
             *card_security.v1_payloads(v1_card(spec, addresses)),
-            *card_security.v03_payloads({**old, "capabilities": said}),
+            *card_security.v03_payloads({**old, "capabilities": values}),
             card_security.document_payload(document),
         ]
 

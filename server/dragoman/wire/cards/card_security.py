@@ -136,7 +136,7 @@ _MAX_EXACT_INTEGER: Final = 2**53
 
 _ESCAPES: Final = {
     **{code: f"\\u{code:04x}" for code in range(0x20)},
-    **{ord(letter): f"\\{name}" for letter, name in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True)},
+    **{ord(text): f"\\{name}" for text, name in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True)},
 }
 
 

@@ -134,10 +134,10 @@ def _interfaces(card: Mapping[str, Any], base_url: str) -> tuple[list[Interface]
             found.append(Interface(address, known, dialect, tenant if isinstance(tenant, str) else ""))
 
     for index, one in enumerate(_objects(card.get("supportedInterfaces"))[:MAX_INTERFACES]):
-        said = {_camel(key): item for key, item in one.items()}
-        version = said.get("protocolVersion") or "1.0"  # the official SDKs take an interface without one for 1.0's
+        values = {_camel(key): item for key, item in one.items()}
+        version = values.get("protocolVersion") or "1.0"  # the official SDKs take an interface without one for 1.0's
         where = f"supportedInterfaces[{index}]"
-        take(where, said.get("url"), said.get("protocolBinding"), _dialect(version), said.get("tenant"))
+        take(where, values.get("url"), values.get("protocolBinding"), _dialect(version), values.get("tenant"))
     if "url" in card:
         old = _legacy_dialect(card)
         take("url", card["url"], card.get("preferredTransport") or "JSONRPC", old)
@@ -185,47 +185,47 @@ def _interface_url(url: object, binding: str, base_url: str) -> str | None:
 
 
 def _skills(value: object) -> tuple[Skill, ...]:
-    made: dict[str, Skill] = {}
+    values: dict[str, Skill] = {}
     for one in _objects(value)[:MAX_SKILLS]:
-        said = {_camel(key): item for key, item in one.items()}
-        name = _text(said.get("name"), MAX_NAME_CHARS) or _text(said.get("id"), MAX_NAME_CHARS)
-        id = _text(said.get("id"), MAX_NAME_CHARS) or name
-        if id and id not in made:
-            made[id] = Skill(
+        response_values = {_camel(key): item for key, item in one.items()}
+        name = _text(response_values.get("name"), MAX_NAME_CHARS) or _text(response_values.get("id"), MAX_NAME_CHARS)
+        id = _text(response_values.get("id"), MAX_NAME_CHARS) or name
+        if id and id not in values:
+            values[id] = Skill(
                 id=id,
                 name=name,
-                description=_text(said.get("description"), MAX_TEXT_CHARS) or name,
-                tags=_texts(said.get("tags")),
-                examples=_texts(said.get("examples")),
-                input_modes=_modes(said.get("inputModes")),
-                output_modes=_modes(said.get("outputModes")),
+                description=_text(response_values.get("description"), MAX_TEXT_CHARS) or name,
+                tags=_texts(response_values.get("tags")),
+                examples=_texts(response_values.get("examples")),
+                input_modes=_modes(response_values.get("inputModes")),
+                output_modes=_modes(response_values.get("outputModes")),
             )
-    return tuple(made.values())
+    return tuple(values.values())
 
 
 def _extensions(value: object) -> tuple[Extension, ...]:
-    made: dict[str, Extension] = {}
+    values: dict[str, Extension] = {}
     for one in _objects(value)[:MAX_LIST_ITEMS]:
         uri = one.get("uri")
-        if isinstance(uri, str) and len(uri) <= MAX_TEXT_CHARS and _URI.fullmatch(uri) and uri not in made:
-            made[uri] = Extension(
+        if isinstance(uri, str) and len(uri) <= MAX_TEXT_CHARS and _URI.fullmatch(uri) and uri not in values:
+            values[uri] = Extension(
                 uri=uri,
                 description=_text(one.get("description"), MAX_TEXT_CHARS),
                 required=one.get("required") is True,
                 params=_object(one.get("params")),
             )
-    return tuple(made.values())
+    return tuple(values.values())
 
 
 def _provider(value: object) -> Provider | None:
-    said = _object(value)
-    organization, url = _text(said.get("organization"), MAX_NAME_CHARS), _http_url(said.get("url"))
+    values = _object(value)
+    organization, url = _text(values.get("organization"), MAX_NAME_CHARS), _http_url(values.get("url"))
     return Provider(organization=organization, url=url) if organization and url else None
 
 
 def _modes(value: object) -> tuple[str, ...]:
-    said = (_V01_MODES.get(one, one) for one in _texts(value))
-    return tuple(dict.fromkeys(mode for mode in said if _MEDIA_TYPE.fullmatch(mode)))
+    response = (_V01_MODES.get(one, one) for one in _texts(value))
+    return tuple(dict.fromkeys(mode for mode in response if _MEDIA_TYPE.fullmatch(mode)))
 
 
 def _http_url(value: object) -> str:
