@@ -22,7 +22,7 @@ from bench.rows import Rows, Writer
 from bench.run import Plan, Run
 from bench.sections import HOOKED, LIST, MEMORY, REPLICAS, SIZE, WATCHED, chosen
 from bench.servers import CONTESTANTS, KEPT, LOAD_CORE, OURS, pin
-from tools.environments import NotMade
+from tools.environments import NotCreated
 
 ENOUGH: Final = 3
 """Rounds of a run that may stand in the documentation."""
@@ -123,7 +123,7 @@ def make_environments(run: Run) -> None:
         run.say(f"environment {environment.name}")
         try:
             environment.make()
-        except NotMade as failed:
+        except NotCreated as failed:
             run.say(str(failed))
 
 

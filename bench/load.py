@@ -37,7 +37,7 @@ SLOW: Final = 3
 LONGEST: Final = 5.0
 """Seconds that a server may have for them."""
 
-PATIENCE: Final = 30.0
+WAIT_TIMEOUT: Final = 30.0
 """Seconds that streams may take to end after the clock has stopped."""
 
 Ask = Callable[[], Awaitable[None]]
@@ -107,10 +107,10 @@ async def drive(asks: list[Ask], meter: Meter, kind: str, warm_up: float, second
     ):
         await asyncio.sleep(seconds)
     measured = meter.end(kind)
-    done, late = await asyncio.wait(callers, timeout=PATIENCE)
+    done, late = await asyncio.wait(callers, timeout=WAIT_TIMEOUT)
     meter.wrong += [repr(error) for task in done if (error := task.exception()) is not None]
     if late:
-        meter.wrong.append(f"{len(late)} of {len(asks)} callers got no answer in {PATIENCE:.0f} s")
+        meter.wrong.append(f"{len(late)} of {len(asks)} callers got no answer in {WAIT_TIMEOUT:.0f} s")
         for task in late:
             task.cancel()
     if meter.wrong:

@@ -13,7 +13,7 @@ from bench.job import Job
 from bench.servers import LOAD_CORE, pin
 from tools.environments import ROOT
 
-PATIENCE: Final = 180.0
+WAIT_TIMEOUT: Final = 180.0
 """Seconds that a job may take beyond its own, many times over: some servers are slow."""
 
 
@@ -44,7 +44,7 @@ class Loader:
         except OSError:
             self._end()
             raise LoadFailed("the load process is gone") from None
-        if not select.select([process.stdout], [], [], PATIENCE + job.seconds * 30)[0]:
+        if not select.select([process.stdout], [], [], WAIT_TIMEOUT + job.seconds * 30)[0]:
             self._end()
             raise LoadFailed("no end to it")
         text = process.stdout.readline()

@@ -32,7 +32,7 @@ SETTLE: Final = 1.0
 SETTLE_SHORT: Final = 0.1
 """Seconds before memory is read, so that what runs after the last answer is done."""
 
-PATIENCE: Final = 60.0
+WAIT_TIMEOUT: Final = 60.0
 PEER_ROUNDS: Final = 1
 """A peer's memory is reported beside ours; once is enough for that."""
 
@@ -141,7 +141,7 @@ async def _follow(lines: list[Line], form: Form, tasks: list[str]) -> list[async
             line = lines[(len(following) + len(begun)) % CONNECTIONS]
             begun.append(asyncio.create_task(_one(line, form.subscribe("ask", task), here)))
         following += begun
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT):
             for _ in begun:
                 await here.acquire()
         for stream in begun:

@@ -41,7 +41,7 @@ LEAST: Final = 2.0
 LEAST_SHORT: Final = 0.2
 """Seconds of each measurement: what happens once in a while shall not decide it."""
 
-PATIENCE: Final = 30.0
+WAIT_TIMEOUT: Final = 30.0
 """Seconds that callers may take to end after the clock has stopped."""
 
 AGENTS: Final = str(ROOT / "bench" / "agents.py")
@@ -161,7 +161,7 @@ async def _costs(
         spent, count, took = (await Spent.of(cluster, shape)).less(before), meter.count - count, clock() - began
     finally:
         meter.running = False
-        results = await asyncio.wait_for(asyncio.gather(*calling, return_exceptions=True), PATIENCE)
+        results = await asyncio.wait_for(asyncio.gather(*calling, return_exceptions=True), WAIT_TIMEOUT)
         for line in lines:
             line.close()
     if kind == IDLE:

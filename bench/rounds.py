@@ -25,10 +25,10 @@ PROBES: Final = 200
 REST: Final = 0.05
 """Seconds over which servers are watched to see whether they rest."""
 
-RESTING: Final = 0.05
+INACTIVE: Final = 0.05
 """Share of a core that they may use and be at rest."""
 
-PATIENCE: Final = 3.0
+WAIT_TIMEOUT: Final = 3.0
 """Seconds that they get to come to rest; after that the row says how busy they were."""
 
 
@@ -101,11 +101,11 @@ def cell(run: Run, section: Section, callers: int, servers: dict[str, Running], 
 
 def rest(pids: list[int]) -> None:
     """Waits until these processes do nothing to speak of."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_TIMEOUT
     before = sum(map(cpu, pids))
     while time.monotonic() < deadline:
         time.sleep(REST)
         now = sum(map(cpu, pids))
-        if now - before < REST * RESTING:
+        if now - before < REST * INACTIVE:
             return
         before = now

@@ -22,7 +22,7 @@ LOAD_CORE: Final = 1
 CORES: Final = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
 """The cores this process could use when it began; none where the system cannot bind a process to one."""
 
-PATIENCE: Final = 120.0
+WAIT_TIMEOUT: Final = 120.0
 """Seconds a server may take to listen; filling its store is part of it."""
 
 KEPT: Final = ROOT / ".bench"
@@ -42,7 +42,7 @@ class Place:
     tasks: int = 0
 
     @property
-    def told(self) -> Path:
+    def log_file(self) -> Path:
         """Where a server writes the addresses that it listens on."""
         return self.folder / "listens"
 
@@ -92,7 +92,7 @@ class Running:
 
 
 def _bare(transport: str) -> Arguments:
-    return lambda place: [sys.executable, "-m", f"bench.bare_{transport}", place.told, place.go]
+    return lambda place: [sys.executable, "-m", f"bench.bare_{transport}", place.log_file, place.go]
 
 
 def _ours(store: str) -> Arguments:
@@ -109,7 +109,7 @@ def _a2a_sdk(*arguments: str) -> Arguments:
         script: list[str | Path] = [
             A2A_SDK.python,
             PEERS / "a2a_sdk" / "server.py",
-            place.told,
+            place.log_file,
             "--tasks",
             str(place.tasks),
         ]
@@ -119,7 +119,7 @@ def _a2a_sdk(*arguments: str) -> Arguments:
 
 
 def _fasta2a(place: Place) -> list[str | Path]:
-    return [FASTA2A.python, PEERS / "fasta2a" / "server.py", place.told]
+    return [FASTA2A.python, PEERS / "fasta2a" / "server.py", place.log_file]
 
 
 A2A_SDK: Final = Environment("bench_a2a_sdk", (PEERS / "a2a_sdk" / "requirements.txt",))
@@ -184,7 +184,7 @@ def started(
 
 
 def _wait(contestant: Contestant, place: Place, process: subprocess.Popen[bytes]) -> dict[str, str]:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WAIT_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
         if targets := _listening(contestant, place):
             return targets
@@ -195,7 +195,7 @@ def _wait(contestant: Contestant, place: Place, process: subprocess.Popen[bytes]
 
 def _listening(contestant: Contestant, place: Place) -> dict[str, str]:
     if contestant.tells:
-        text = place.told.read_text("utf-8") if place.told.exists() else ""
+        text = place.log_file.read_text("utf-8") if place.log_file.exists() else ""
         return dict(json.loads(text)) if text.endswith("\n") else {}
     for port in place.ports.values():
         try:

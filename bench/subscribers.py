@@ -21,7 +21,7 @@ from bench.spent import cpu
 SETTLE: Final = 0.2
 """Seconds between the last subscriber's first sign and the first event: a server may still be taking it in."""
 
-PATIENCE: Final = 60.0
+WAIT_TIMEOUT: Final = 60.0
 
 
 async def measure(job: Job) -> Measured:
@@ -37,10 +37,10 @@ async def measure(job: Job) -> Measured:
         await asyncio.sleep(SETTLE)
         server, load = cpu(job.pid), time.process_time()
         Path(job.go).touch()
-        await asyncio.wait_for(following, PATIENCE)
+        await asyncio.wait_for(following, WAIT_TIMEOUT)
         server, load = cpu(job.pid) - server, time.process_time() - load
     except TimeoutError:
-        raise Wrong(f"{job.callers} subscribers got {sum(audience.got)} events in {PATIENCE:.0f} s") from None
+        raise Wrong(f"{job.callers} subscribers got {sum(audience.got)} events in {WAIT_TIMEOUT:.0f} s") from None
     finally:
         Path(job.go).unlink(missing_ok=True)
         for line in lines:
@@ -66,7 +66,7 @@ class Audience:
     async def complete(self, following: asyncio.Future[Any]) -> None:
         """Returns once everybody is there. Raises TimeoutError, and what `following` raises before."""
         present = asyncio.ensure_future(self._complete.wait())
-        await asyncio.wait((present, following), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((present, following), timeout=WAIT_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         if following.done():
             await following
         if not present.done():

@@ -61,7 +61,7 @@ _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LoadReport:
     """What h2load says in the end. `heads` and `data` are bytes."""
 
     seconds: float
@@ -155,17 +155,17 @@ def _h2load(
     return asks, response.seconds, took[len(took) // 2], took[min(int(len(took) * 0.99), len(took) - 1)]
 
 
-def read_h2load(text: str) -> Said:
+def read_h2load(text: str) -> LoadReport:
     """Raises Wrong when it says something else than usual."""
     found = {name: pattern.search(text) for name, pattern in _H2LOAD.items()}
     finished, succeeded, traffic = found["finished"], found["succeeded"], found["traffic"]
     if finished is None or succeeded is None or traffic is None:
         raise Wrong(f"h2load said what nobody can read:\n{text}")
     right, *failed = map(int, succeeded.groups())
-    return Said(float(finished[1]) * _SECONDS[finished[2]], right, sum(failed), int(traffic[1]), int(traffic[2]))
+    return LoadReport(float(finished[1]) * _SECONDS[finished[2]], right, sum(failed), int(traffic[1]), int(traffic[2]))
 
 
-def check_h2load(response: Said, asks: int, connections: int, own: Measured) -> None:
+def check_h2load(response: LoadReport, asks: int, connections: int, own: Measured) -> None:
     """Holds the sizes of all answers to those of answers that were looked at. Raises Wrong."""
     if response.succeeded != asks or response.failed:
         raise Wrong(f"h2load: {response.succeeded} answers to {asks} requests, {response.failed} failed")

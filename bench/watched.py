@@ -82,7 +82,9 @@ async def _round(run: Run, servers: dict[str, Running], number: int) -> None:
     for binding in BINDINGS:
         async with AsyncExitStack() as stack:
             values = {
-                looked: await stack.enter_async_context(Asked.open(binding, server, scraped=CASES[looked] is not None))
+                looked: await stack.enter_async_context(
+                    MeasuredServer.open(binding, server, scraped=CASES[looked] is not None)
+                )
                 for looked, server in servers.items()
             }
             for turn in range(1 + TURNS):
@@ -110,7 +112,7 @@ def _options(share: float | None, url: str) -> list[str]:
     return [f"--otlp={url}", f"--trace-share={share}"] if share else []
 
 
-class Asked:
+class MeasuredServer:
     """A server, its callers' lines, and what was seen of it.
 
     Its CPU is that of the whole time, also while others are asked: who collects spans is told of them afterwards.

@@ -40,7 +40,7 @@ class Part:
         """What it finds there besides the usual."""
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self._said = 0
+        self._reported = 0
         """Where in the log this start began."""
 
     @property
@@ -56,7 +56,7 @@ class Part:
 
     def start(self, *, ready: bool = True) -> None:
         """Starts it; waits until it serves if `ready`. Raises RuntimeError with what it said when it does not."""
-        self._said = self.log.stat().st_size if self.log.exists() else 0
+        self._reported = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dragoman", *self.words],
@@ -71,17 +71,17 @@ class Part:
         deadline = time.monotonic() + START
         while not self.serves():
             if not self.is_up or time.monotonic() > deadline:
-                raise RuntimeError(f"{self.name} does not serve:\n{self.said()[-4000:]}")
+                raise RuntimeError(f"{self.name} does not serve:\n{self.output()[-4000:]}")
             time.sleep(0.02)  # there is nothing to wait on
 
     def serves(self) -> bool:
         """Whether it does what it is there for."""
         raise NotImplementedError
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What it logged since it was last started."""
         with self.log.open("rb") as log:
-            log.seek(self._said)
+            log.seek(self._reported)
             return log.read().decode("utf-8", "replace")
 
     def send(self, number: signal.Signals) -> None:
@@ -136,7 +136,7 @@ class WorkerPart(Part):
         )
 
     def serves(self) -> bool:
-        return '"serving ' in self.said()
+        return '"serving ' in self.output()
 
 
 class Cluster:

@@ -10,13 +10,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tools.environments import CACHE, NotMade
+from tools.environments import CACHE, NotCreated
 
 
 def unpacked(*packages: str) -> Path:
     """A folder with Debian's packages and what they need that this machine does not have. Raises NotMade."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise NotMade(f"there is no {' or '.join(packages)} here, and no apt-get to fetch it with")
+        raise NotCreated(f"there is no {' or '.join(packages)} here, and no apt-get to fetch it with")
     release = Path("/etc/os-release").read_bytes()
     root = CACHE / f"debian-{packages[0]}-{hashlib.sha256(' '.join(packages).encode() + release).hexdigest()[:12]}"
     if (root / ".made").exists():
@@ -38,4 +38,4 @@ def unpacked(*packages: str) -> Path:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode:
-        raise NotMade(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+        raise NotCreated(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")

@@ -14,7 +14,7 @@ OURS: Final = schema._steps
 
 
 @cache
-def made() -> sqlite3.Connection:
+def created() -> sqlite3.Connection:
     """A store that the migrations made, as it is before it gets an epoch of its own."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     schema.migrate(connection)
@@ -27,7 +27,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if schema._steps is OURS and version == objects == 0:
-        made().backup(connection)
+        created().backup(connection)
     schema.migrate(connection)
 
 

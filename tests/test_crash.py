@@ -64,4 +64,4 @@ def test_a_store_can_be_served_again_right_after_the_kill(tmp_path: Path) -> Non
         first.process.kill()
         first.ends()
         with serving(cwd=tmp_path) as second:
-            assert second.told["store"] == first.told["store"]
+            assert second.startup_info["store"] == first.startup_info["store"]

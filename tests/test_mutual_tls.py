@@ -48,7 +48,7 @@ async def far(turn: Turn) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):
@@ -124,7 +124,7 @@ def clients(tmp_path: Path) -> Clients:
 
 
 @pytest.fixture
-def said(
+def response(
     tmp_path: Path, clients: Clients, _authority_of_servers: tuple[Authority, tuple[bytes, bytes]]
 ) -> dict[str, Any]:
     certificate, key = write(tmp_path, _authority_of_servers[1])
@@ -164,10 +164,10 @@ async def refused(client: Client) -> str:
 
 
 async def test_who_shows_a_certificate_is_its_holder_on_every_binding(
-    said: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
     alice, bob = clients.issue("alice"), clients.issue("bob")
-    async with opened(said) as app:
+    async with opened(response) as app:
         for binding in BINDINGS:
             assert await ask(client_of(app, binding, server_ca, alice)) == "alice: hello"
         async with client_of(app, "grpc", server_ca, alice) as mine, client_of(app, "rest", server_ca, bob) as theirs:
@@ -178,11 +178,11 @@ async def test_who_shows_a_certificate_is_its_holder_on_every_binding(
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_who_is_not_to_be_believed_is_not_let_in(
-    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, binding: str
+    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, binding: str
 ) -> None:
     revoked, good = clients.issue("alice"), clients.issue("alice")
     (tmp_path / "revoked").write_text(f"{serial_of(revoked):x}  # the old laptop\n")
-    async with opened(said, tls_client_revoked=tmp_path / "revoked") as app:
+    async with opened(response, tls_client_revoked=tmp_path / "revoked") as app:
         assert await ask(client_of(app, binding, server_ca, good)) == "alice: hello"
         for cert in (
             Clients(tmp_path, "strangers").issue("alice"),
@@ -202,19 +202,19 @@ async def test_who_is_not_to_be_believed_is_not_let_in(
 
 
 async def test_a_holder_is_named_by_what_the_operator_says(
-    said: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
     cert = clients.issue("alice", uri="spiffe://example.org/billing")
-    async with opened(said, tls_client_principal="uri") as app:
+    async with opened(response, tls_client_principal="uri") as app:
         assert await ask(client_of(app, "grpc", server_ca, cert)) == "spiffe://example.org/billing: hello"
         assert "it must have one URI" in await refused(client_of(app, "rest", server_ca, clients.issue("alice")))
 
 
 async def test_who_shows_credentials_besides_is_who_those_say(
-    said: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
     cert, token = clients.issue("gateway"), "token-of-the-operator"
-    async with opened(said, token=token) as app:
+    async with opened(response, token=token) as app:
         for binding in ("grpc", "rest"):
             assert await ask(client_of(app, binding, server_ca, cert, token=token)) == "token: hello"
             assert await ask(client_of(app, binding, server_ca, cert)) == "gateway: hello"
@@ -223,9 +223,9 @@ async def test_who_shows_credentials_besides_is_who_those_say(
 
 
 async def test_holders_have_the_grants_that_the_operator_gave_them(
-    said: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
-    async with opened(said, tls_client_grants="root=operator,narrow=agent:endless") as app:
+    async with opened(response, tls_client_grants="root=operator,narrow=agent:endless") as app:
         address = f"grpcs://{app.grpc}"
         async with Operator(address, ca=server_ca, cert=clients.issue("root")) as operator:
             assert len((await operator.list_keys(ops.ListKeysRequest())).keys) == 0
@@ -236,13 +236,13 @@ async def test_holders_have_the_grants_that_the_operator_gave_them(
 
 
 async def test_a_worker_is_known_by_a_certificate_of_its_own(
-    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, monkeypatch: pytest.MonkeyPatch
+    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.bindings.stream_registry.CREDENTIAL_CHECK_INTERVAL", 0.05)
     (tmp_path / "revoked").touch()
     box, other = clients.issue("box1"), clients.issue("other")
     settings = {"tls_client_grants": {"box1": ["worker:far"]}, "tls_client_revoked": tmp_path / "revoked"}
-    async with opened(said, **settings) as app:
+    async with opened(response, **settings) as app:
         address = f"grpcs://{app.grpc}"
         with pytest.raises(ClientError, match="worker"):
             await Worker([far], address, ca=server_ca, cert=other).run()
@@ -262,7 +262,7 @@ async def test_a_worker_is_known_by_a_certificate_of_its_own(
 
 @pytest.mark.parametrize("form", ["pem", "der", "serials"])
 async def test_what_is_revoked_while_the_server_runs_counts_no_more_at_once(
-    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, form: str
+    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, form: str
 ) -> None:
     file, alice, bob = tmp_path / "revoked", clients.issue("alice"), clients.issue("bob")
 
@@ -274,7 +274,7 @@ async def test_what_is_revoked_while_the_server_runs_counts_no_more_at_once(
             file.write_bytes(clients.crl(*revoked, der=form == "der"))
 
     write_list()
-    async with opened(said, tls_client_revoked=file) as app, client_of(app, "grpc", server_ca, alice) as open_one:
+    async with opened(response, tls_client_revoked=file) as app, client_of(app, "grpc", server_ca, alice) as open_one:
         assert app.certificates is not None
         await open_one.send(message("hello"))
         write_list(alice)
@@ -294,22 +294,22 @@ async def test_what_is_revoked_while_the_server_runs_counts_no_more_at_once(
 
 
 async def test_an_old_list_still_counts_and_the_log_says_that_it_is_old(
-    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, caplog: pytest.LogCaptureFixture
+    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     alice, bob = clients.issue("alice"), clients.issue("bob")
     (tmp_path / "revoked").write_bytes(clients.crl(alice, due=-DAY))
-    async with opened(said, tls_client_revoked=tmp_path / "revoked") as app:
+    async with opened(response, tls_client_revoked=tmp_path / "revoked") as app:
         assert "is old: the next one was due" in caplog.text
         assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
         assert await ask(client_of(app, "rest", server_ca, bob)) == "bob: hello"
 
 
 async def test_other_authorities_are_taken_while_the_server_runs(
-    said: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path
+    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path
 ) -> None:
     later = Clients(tmp_path, "later")
     alice, carol = clients.issue("alice"), later.issue("carol")
-    async with opened(said) as app:
+    async with opened(response) as app:
         assert app.certificates is not None
         clients.ca.write_bytes(later.ca.read_bytes())
         assert app.certificates.refresh()
@@ -321,8 +321,8 @@ async def test_other_authorities_are_taken_while_the_server_runs(
         assert await ask(client_of(app, "grpc", server_ca, carol)) == "carol: hello"
 
 
-async def test_the_card_says_that_certificates_are_taken(said: dict[str, Any]) -> None:
-    async with opened(said) as app, aiohttp.ClientSession() as session:
+async def test_the_card_says_that_certificates_are_taken(response: dict[str, Any]) -> None:
+    async with opened(response) as app, aiohttp.ClientSession() as session:
         async with session.get(app.card_url, ssl=False, headers={"A2A-Version": "1.0"}) as answer:
             card = await answer.json()
         async with session.get(app.card_url, ssl=False, headers={"A2A-Version": "0.3"}) as answer:
@@ -332,7 +332,7 @@ async def test_the_card_says_that_certificates_are_taken(said: dict[str, Any]) -
     assert old["securitySchemes"] == {"mtls": {"type": "mutualTLS"}}
 
 
-async def test_files_that_cannot_be_used_are_refused_at_the_start(said: dict[str, Any], tmp_path: Path) -> None:
+async def test_files_that_cannot_be_used_are_refused_at_the_start(response: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("nothing\n")
     for more, why in (
         ({"tls_client_ca": tmp_path / "absent"}, "absent: No such file"),
@@ -343,5 +343,5 @@ async def test_files_that_cannot_be_used_are_refused_at_the_start(said: dict[str
         ({"tls_client_ca": None, "tls_client_grants": "a=operator"}, "means nothing without --tls-client-ca"),
     ):
         with pytest.raises(SettingsError, match=why):
-            async with opened(said, **more):
+            async with opened(response, **more):
                 pass

@@ -38,10 +38,10 @@ async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: P
         async with receivers.open():
             stage.hook = receivers.url
             tasks = await send_to_all(stage)
-            await receivers.until(lambda: receivers.letters > 20)
+            await receivers.until(lambda: receivers.deliveries > 20)
             await victim.restart(stage)  # while tasks are running and receivers are being told
             tasks += await send_to_all(stage)
-            await receivers.until(lambda: receivers.letters > 200)
+            await receivers.until(lambda: receivers.deliveries > 200)
             await victim.restart(stage)
             stage.over.set()  # from here on all of them are well
             assert await pushed(stage, ENOUGH) == 0

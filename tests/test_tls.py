@@ -42,7 +42,7 @@ async def gated(turn: Turn) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     global gate
     gate = asyncio.Event()
     monkeypatch.chdir(tmp_path)
@@ -252,7 +252,7 @@ class Greeter(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def door(folder: Path, authority: Authority, **options: Any) -> AsyncIterator[int]:
+async def endpoint_entry(folder: Path, authority: Authority, **options: Any) -> AsyncIterator[int]:
     context = CertificateFiles(*write(folder, authority.issue())).ssl_context
     opened = TlsListener(Greeter, context, **options)
     _, port = await opened.open("127.0.0.1", 0)
@@ -262,11 +262,13 @@ async def door(folder: Path, authority: Authority, **options: Any) -> AsyncItera
         await opened.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
-async def test_a_handshake_that_is_never_done_is_given_up(tmp_path: Path, authority: Authority, said: bytes) -> None:
-    async with door(tmp_path, authority, handshake_timeout=0.05) as port:
+@pytest.mark.parametrize("response", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
+async def test_a_handshake_that_is_never_done_is_given_up(
+    tmp_path: Path, authority: Authority, response: bytes
+) -> None:
+    async with endpoint_entry(tmp_path, authority, handshake_timeout=0.05) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(said)
+        writer.write(response)
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()
@@ -276,7 +278,7 @@ async def test_of_too_many_handshakes_the_oldest_goes(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.bindings.http.listener.MAX_HANDSHAKES", 3)
-    async with door(tmp_path, authority) as port:
+    async with endpoint_entry(tmp_path, authority) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
         for reader, _ in silent[:3]:
             with contextlib.suppress(ConnectionError):
@@ -289,7 +291,7 @@ async def test_of_too_many_handshakes_the_oldest_goes(
 
 
 async def test_an_address_that_is_taken_is_told(tmp_path: Path, authority: Authority) -> None:
-    async with door(tmp_path, authority) as port:
+    async with endpoint_entry(tmp_path, authority) as port:
         context = CertificateFiles(*write(tmp_path, authority.issue())).ssl_context
         with pytest.raises(OSError, match="in use"):
             await TlsListener(Greeter, context).open("127.0.0.1", port)

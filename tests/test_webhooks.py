@@ -85,7 +85,7 @@ async def keys(app: App) -> tuple[int, Any]:
         return answer.status, await answer.json()
 
 
-async def test_a_letter_is_signed_by_the_key_that_its_server_shows(tmp_path: Path) -> None:
+async def test_a_webhook_is_signed_with_the_key_that_its_server_publishes(tmp_path: Path) -> None:
     async with hooked() as hook:
         # Receivers have no credentials, so this page is open where others are not.
         values = {"token": "secret-token-of-the-server", "public_agents": "*", "private_pages": True}
@@ -197,7 +197,7 @@ async def test_a_receivers_secrets_are_sealed_in_the_store_and_sent_as_they_were
             assert set(secrets_of(hook)) == set(sent)
 
 
-async def test_a_letter_whose_secrets_cannot_be_opened_is_a_failed_try(tmp_path: Path) -> None:
+async def test_a_webhook_whose_secrets_cannot_be_decrypted_is_a_failed_attempt(tmp_path: Path) -> None:
     file = tmp_path / "secrets.key"
     file.write_text("bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n")
     async with hooked() as hook:

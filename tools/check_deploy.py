@@ -23,7 +23,7 @@ import jsonschema
 import yaml
 
 from dragoman.settings.settings import Settings, SettingsError, load_settings
-from tools.environments import ROOT, Environment, NotMade
+from tools.environments import ROOT, Environment, NotCreated
 
 DEPLOY: Final = ROOT / "deploy"
 CHART: Final = DEPLOY / "helm" / "dragoman"
@@ -132,9 +132,9 @@ class Chart:
         release = {"Name": "dragoman", "Namespace": "default", "Service": "Helm"}
         data = folder / "data.json"
         data.write_text(json.dumps({"Values": values, "Chart": chart, "Release": release}), "utf-8")
-        return run(str(self._made(folder)), str(data), str(CHART / "templates"))
+        return run(str(self._created(folder)), str(data), str(CHART / "templates"))
 
-    def _made(self, folder: Path) -> Path:
+    def _created(self, folder: Path) -> Path:
         if self._program is None:
             self._program = self._environment.folder / "render"
             go = self._environment.folder / "bin" / "go"
@@ -246,7 +246,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             for what, how in steps(environment, Path(folder)):
                 print(f"deploy: {what}: ok ({how})", flush=True)
-    except (Failed, NotMade) as error:
+    except (Failed, NotCreated) as error:
         print(f"deploy: {error}", file=sys.stderr)
         return 1
     return 0

@@ -184,7 +184,7 @@ class Load:
         return f"{rates}, p50 {p50:.0f} ms" + "".join(f"; {name}: {number}" for name, number in sorted(wrong.items()))
 
 
-class Desk:
+class OfficeAgent:
     """What is typed, and what is printed."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -203,12 +203,12 @@ class Desk:
   postgres  psql {self._cluster.postgres.url()}
   nats      {self._cluster.nats.url()}
 
-{self.told()}
+{self.describe()}
 Try `kill server-1`, `kill worker-2`, `kill nats`, or from another terminal: kill -9 PID; then `start` it again.
 {self.help()}
 """
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Every part: its process, and where its log is."""
         return "\n".join(f"  {name:9} {part}" for name, part in self.parts.items())
 
@@ -219,7 +219,7 @@ Try `kill server-1`, `kill worker-2`, `kill nats`, or from another terminal: kil
         """Does what was typed, and gives what is to be said of it. May take as long as a start or a drain."""
         word, *rest = shlex.split(line)
         if word == "parts":
-            return self.told()
+            return self.describe()
         verbs: dict[str, Callable[[Ours | Theirs], None]] = {
             "kill": lambda part: part.kill(),
             "stop": lambda part: part.stop(),
@@ -245,7 +245,7 @@ Try `kill server-1`, `kill worker-2`, `kill nats`, or from another terminal: kil
 
 async def watch(cluster: Cluster, callers: int, seconds: float, every: float) -> None:
     """Runs the load, says what happens, and does what is typed, until `quit`, a signal, or the time is over."""
-    loop, turn_context, load = asyncio.get_running_loop(), Desk(cluster), Load(cluster.servers)
+    loop, turn_context, load = asyncio.get_running_loop(), OfficeAgent(cluster), Load(cluster.servers)
     over, typed = asyncio.Event(), asyncio.Queue[str]()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, over.set)

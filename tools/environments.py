@@ -20,7 +20,7 @@ CACHE: Final = ROOT / ".foreign"
 _UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 
 
-class NotMade(Exception):
+class NotCreated(Exception):
     """A step of making an environment failed, with what it said."""
 
 
@@ -76,4 +76,4 @@ class Environment:
 def _run(command: Sequence[str | Path], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotMade(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+        raise NotCreated(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")

@@ -26,10 +26,10 @@ PLACES: Final = (
 
 FOREIGN: Final = {"node_modules", ".venv"}
 
-FENCE: Final = re.compile(r'^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w-]*)(?P<said>(?: \w+="[^"]*")*)$')
+FENCE: Final = re.compile(r'^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w-]*)(?P<options>(?: \w+="[^"]*")*)$')
 LINK: Final = re.compile(r"(?<!\\)\]\((?P<target>[^()\s]+)(?: \"[^\"]*\")?\)")
 HEADING: Final = re.compile(r"^#{1,6} +(?P<text>.*?) *#*$")
-MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|by|in|with|as|anew|figures): (?P<said>.*?) -->$")
+MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|by|in|with|as|anew|figures): (?P<options>.*?) -->$")
 """What a page says to the test that runs its blocks, right before a block; tests/docs/README.md has what each means."""
 
 
@@ -60,12 +60,12 @@ class Block:
     heading: str
     title: str
     """The name of the file that it shows, from `title="agents.py"` after the language; else empty."""
-    said: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
     """The markers right before it, such as ("not run", "needs a cluster")."""
 
     def marker(self, name: str) -> str:
         """What a marker says; empty where there is none of the name."""
-        return dict(self.said).get(name, "")
+        return dict(self.options).get(name, "")
 
 
 def pages(root: Path = ROOT) -> list[Path]:
@@ -130,13 +130,13 @@ def blocks(text: str) -> Iterator[Block]:
                 heading = match["text"]
             if line.strip():
                 found = MARKER.match(line.strip())
-                markers = [*markers, (found["name"], found["said"])] if found else []
+                markers = [*markers, (found["name"], found["options"])] if found else []
         elif began is None:
             fence = FENCE.match(line)
             assert fence is not None
             began, held = (number, fence), []
         elif line.strip() == began[1]["ticks"]:
-            title = re.search(r'title="([^"]*)"', began[1]["said"])
+            title = re.search(r'title="([^"]*)"', began[1]["options"])
             content = "".join(f"{one}\n" for one in held)
             yield Block(began[0], began[1]["language"], content, heading, title[1] if title else "", tuple(markers))
             began, markers = None, []

@@ -31,7 +31,7 @@ PLACES: Final[Mapping[str, Sequence[str]]] = {
 UNRELEASED: Final = "## Unreleased\n"
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """There is nothing to be done like this. The text says why."""
 
 
@@ -50,7 +50,7 @@ def numbered(root: Path, old: str, new: str) -> dict[Path, str]:
         for pattern in patterns:
             whole = re.compile(pattern.format(re.escape(old)), re.MULTILINE)
             if len(found := whole.findall(text)) != 1:
-                raise Refused(f"{name}: {old} stands there {len(found)} times where it should once ({whole.pattern})")
+                raise Rejected(f"{name}: {old} stands there {len(found)} times where it should once ({whole.pattern})")
             text = whole.sub(lambda one: one[0].replace(old, new), text)
         values[root / name] = text
     return values
@@ -59,11 +59,11 @@ def numbered(root: Path, old: str, new: str) -> dict[Path, str]:
 def headed(changelog: str, version: str, day: str) -> str:
     """The changelog with a heading for a version above what was not released. Raises Refused."""
     if re.search(rf"^## {re.escape(version)}\b", changelog, re.MULTILINE):
-        raise Refused(f"CHANGELOG.md has {version} already")
+        raise Rejected(f"CHANGELOG.md has {version} already")
     before, found, after = changelog.partition(UNRELEASED)
     news = re.split(r"^## ", after, maxsplit=1, flags=re.MULTILINE)[0]
     if not found or not re.search(r"^- ", news, re.MULTILINE):
-        raise Refused("CHANGELOG.md has nothing under Unreleased")
+        raise Rejected("CHANGELOG.md has nothing under Unreleased")
     return f"{before}{UNRELEASED}\n## {version} - {day}\n{after}"
 
 
@@ -71,12 +71,12 @@ def prepare(root: Path, version: str, day: str) -> list[Path]:
     """Writes all of it; gives the files. Raises Refused before anything is written."""
     wanted = _VERSION.fullmatch(version)
     if wanted is None:
-        raise Refused(f'"{version}" is no version, such as 0.2.0')
+        raise Rejected(f'"{version}" is no version, such as 0.2.0')
     old = version_of(root)
     now = _VERSION.fullmatch(old)
     assert now is not None
     if tuple(map(int, wanted.groups())) < tuple(map(int, now.groups())):
-        raise Refused(f"{version} is older than {old}")
+        raise Rejected(f"{version} is older than {old}")
     changelog = root / "CHANGELOG.md"
     values = {**numbered(root, old, version), changelog: headed(changelog.read_text("utf-8"), version, day)}
     for path, text in values.items():
@@ -101,10 +101,10 @@ def main(words: Sequence[str]) -> int:
         return 0
     try:
         if not _is_clean(ROOT):
-            raise Refused("there are changes that are not committed (git status)")
+            raise Rejected("there are changes that are not committed (git status)")
         for path in prepare(ROOT, namespace.version, f"{datetime.now(UTC):%Y-%m-%d}"):
             print(f"release: {path.relative_to(ROOT)}")
-    except Refused as refused:
+    except Rejected as refused:
         print(f"release: {refused}", file=sys.stderr)
         return 1
     return 0

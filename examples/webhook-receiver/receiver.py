@@ -32,7 +32,7 @@ LARGEST = 32 * 1024 * 1024
 """Bytes of a notification."""
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """A notification that is not to be believed."""
 
 
@@ -59,7 +59,7 @@ class Keys:
                 self._keys = {key.key_id: key for key in found.keys if key.key_id}
                 self._fetched = time.monotonic()
             if id not in self._keys:
-                raise Refused("it is signed with a key that the server does not show")
+                raise Rejected("it is signed with a key that the server does not show")
             return self._keys[id]
 
 
@@ -91,35 +91,35 @@ class Receiver:
                 options={"require": ["iss", "aud", "iat", "exp", "jti"]},
             )
         except jwt.PyJWTError as error:
-            raise Refused(f"its signature is not good: {error}") from error
+            raise Rejected(f"its signature is not good: {error}") from error
         if response["request_body_sha256"] != hashlib.sha256(body).hexdigest():
-            raise Refused("its body is not the one that was signed")
+            raise Rejected("its body is not the one that was signed")
         with self._lock:
             # Every try is signed anew, so the same signature twice is somebody who has listened.
             if response["jti"] in self._used:
-                raise Refused("this very signature was here already")
+                raise Rejected("this very signature was here already")
             self._used[response["jti"]] = response["exp"]
             while self._used and next(iter(self._used.values())) < time.time() - 2 * SKEW:
                 self._used.popitem(last=False)  # refused for its age from now on
         return response
 
-    def is_new(self, said: Mapping[str, Any]) -> bool:
+    def is_new(self, response_value: Mapping[str, Any]) -> bool:
         """Whether this event was not taken yet. Events of a task come in order, so the last number is enough."""
         with self._lock:
-            return said["sequence"] > self._done.get(_task(said), 0)
+            return response_value["sequence"] > self._done.get(_task(response_value), 0)
 
-    def done(self, said: Mapping[str, Any]) -> None:
+    def done(self, response_value: Mapping[str, Any]) -> None:
         """Notes that an event was taken. In earnest: in the database, in the transaction that keeps what it said."""
         with self._lock:
-            self._done[_task(said)] = said["sequence"]
-            self._done.move_to_end(_task(said))
+            self._done[_task(response_value)] = response_value["sequence"]
+            self._done.move_to_end(_task(response_value))
             if len(self._done) > REMEMBERED:
                 self._done.popitem(last=False)
 
 
-def _task(said: Mapping[str, Any]) -> tuple[str, str]:
+def _task(response_value: Mapping[str, Any]) -> tuple[str, str]:
     """Which numbers belong together. `event` is STORE.TASK.NUMBER: a store that was restored counts anew."""
-    return said["configId"], said["event"].rpartition(".")[0]
+    return response_value["configId"], response_value["event"].rpartition(".")[0]
 
 
 # A web server around it ---------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Hook(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         try:
             response = self.receiver.check(self.headers, body)
-        except Refused as error:
+        except Rejected as error:
             self.answer(401, str(error))
             return
         except OSError as error:

@@ -60,7 +60,7 @@ async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[En
 
 
 @pytest.mark.slow
-async def test_every_door_answers_everybody_as_the_page_says(tmp_path: Path) -> None:
+async def test_every_endpoint_answers_every_caller_as_the_page_says(tmp_path: Path) -> None:
     wrong = []
     async with running_server(tmp_path) as (server, endpoints):
         for endpoint in endpoints:
@@ -80,7 +80,7 @@ async def test_private_pages_are_for_who_shows_who_it_is(tmp_path: Path) -> None
             assert answers == expected(endpoint_value, private=True), endpoint_value.name
 
 
-def test_a_door_that_nobody_thought_of_has_no_answer() -> None:
+def test_an_endpoint_that_the_table_lacks_has_no_answer() -> None:
     with pytest.raises(KeyError):
         expected(Endpoint("HTTP", "GET /secrets"))
     with pytest.raises(KeyError):
@@ -97,7 +97,7 @@ def test_a_door_that_nobody_thought_of_has_no_answer() -> None:
         )
 
 
-async def test_what_is_added_to_a_server_is_a_door(tmp_path: Path) -> None:
+async def test_every_added_route_is_an_endpoint_of_the_table(tmp_path: Path) -> None:
     async with running_server(tmp_path) as (_, endpoints):
         names = {endpoint.name for endpoint in endpoints}
         assert {f"/{row.service}/{row.name}" for row in method_table.RPC_ROWS} <= names

@@ -13,12 +13,12 @@ from google.protobuf.json_format import ParseDict
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-LETTER = b"POST /hook HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
+DELIVERY = b"POST /hook HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
 
 
 async def call(url: str, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection(urlsplit(url).hostname, urlsplit(url).port)
-    writer.write(LETTER * number)
+    writer.write(DELIVERY * number)
     return reader, writer
 
 

@@ -16,7 +16,7 @@ from bench import document, plot, report
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def made() -> Rows:
+def created() -> Rows:
     rows = [one | {"tool": "wrk", "cpu_us": 100.0, "load": 0.5, "others": 0.0} for one in everything()]
     return Rows([rows])
 
@@ -28,7 +28,7 @@ def lines(text: str, heading: str) -> list[list[str]]:
 
 
 def test_a_section_has_a_rate_for_each_server_and_a_ratio_to_each_other_one() -> None:
-    table = lines(report.text(made()), "JSON-RPC: blocking send")
+    table = lines(report.text(created()), "JSON-RPC: blocking send")
     assert table[0] == ["", "1 caller", "16 callers", "64 callers"]
     cells = {line[0]: line[1:] for line in table}
     assert cells["dragoman"] == ["500", "500", "500"]
@@ -39,14 +39,14 @@ def test_a_section_has_a_rate_for_each_server_and_a_ratio_to_each_other_one() ->
 
 
 def test_streams_with_a_webhook_stand_beside_those_without() -> None:
-    table = lines(report.text(made()), "with a webhook, 4 at a time over REST")
+    table = lines(report.text(created()), "with a webhook, 4 at a time over REST")
     assert table[0] == ["ms", "p50", "p99", "p50 against none", "calls"]
     assert table[2] == ["no webhook", "20.0", "", "1.00", "8.00"]
     assert table[3] == ["its receiver is down", "21.0", "", "1.05", "8.00"]
 
 
 def test_a_goal_that_was_missed_says_so() -> None:
-    table = lines(report.text(made()), "What has to be reached")
+    table = lines(report.text(created()), "What has to be reached")
     verdicts = {line[0]: line[-1] for line in table}
     assert verdicts["gRPC blocking send, 64 callers"] == "aim"
     assert verdicts["gRPC 100 subscribers, delivered events"] == "NO"
@@ -63,7 +63,7 @@ def test_only_what_was_measured_is_in_the_report() -> None:
 
 
 def test_the_program_that_was_used_is_named() -> None:
-    text = report.text(made())
+    text = report.text(created())
     assert "Load: wrk." in text
 
 
@@ -86,7 +86,7 @@ def test_a_load_at_its_limit_a_busy_neighbour_and_a_failure_are_remarked() -> No
 
 
 def test_the_plot_has_a_panel_for_each_section_and_a_bar_for_each_server() -> None:
-    root = ElementTree.fromstring(plot.svg(made()))
+    root = ElementTree.fromstring(plot.svg(created()))
     texts = [text.text for text in root.iter(f"{SVG}text")]
     for section in TIMED:
         assert section.title in texts

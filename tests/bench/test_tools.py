@@ -13,7 +13,7 @@ from bench.lines import Wrong
 
 from bench import tools
 
-SAID = """\
+LOAD_REPORT = """\
 starting benchmark...
 progress: 100% done
 
@@ -39,12 +39,12 @@ OWN = Measured(
 
 
 def test_what_h2load_says_is_read() -> None:
-    assert tools.read_h2load(SAID) == tools.Said(3.33, 10000, 0, 780016, 2960000)
+    assert tools.read_h2load(LOAD_REPORT) == tools.LoadReport(3.33, 10000, 0, 780016, 2960000)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("270.10ms", 0.2701), ("999us", 0.000999), ("1.50m", 90.0)])
 def test_every_unit_of_time_is_read(text: str, seconds: float) -> None:
-    assert tools.read_h2load(SAID.replace("3.33s", text, 1)).seconds == pytest.approx(seconds)
+    assert tools.read_h2load(LOAD_REPORT.replace("3.33s", text, 1)).seconds == pytest.approx(seconds)
 
 
 def test_words_that_nobody_expected_are_an_error() -> None:
@@ -53,7 +53,7 @@ def test_words_that_nobody_expected_are_an_error() -> None:
 
 
 def test_answers_of_the_size_of_those_that_were_looked_at_are_right() -> None:
-    tools.check_h2load(tools.read_h2load(SAID), 10000, 16, OWN)
+    tools.check_h2load(tools.read_h2load(LOAD_REPORT), 10000, 16, OWN)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_answers_of_the_size_of_those_that_were_looked_at_are_right() -> None:
     ],
 )
 def test_a_grpc_error_among_them_is_found_by_sizes(change: dict[str, int], why: str) -> None:
-    response = replace(tools.read_h2load(SAID), **change)
+    response = replace(tools.read_h2load(LOAD_REPORT), **change)
     with pytest.raises(Wrong, match=why):
         tools.check_h2load(response, 10000, 16, OWN)
 
 
 def test_headers_of_another_server_are_no_error() -> None:
-    response = replace(tools.read_h2load(SAID), heads=91 * 10000 + 16)
+    response = replace(tools.read_h2load(LOAD_REPORT), heads=91 * 10000 + 16)
     tools.check_h2load(response, 10000, 16, replace(OWN, heads=91))
 
 

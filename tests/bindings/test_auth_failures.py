@@ -26,7 +26,7 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def _everything_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.security")
 
 

@@ -34,18 +34,18 @@ class Withdrawing:
     """Knows which keys are gone. Implements `dragoman.ports.Authenticator`."""
 
     def __init__(self, texts: Iterable[str] = (), trouble: bool = False) -> None:
-        self.gone = set(texts)
+        self.departed = set(texts)
         self.trouble = trouble
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
         raise AssertionError
 
     async def recheck(self, identity: Identity) -> None:
-        self.asked.append(identity.credential_id)
+        self.requests.append(identity.credential_id)
         if self.trouble:
             raise Unavailable
-        if identity.credential_id in self.gone:
+        if identity.credential_id in self.departed:
             raise Unauthenticated("revoked")
 
 
@@ -84,7 +84,7 @@ async def test_the_streams_of_a_key_that_is_gone_end_and_no_others() -> None:
     await asyncio.wait((first.task, second.task))
     assert isinstance(first.why, Unauthenticated)
     assert isinstance(second.why, Unauthenticated)
-    assert sorted(authenticator.asked) == ["a", "b"]
+    assert sorted(authenticator.requests) == ["a", "b"]
     assert not bob.task.done()
     assert not reader.task.done()
     streams.close()

@@ -28,7 +28,7 @@ TASK = pb.Task(
 UPDATE = pb.TaskStatusUpdateEvent(
     task_id="t-1", context_id="c-1", status=pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
 )
-letters = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
+webhooks = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
 
 
 def push(config: PushConfig) -> PushRecord:
@@ -41,18 +41,18 @@ def event(**payload: Any) -> Event:
 
 async def body(dialect: Dialect, **payload: Any) -> Any:
     config = PushConfig(id="c", url="https://x", dialect=dialect.value)
-    return json.loads((await letters.encode(push(config), event(**payload))).body)
+    return json.loads((await webhooks.encode(push(config), event(**payload))).body)
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 async def test_every_dialect_has_a_form(dialect: Dialect) -> None:
     value = (
         await body(dialect, task=TASK)
-        if letters.sends_task(dialect.value)
+        if webhooks.sends_task(dialect.value)
         else await body(dialect, status_update=UPDATE)
     )
     assert value
-    assert letters.sends_task(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
+    assert webhooks.sends_task(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
 
 
 async def test_1_0_is_told_what_a_stream_would_show() -> None:
@@ -101,11 +101,11 @@ async def test_0_1_is_told_the_task_with_session_and_index() -> None:
 
 async def headers(dialect: Dialect = Dialect.V1, **config: str) -> dict[str, str]:
     push_config = PushConfig(id="c", url="https://x", dialect=dialect.value, **config)
-    return dict((await letters.encode(push(push_config), event(task=TASK))).headers)
+    return dict((await webhooks.encode(push(push_config), event(task=TASK))).headers)
 
 
-async def test_a_letter_says_which_event_it_is_that_it_is_json_and_that_it_is_ours() -> None:
-    size = len((await letters.encode(push(PushConfig(id="c", url="https://x", dialect="1.0")), event(task=TASK))).body)
+async def test_a_webhook_names_its_event_its_media_type_and_its_sender() -> None:
+    size = len((await webhooks.encode(push(PushConfig(id="c", url="https://x", dialect="1.0")), event(task=TASK))).body)
     assert await headers() == {
         "Content-Type": "application/json",
         "Dragoman-Event": CURSOR,
@@ -138,7 +138,7 @@ async def test_half_of_what_authorization_needs_proves_nothing() -> None:
 
 async def test_two_receivers_of_one_dialect_share_the_bytes() -> None:
     one = event(task=TASK)
-    first = await letters.encode(push(PushConfig(id="a", url="https://x", dialect="1.0", token="a")), one)
-    second = await letters.encode(push(PushConfig(id="b", url="https://y", dialect="1.0")), one)
+    first = await webhooks.encode(push(PushConfig(id="a", url="https://x", dialect="1.0", token="a")), one)
+    second = await webhooks.encode(push(PushConfig(id="b", url="https://y", dialect="1.0")), one)
     assert first.body is second.body
     assert first.headers != second.headers

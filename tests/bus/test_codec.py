@@ -22,14 +22,14 @@ events = st.lists(
 
 
 @given(events, st.integers(20, 200))
-def test_events_come_out_as_they_went_in_but_for_what_is_too_large(said: list[Event], limit: int) -> None:
-    messages = list(codec.encode_events(said, limit))
+def test_events_come_out_as_they_went_in_but_for_what_is_too_large(response: list[Event], limit: int) -> None:
+    messages = list(codec.encode_events(response, limit))
     assert all(len(message) <= limit for message in messages)
     found = [event for message in messages for event in codec.decode_events(message)]
     assert [(one.sequence, one.state, one.ends) for one in found] == [
-        (one.sequence, one.state, one.ends) for one in said
+        (one.sequence, one.state, one.ends) for one in response
     ]
-    for one, other in zip(found, said, strict=True):
+    for one, other in zip(found, response, strict=True):
         assert one.data in (other.data, b"")
         assert bool(one.data) == (len(other.data) + 15 <= limit)
 

@@ -16,7 +16,7 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-GONE = ClientError("UNAVAILABLE", "connection lost")
+REMOVED = ClientError("UNAVAILABLE", "connection lost")
 
 
 class Clock:
@@ -61,7 +61,7 @@ def test_a_stream_that_ends_before_its_task_or_turn_was_cut(state: pb.TaskState,
 
 def test_a_server_that_was_never_there_is_not_waited_for() -> None:
     with pytest.raises(ClientError):
-        resumption().on_error(GONE)
+        resumption().on_error(REMOVED)
 
 
 def test_what_trying_again_does_not_mend_is_raised() -> None:
@@ -71,7 +71,7 @@ def test_what_trying_again_does_not_mend_is_raised() -> None:
         follow.on_error(ClientError("NOT_FOUND", "no"))
 
 
-def test_pauses_grow_to_a_limit_and_patience_ends() -> None:
+def test_pauses_grow_to_a_limit_and_retries_end() -> None:
     clock = Clock()
     follow = resumption(clock=clock)
     follow.record(update(pb.TASK_STATE_WORKING))
@@ -79,7 +79,7 @@ def test_pauses_grow_to_a_limit_and_patience_ends() -> None:
     while not follow.is_over:
         clock.now += follow.delay
         with suppress(ClientError):  # which is raised once it is over
-            follow.on_error(GONE)
+            follow.on_error(REMOVED)
         pauses.append(follow.delay)
     assert pauses == sorted(pauses)
     assert pauses[-1] == RESUME_BACKOFF.longest

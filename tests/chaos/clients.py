@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tests.chaos.followers import Stage, Start
-from tests.chaos.history import Acknowledged, Canceled, Got, Left, Refused, Sent
+from tests.chaos.history import Acknowledged, Canceled, Got, Left, Rejected, Sent
 from tests.chaos.transports import BINDINGS
 
 from dragoman.client import ClientError
@@ -66,7 +66,7 @@ class RandomClient:
         op = self._sent(message, start.binding, "stream", hook=hook)
         self._stage.follow("", tenant, start)
         if task := await start.task:
-            self._told(op, task)
+            self._record_state(op, task)
 
     async def _race(self) -> None:
         """A cancel, or two at once, about when the task ends by itself."""
@@ -133,7 +133,7 @@ class RandomClient:
         self, message: pb.Message, tenant: str, how: str, key: str = "", *, quietly: bool = False
     ) -> pb.Task | None:
         """Sends a message and notes the answer. None when there was none, or a refusal (noted unless `quietly`)."""
-        transports = self._stage.victim.roads
+        transports = self._stage.victim.client_transports
         assert transports is not None
         binding = self._dice.choice(BINDINGS)
         hook = 0 if key or message.task_id else self._hook()
@@ -145,9 +145,9 @@ class RandomClient:
             return None
         except ClientError as error:
             if error.reason and error.reason != "UNAVAILABLE" and not quietly:
-                self._stage.record.add(Refused(at=self._stage.now, op=op, reason=str(error)))
+                self._stage.record.add(Rejected(at=self._stage.now, op=op, reason=str(error)))
             return None
-        self._told(op, answer.task)
+        self._record_state(op, answer.task)
         return answer.task
 
     async def _cancel(self, task: str, tenant: str) -> bool:
@@ -160,7 +160,7 @@ class RandomClient:
     async def _ask(
         self, rpc: str, request: pb.CancelTaskRequest | pb.GetTaskRequest, kind: type[Canceled] | type[Got]
     ) -> bool:
-        transports = self._stage.victim.roads
+        transports = self._stage.victim.client_transports
         assert transports is not None
         try:
             found = await transports.call(self._dice.choice(BINDINGS), rpc, request, pb.Task)
@@ -227,5 +227,5 @@ class RandomClient:
         self._stage.record.add(sent)
         return op
 
-    def _told(self, op: int, task: pb.Task) -> None:
+    def _record_state(self, op: int, task: pb.Task) -> None:
         self._stage.record.add(Acknowledged(at=self._stage.now, op=op, task=task.id, state=task.status.state))

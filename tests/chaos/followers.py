@@ -59,7 +59,7 @@ class Stage:
 
     def follow(self, task: str, tenant: str, started: Start | None = None) -> None:
         """Follows a task from now on; `started` is the stream of the send that made it."""
-        follower = Follower(self, task, tenant, started)
+        follower = TaskFeed(self, task, tenant, started)
         watching = asyncio.create_task(follower.watch(), name=f"follower {follower.number}")
         self.following.add(watching)
         watching.add_done_callback(self.following.discard)
@@ -76,7 +76,7 @@ class Start:
         """The Task that came first; None when the stream broke before it."""
 
 
-class Follower:
+class TaskFeed:
     """One watcher of one task, over many connections."""
 
     def __init__(self, stage: Stage, task: str, tenant: str, started: Start | None = None) -> None:
@@ -137,7 +137,7 @@ class Follower:
 
     async def _stream(self, binding: str) -> bool:
         """Reads events. True when this side hung up."""
-        transports = self._stage.victim.roads
+        transports = self._stage.victim.client_transports
         assert transports is not None
         rpc, request, key = "SubscribeToTask", pb.SubscribeToTaskRequest(tenant=self._tenant, id=self._task), ""
         requested_request: Request = request
@@ -184,7 +184,7 @@ class Follower:
         return state in states.TERMINAL
 
     async def _state(self) -> int:
-        transports = self._stage.victim.roads
+        transports = self._stage.victim.client_transports
         assert transports is not None
         try:
             request = pb.GetTaskRequest(tenant=self._tenant, id=self._task)

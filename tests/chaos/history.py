@@ -59,7 +59,7 @@ class Acknowledged(Entry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused(Entry):
+class Rejected(Entry):
     """The server said no to a send."""
 
     op: int
@@ -160,7 +160,21 @@ class Left(Entry):
 
 KINDS: Final = {
     kind.__name__: kind
-    for kind in (Sent, Acknowledged, Refused, Opened, Seen, Closed, Cut, Canceled, Got, Fault, Sampled, Left, Delivered)
+    for kind in (
+        Sent,
+        Acknowledged,
+        Rejected,
+        Opened,
+        Seen,
+        Closed,
+        Cut,
+        Canceled,
+        Got,
+        Fault,
+        Sampled,
+        Left,
+        Delivered,
+    )
 }
 
 

@@ -32,7 +32,7 @@ class Receivers:
         self._stage = stage
         self._port = 0
         self._news = asyncio.Condition()
-        self.letters = 0
+        self.deliveries = 0
 
     def url(self, hook: int) -> str:
         """Where a webhook is. Its number decides about its character."""
@@ -59,7 +59,7 @@ class Receivers:
         at = self._stage.now
         _, character, number = request.path.split("/")
         data = await request.read()
-        self.letters += 1
+        self.deliveries += 1
         pause, status = (0.0, 200) if self._stage.over.is_set() else self._mood(character, int(number))
         if pause:
             await asyncio.sleep(pause)
@@ -84,7 +84,7 @@ class Receivers:
 
     def _mood(self, character: str, number: int) -> tuple[float, int]:
         """Seconds to wait, and what to answer; 0 is nothing at all."""
-        dice = random.Random(f"{self._stage.seed}/receiver {number} {self.letters}")
+        dice = random.Random(f"{self._stage.seed}/receiver {number} {self.deliveries}")
         match character:
             case "slow":
                 return dice.uniform(0.02, 0.5), 200

@@ -86,7 +86,7 @@ class ClusterTarget:
         """What was logged or done that may not be."""
         self._cluster = cluster
         self._turns = turns
-        self._roads: dict[ServerPart, Transports] = {}
+        self._client_transports: dict[ServerPart, Transports] = {}
         self._built: list[Transports] = []
         self._round = cycle(cluster.servers)
         self._struck: set[object] = set()
@@ -106,25 +106,25 @@ class ClusterTarget:
     # Clients --------------------------------------------------------------------------------------------------------
 
     @property
-    def roads(self) -> Transports | None:
+    def client_transports(self) -> Transports | None:
         """To each server in turn, as long as it is there; it may be held still."""
         for server in self._round:
-            if server in self._roads or not self._roads:
-                return self._roads.get(server) or self._built[-1]
+            if server in self._client_transports or not self._client_transports:
+                return self._client_transports.get(server) or self._built[-1]
         raise AssertionError("a cycle has no end")
 
     def _serves(self, part: object) -> None:
         self._since[part] = time.monotonic()
         if isinstance(part, ServerPart):
             # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
-            self._roads[part] = Transports(part.http, part.grpc)
-            self._built.append(self._roads[part])
+            self._client_transports[part] = Transports(part.http, part.grpc)
+            self._built.append(self._client_transports[part])
             self.up.set()
 
-    def _gone(self, part: object) -> None:
+    def _mark_ended(self, part: object) -> None:
         if isinstance(part, ServerPart):
-            self._roads.pop(part, None)
-            if not self._roads:
+            self._client_transports.pop(part, None)
+            if not self._client_transports:
                 self.up.clear()
 
     # Blows ----------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class ClusterTarget:
 
     async def _kill(self, scene: Scene, part: Part, absent: float) -> None:
         async with self._striking(scene, part, "kill"):
-            self._gone(part)
+            self._mark_ended(part)
             await asyncio.to_thread(part.kill)
             await asyncio.sleep(absent)
             await self._start(part)
@@ -227,7 +227,7 @@ class ClusterTarget:
             else:
                 if code:
                     self.faults.append(f"{part.name} was asked to end, and did with exit code {code}")
-            self._gone(part)
+            self._mark_ended(part)
             await self._start(part)
 
     async def _hold(self, scene: Scene, part: Part, seconds: float) -> None:
@@ -294,8 +294,8 @@ class ClusterTarget:
             return None
         return Sampled(
             at=at, up=round(up, 1), orphans=[task_id_of(row[0]) for row in orphans],
-            stuck=[task_id_of(row[0]) for row in stuck], waiting=waiting, running=running, slots=SLOTS, elsewhere=elsewhere,
-            such=[task_id_of(row[0]) for row in such],
+            stuck=[task_id_of(row[0]) for row in stuck], waiting=waiting, running=running,
+            slots=SLOTS, elsewhere=elsewhere, such=[task_id_of(row[0]) for row in such],
         )  # fmt: skip
 
     async def unpushed(self) -> int:

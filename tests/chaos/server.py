@@ -42,7 +42,7 @@ class ServerTarget:
         self.errors: Counter[str] = Counter()
         """What it logged as an error that is not an agent's, and how often."""
         self.up = asyncio.Event()
-        self.roads: Transports | None = None
+        self.client_transports: Transports | None = None
         self._built: list[Transports] = []
         self._since = 0.0
         self._arguments = arguments
@@ -77,8 +77,8 @@ class ServerTarget:
         async with asyncio.timeout(START):
             where = await reported
         # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
-        self.roads = Transports(where["http"], where["grpc"])
-        self._built.append(self.roads)
+        self.client_transports = Transports(where["http"], where["grpc"])
+        self._built.append(self.client_transports)
         self._since = time.monotonic()
         self.up.set()
 

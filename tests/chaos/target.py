@@ -29,7 +29,7 @@ class Target(Protocol):
     """Set while there is a server that can be asked."""
 
     @property
-    def roads(self) -> Transports | None:
+    def client_transports(self) -> Transports | None:
         """Where to ask now."""
         ...
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.chaos.history import Acknowledged, Canceled, Closed, Entry, Got, Left, Opened, Refused, Sampled, Seen, Sent
+from tests.chaos.history import Acknowledged, Canceled, Closed, Entry, Got, Left, Opened, Rejected, Sampled, Seen, Sent
 from tests.chaos_checker.end_checker import judge_ends
 from tests.chaos_checker.push_checker import judge_pushes
 
@@ -20,7 +20,7 @@ from dragoman.core.task import states
 GRACE: Final = 15.0
 """Seconds within which a task of a dead session has ended or runs again."""
 
-STARVED: Final = 5.0
+BACKLOGGED: Final = 5.0
 """Seconds for which a task may wait although slots are free: agents may block the loop for a while."""
 
 
@@ -204,7 +204,7 @@ def terminal(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterat
 
 def claims(history: Sequence[Entry], _: Mapping[str, StoredTask]) -> Iterator[str]:
     """No claim of a dead session lasts, and what was submitted waits only for a free slot."""
-    starved: Sampled | None = None
+    backlogged: Sampled | None = None
     for entry in history:
         if not isinstance(entry, Sampled):
             continue
@@ -212,12 +212,12 @@ def claims(history: Sequence[Entry], _: Mapping[str, StoredTask]) -> Iterator[st
             yield f"after {entry.up:.0f} s: {len(entry.orphans)} tasks of dead sessions, such as {entry.orphans[0]}"
         if entry.stuck:
             yield f"task {entry.stuck[0]}: SUBMITTED, claimed by nobody, never to be claimed ({len(entry.stuck)} such)"
-        if entry.waiting and entry.running < entry.slots and entry.up > STARVED:
-            if starved is not None and entry.at - starved.at > STARVED:
-                yield f"{entry.waiting} tasks waited {entry.at - starved.at:.0f} s while slots were free"
-            starved = starved or entry
+        if entry.waiting and entry.running < entry.slots and entry.up > BACKLOGGED:
+            if backlogged is not None and entry.at - backlogged.at > BACKLOGGED:
+                yield f"{entry.waiting} tasks waited {entry.at - backlogged.at:.0f} s while slots were free"
+            backlogged = backlogged or entry
         else:
-            starved = None
+            backlogged = None
 
 
 def interrupted(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
@@ -230,7 +230,7 @@ def interrupted(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Ite
             left[entry.task] = entry.at
         elif isinstance(entry, Acknowledged) and sent[entry.op].task:
             answers[entry.task].append(entry.state)
-        elif isinstance(entry, Refused) and sent[entry.op].task in left:
+        elif isinstance(entry, Rejected) and sent[entry.op].task in left:
             yield f"task {sent[entry.op].task}: asked, and refused the answer: {entry.reason}"
     for name in left:
         task = kept.get(name)

@@ -53,7 +53,7 @@ def judge_pushes(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -
         if task is None:
             yield f"webhook {hook}: was told of {name}, which is not there"
             continue
-        for problem in _told(sorted(webhooks[hook], key=lambda delivery: delivery.at), task, strikes):
+        for problem in _problems_of(sorted(webhooks[hook], key=lambda delivery: delivery.at), task, strikes):
             yield f"webhook {hook} of {name}: {problem}"
 
 
@@ -71,7 +71,7 @@ def _expected(
     return found
 
 
-def _told(
+def _problems_of(
     delivereds: Sequence[Delivered], task: StoredTaskView, strikes: Sequence[tuple[float, float]]
 ) -> Iterator[str]:
     at, taken = 0, 0.0

@@ -19,7 +19,7 @@ from tests.chaos.history import (
     Left,
     Opened,
     Recorder,
-    Refused,
+    Rejected,
     Sampled,
     Seen,
     Sent,
@@ -57,13 +57,13 @@ FOURTH = Seen(follower=7, sequence=4, digest="d4")
 FIFTH = Seen(follower=7, sequence=5, digest="d5", state=states.COMPLETED)
 END = Closed(follower=7, why="end")
 ASK = Sent(op=3, message="m2", binding="ws", how="blocking", text="ask #2")
-ASKED = Acknowledged(op=3, task="a", state=states.INPUT_REQUIRED)
+REQUESTED = Acknowledged(op=3, task="a", state=states.INPUT_REQUIRED)
 LEFT = Left(task="a")
 LOOK = Sampled(at=20, up=20, orphans=[], stuck=[], waiting=3, running=40, slots=40)
 
 GOOD: tuple[Entry, ...] = (
     SENT, TWICE, ACK, replace(ACK, op=2), FIRST, SNAPSHOT, THIRD, Fault(how="kill"), AGAIN, FOURTH, FIFTH, END,
-    ASK, ASKED, LEFT, LOOK, Canceled(task="t", reason="TASK_NOT_CANCELABLE"), Got(task="t", state=states.COMPLETED),
+    ASK, REQUESTED, LEFT, LOOK, Canceled(task="t", reason="TASK_NOT_CANCELABLE"), Got(task="t", state=states.COMPLETED),
 )  # fmt: skip
 
 BARE_FIRST = Opened(follower=8, task="t", binding="rest")
@@ -132,12 +132,14 @@ def test_a_good_run_passes() -> None:
         ),
         pytest.param(instead(replace(ACK, op=2), replace(ACK, op=2, task="a")), "2 tasks: a, t", id="a key, two tasks"),
         pytest.param(
-            [*GOOD, replace(ASK, op=5, task="a"), Refused(op=5, reason="no")], "refused the answer", id="no answer"
+            [*GOOD, replace(ASK, op=5, task="a"), Rejected(op=5, reason="no")], "refused the answer", id="no answer"
         ),
         pytest.param([*GOOD, Left(task="t")], "log does not say so", id="asked, and not in the log"),
         pytest.param([*GOOD, Left(task="no")], "asked, and is lost", id="asked, and lost"),
         pytest.param(
-            [*GOOD, replace(ASK, op=5, task="a"), replace(ASKED, op=5)], "was answered, and is", id="no end after it"
+            [*GOOD, replace(ASK, op=5, task="a"), replace(REQUESTED, op=5)],
+            "was answered, and is",
+            id="no end after it",
         ),
     ],
 )

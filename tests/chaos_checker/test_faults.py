@@ -18,7 +18,7 @@ def line(at: float, exception: str, level: str = "ERROR") -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("response", "reported"),
     [
         (line(105, f"{AWAY}; x"), 0),
         (line(110 + WRITE_RETRY_TIMEOUT, f"{AWAY}; x"), 0),
@@ -29,9 +29,9 @@ def line(at: float, exception: str, level: str = "ERROR") -> str:
         (line(105, "RuntimeError: failing, as asked"), 0),
     ],
 )
-def test_that_the_store_is_away_is_no_fault_while_it_is(tmp_path: Path, said: str, told: int) -> None:
+def test_that_the_store_is_away_is_no_fault_while_it_is(tmp_path: Path, response: str, reported: int) -> None:
     log = tmp_path / "server-1.log"
-    log.write_text(f"{said}\n{said}\nnot JSON\n")
+    log.write_text(f"{response}\n{response}\nnot JSON\n")
     found = errors_of(log, [(100.0, 110.0)])
-    assert len(found) == told
+    assert len(found) == reported
     assert all("server-1 logged, 2 times: l: m: " in text for text in found)

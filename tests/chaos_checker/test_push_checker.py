@@ -22,13 +22,13 @@ SENT = Sent(op=1, message="m1", binding="rest", how="at once", text="stream #1",
 ACK = Acknowledged(op=1, task="t", state=states.SUBMITTED)
 
 
-def told(sequence: int, status: int = 200, at: float = 0.0, **more: str) -> Delivered:
+def delivered(sequence: int, status: int = 200, at: float = 0.0, **more: str) -> Delivered:
     at = at or 10.0 * sequence
     values = {"task": "t", "digest": f"d{sequence}", **more}
     return Delivered(at=at, done=at + 1, hook=9, sequence=sequence, status=status, **values)
 
 
-ONE, TWO, THREE, FOUR = (told(number) for number in range(1, 5))
+ONE, TWO, THREE, FOUR = (delivered(number) for number in range(1, 5))
 GOOD: tuple[Entry, ...] = (SENT, ACK, ONE, TWO, THREE, FOUR)
 
 
@@ -41,8 +41,8 @@ def test_everything_once_and_in_order_is_well() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 302, 410, 429, 500, 503])
-def test_a_letter_that_was_not_taken_may_come_as_often_as_it_must(status: int) -> None:
-    tries = [replace(told(2, status), at=20 + number, done=20 + number) for number in range(3)]
+def test_a_webhook_that_was_not_accepted_may_be_repeated(status: int) -> None:
+    tries = [replace(delivered(2, status), at=20 + number, done=20 + number) for number in range(3)]
     assert problems(SENT, ACK, ONE, *tries, replace(TWO, at=25), THREE, FOUR) == []
 
 
@@ -51,7 +51,7 @@ def test_a_crash_explains_one_repeat() -> None:
     assert problems(SENT, ACK, ONE, TWO, crash, replace(TWO, at=24, done=25), THREE, FOUR) == []
 
 
-def test_a_letter_that_was_on_its_way_when_the_server_was_struck_is_no_repeat_without_reason() -> None:
+def test_a_webhook_in_flight_when_the_server_was_killed_may_repeat() -> None:
     crash = Fault(at=19.5, how="kill")  # the receiver looks at the letter of 20 s only then
     assert problems(SENT, ACK, ONE, crash, TWO, replace(TWO, at=24, done=25), THREE, FOUR) == []
 
@@ -65,15 +65,15 @@ def test_a_send_that_nobody_answered_is_told_of_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "said"),
+    ("entries", "response"),
     [
         ((SENT, ACK), "up to event 0 of 4"),
         ((SENT,), "up to event 0 of 4"),  # made by a send that was never answered, and forgotten
         ((SENT, ACK, ONE, TWO, THREE), "up to event 3 of 4"),
-        ((SENT, ACK, ONE, TWO, THREE, told(4, 500)), "up to event 3 of 4"),
+        ((SENT, ACK, ONE, TWO, THREE, delivered(4, 500)), "up to event 3 of 4"),
         ((SENT, ACK, ONE, THREE, FOUR), "event 3 when it had taken 1: out of order, or a gap"),
         ((SENT, ACK, replace(TWO, at=9), ONE, THREE, FOUR), "event 2 when it had taken 0"),
-        ((SENT, ACK, told(1, 500), TWO, THREE, FOUR), "event 2 when it had taken 0"),
+        ((SENT, ACK, delivered(1, 500), TWO, THREE, FOUR), "event 2 when it had taken 0"),
         ((SENT, ACK, *GOOD[2:4], replace(TWO, at=24), THREE, FOUR), "event 2 again, which it had taken"),
         (
             (SENT, ACK, ONE, TWO, replace(ONE, at=24), replace(TWO, at=25), THREE, FOUR),
@@ -87,12 +87,12 @@ def test_a_send_that_nobody_answered_is_told_of_too() -> None:
             (SENT, ACK, ONE, Fault(at=12, how="kill"), TWO, replace(TWO, at=24), THREE, FOUR),
             "event 2 again, which it had taken, and nothing explains it",
         ),
-        ((SENT, ACK, ONE, told(2, digest="other"), THREE, FOUR), "another event 2 than the log has"),
-        ((*GOOD, told(5)), "event 5 of 4"),
-        ((*GOOD, told(4, task="other", at=50.0)), "was told of other"),
+        ((SENT, ACK, ONE, delivered(2, digest="other"), THREE, FOUR), "another event 2 than the log has"),
+        ((*GOOD, delivered(5)), "event 5 of 4"),
+        ((*GOOD, delivered(4, task="other", at=50.0)), "was told of other"),
         ((ONE, TWO, THREE, replace(FOUR, task="gone"), replace(ONE, hook=8, task="gone")), "gone, which is not there"),
     ],
 )
-def test_what_must_not_be_is_told(entries: tuple[Entry, ...], said: str) -> None:
+def test_what_must_not_be_is_told(entries: tuple[Entry, ...], response: str) -> None:
     found = [problem for problem in problems(*entries) if "webhook" in problem]
-    assert any(said in problem for problem in found), found
+    assert any(response in problem for problem in found), found

@@ -59,19 +59,19 @@ class Server:
     process: subprocess.Popen[str]
     out: Lines
     err: Lines
-    told: dict[str, Any] = field(default_factory=dict)
+    startup_info: dict[str, Any] = field(default_factory=dict)
 
     @property
     def grpc(self) -> str:
-        return str(self.told["grpc"])
+        return str(self.startup_info["grpc"])
 
     @property
     def http(self) -> str:
-        return str(self.told["http"])
+        return str(self.startup_info["http"])
 
     def await_ready(self) -> None:
         """Waits until it serves, for the first or another time."""
-        self.told = json.loads(self.err.until('"serving"'))
+        self.startup_info = json.loads(self.err.until('"serving"'))
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

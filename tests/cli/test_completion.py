@@ -15,7 +15,7 @@ from tests.cli.server import Server, clean_environment
 BINARY = Path(sys.executable).with_name("dragoman")
 
 
-def asked(shell: str, line: str, **environment: str) -> str:
+def requested(shell: str, line: str, **environment: str) -> str:
     """What the command answers to a shell's script, for the word at the end of a line."""
     words = line.split(" ")
     values = {"_DRAGOMAN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
@@ -32,12 +32,12 @@ def asked(shell: str, line: str, **environment: str) -> str:
 
 def given(word: str, shell: str, line: str, **environment: str) -> bool:
     """Whether a word is among the answers. The command waits for no slow machine, but its user may press again."""
-    return any(word in asked(shell, line, **environment) for _ in range(10))
+    return any(word in requested(shell, line, **environment) for _ in range(10))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_commands_and_options_are_completed(shell: str) -> None:
-    commands = asked(shell, "dragoman wor")
+    commands = requested(shell, "dragoman wor")
     assert "worker" in commands
     assert "workers" in commands
     assert "doctor" not in commands
@@ -45,16 +45,16 @@ def test_commands_and_options_are_completed(shell: str) -> None:
 
 def test_agents_and_tasks_of_the_server_are_completed(served: Server, dragoman: Run) -> None:
     there = {"DRAGOMAN_GRPC": served.grpc}
-    assert "--upstream-silence" in asked("bash", "dragoman serve --upstream-s")
+    assert "--upstream-silence" in requested("bash", "dragoman serve --upstream-s")
     assert given("report", "fish", "dragoman send --agent rep", **there)
     assert given("report", "bash", f"dragoman get --grpc {served.grpc} --agent rep")
     task = dragoman("send", "x", "--agent", "said", "--no-wait", "--grpc", served.grpc).out.strip()
     assert given(task, "zsh", f"dragoman watch --agent said {task[:30]}", **there)
-    assert task not in asked("bash", "dragoman get --agent report ", **there)
+    assert task not in requested("bash", "dragoman get --agent report ", **there)
 
 
 def test_without_a_server_there_is_nothing_to_complete_and_nothing_is_said() -> None:
-    assert "01" not in asked("bash", "dragoman get 01", DRAGOMAN_GRPC="127.0.0.1:1")
+    assert "01" not in requested("bash", "dragoman get 01", DRAGOMAN_GRPC="127.0.0.1:1")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -200,7 +200,7 @@ def test_no_server_is_exit_code_3_with_what_to_do(dragoman: Run, unused_tcp_port
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         (["send"], "the message is empty"),
         (["send", "hi", "--stream", "--no-wait"], "--no-wait"),
@@ -211,10 +211,10 @@ def test_no_server_is_exit_code_3_with_what_to_do(dragoman: Run, unused_tcp_port
         (["juggle"], "juggle"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(dragoman: Run, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(dragoman: Run, arguments: list[str], response: str) -> None:
     result = dragoman(*arguments)
     assert result.code == 2
-    assert said in result.err
+    assert response in result.err
 
 
 def test_files_over_the_limit_are_not_even_read(dragoman: Run) -> None:

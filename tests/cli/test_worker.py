@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 from dragoman.cli import cli
 
 
-def said(*arguments: str, **environment: str) -> CommandResult:
+def response(*arguments: str, **environment: str) -> CommandResult:
     done = CliRunner().invoke(cli, arguments, env=clean_environment() | environment)
     return CommandResult(done.exit_code, done.stdout, done.stderr)
 
 
 def key(store: Path, name: str, *arguments: str) -> Path:
     """A file with a new key."""
-    result = said("keys", "create", name, "--store", f"sqlite:///{store}", *arguments)
+    result = response("keys", "create", name, "--store", f"sqlite:///{store}", *arguments)
     assert result.code == 0, result
     file = store.with_name(f"{name}.key")
     file.write_text(result.out)
@@ -73,13 +73,13 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
         ),
         worker_process("--key-file", str(keys["box2"]), server=asking.grpc, cwd=app.parent, app=app),
     ):
-        sent = said("send", "hello", "--agent", "echo", "--grpc", asking.grpc, DRAGOMAN_TOKEN=text)
+        sent = response("send", "hello", "--agent", "echo", "--grpc", asking.grpc, DRAGOMAN_TOKEN=text)
         assert (sent.code, sent.out) == (0, "hello\n")
-        listed = said("workers", "list", *operator)
+        listed = response("workers", "list", *operator)
         assert listed.out.startswith("echo  (boxes)\n  box one (ipv4:127.0.0.1:")
         assert "0 running, 100 free" in listed.out
-        assert "has connected workers" in said("workers", "forget", "echo", *operator).err
-    (value,) = [json.loads(line) for line in said("workers", "list", "--json", *operator).out.splitlines()]
+        assert "has connected workers" in response("workers", "forget", "echo", *operator).err
+    (value,) = [json.loads(line) for line in response("workers", "list", "--json", *operator).out.splitlines()]
     assert (value["agent"], value["principal"], value.get("workers", [])) == ("echo", "boxes", [])
     # The name is the boxes' while they are away, until an operator frees it.
     with worker_process(
@@ -87,10 +87,10 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
     ) as other:
         assert "AGENT_TAKEN" in other.err.until("error: ")
         assert other.ends() == 3
-    forgotten = said("workers", "forget", "echo", *operator)
+    forgotten = response("workers", "forget", "echo", *operator)
     assert forgotten.out == "forgotten: echo; waiting tasks that ended as FAILED: 0\n"
     with worker_process("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app):
-        assert said("workers", "list", *operator).out.startswith("echo  (other)\n")
+        assert response("workers", "list", *operator).out.startswith("echo  (other)\n")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> 
             assert "not signed by a trusted authority" in stranger.err.until("is broken")
 
 
-def test_where_nobody_dialled_in_there_is_nobody(dragoman: Run) -> None:
+def test_an_agent_without_connected_workers_has_none(dragoman: Run) -> None:
     assert dragoman("workers", "list").out == "no worker has ever connected\n"
 
 

@@ -45,14 +45,14 @@ class Script:
 
     def __init__(self, **says: list[Sequence[Any]]) -> None:
         self._says = says
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         self.keys: list[str] = []
         self.after: list[str] = []
 
     def _next(self, rpc: str, request: Message, key: str, after: str = "") -> Sequence[Any]:
         copy = type(request)()
         copy.CopyFrom(request)
-        self.asked.append((rpc, copy))
+        self.requests.append((rpc, copy))
         self.keys.append(key)
         self.after.append(after)
         entries = self._says.get(rpc)
@@ -88,7 +88,7 @@ class Script:
         """There is nothing to let go of."""
 
     def calls(self, rpc: str) -> list[Any]:
-        return [request for name, request in self.asked if name == rpc]
+        return [request for name, request in self.requests if name == rpc]
 
 
 _NAMES: dict[Any, str] = {

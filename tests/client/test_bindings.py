@@ -91,7 +91,7 @@ async def test_a_task_is_followed_and_canceled(server: Server, dialect: str, bin
 
 
 @EVERY
-async def test_a_failure_is_the_same_on_every_road(server: Server, dialect: str, binding: str) -> None:
+async def test_a_failure_is_the_same_over_every_transport(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
         with pytest.raises(ClientError) as caught:
             await client.get("none")

@@ -23,12 +23,12 @@ class _Servicer(rpc.A2AServiceServicer):
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
-        self.asked: list[Any] = []
+        self.requests: list[Any] = []
         self.metadata: dict[str, str | bytes] = {}
-        self.gone = 0
+        self.departed = 0
 
     async def _answer(self, method: str, request: Any, context: Any) -> Any:
-        self.asked.append(type(request).FromString(request.SerializeToString()))
+        self.requests.append(type(request).FromString(request.SerializeToString()))
         self.metadata = dict(context.invocation_metadata())
         answer = self.answers[method]
         if callable(answer):
@@ -47,7 +47,7 @@ class _Servicer(rpc.A2AServiceServicer):
             for event in await self._answer("stream", request, context):
                 yield event
         finally:
-            self.gone += 1
+            self.departed += 1
 
     async def GetTask(self, request: Any, context: Any) -> Any:
         return await self._answer("get", request, context)
@@ -63,7 +63,7 @@ class _Servicer(rpc.A2AServiceServicer):
             yield event
 
 
-Told: Any = _Servicer  # abstract to mypy: the push operations are left out
+WaitingHandler: Any = _Servicer  # abstract to mypy: the push operations are left out
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ def test_a_message_has_an_id_of_its_own_and_its_text_first() -> None:
 
 
 async def test_send_names_the_agent_and_the_version() -> None:
-    value = Told(send=pb.SendMessageResponse(task=TASK))
+    value = WaitingHandler(send=pb.SendMessageResponse(task=TASK))
     async with talking_to(value, agent="echo") as client:
         answer = await client.send(
             message("hi"),
@@ -108,7 +108,7 @@ async def test_send_names_the_agent_and_the_version() -> None:
             metadata={"trace": "x"},
         )
     assert answer.task == TASK
-    (requested_value,) = value.asked
+    (requested_value,) = value.requests
     assert requested_value.tenant == "echo"
     assert requested_value.configuration.return_immediately
     assert requested_value.metadata["trace"] == "x"
@@ -116,12 +116,12 @@ async def test_send_names_the_agent_and_the_version() -> None:
 
 
 async def test_get_and_cancel_name_the_task() -> None:
-    value = Told(get=TASK, cancel=TASK)
+    value = WaitingHandler(get=TASK, cancel=TASK)
     async with talking_to(value, agent="echo") as client:
         assert await client.get("t1") == TASK
         assert await client.get("t1", history=0) == TASK
         assert await client.cancel("t1") == TASK
-    first, second, third = value.asked
+    first, second, third = value.requests
     assert (first.tenant, first.id, first.HasField("history_length")) == ("echo", "t1", False)
     assert second.HasField("history_length")
     assert (third.tenant, third.id) == ("echo", "t1")
@@ -130,7 +130,7 @@ async def test_get_and_cancel_name_the_task() -> None:
 async def test_streams_give_their_events_in_order() -> None:
     events = [pb.StreamResponse(task=TASK)]
     events += [pb.StreamResponse(artifact_update=pb.TaskArtifactUpdateEvent(task_id=str(n))) for n in range(20)]
-    value = Told(stream=events, subscribe=events)
+    value = WaitingHandler(stream=events, subscribe=events)
     async with talking_to(value) as client:
         assert [event async for event in client.stream(message("hi"))] == events
         assert [event async for event in client.subscribe("t1")] == events
@@ -141,12 +141,12 @@ async def test_a_list_goes_on_over_pages() -> None:
         "": pb.ListTasksResponse(tasks=[pb.Task(id="1"), pb.Task(id="2")], next_page_token="more"),
         "more": pb.ListTasksResponse(tasks=[pb.Task(id="3")]),
     }
-    value = Told(list=lambda request: pages[request.page_token])
+    value = WaitingHandler(list=lambda request: pages[request.page_token])
     since = datetime(2026, 11, 20, tzinfo=UTC)
     async with talking_to(value) as client:
         found = client.list(context="c1", state="TASK_STATE_WORKING", since=since, page_size=2, artifacts=True)
         assert [task.id async for task in found] == ["1", "2", "3"]
-    for requested_value in value.asked:
+    for requested_value in value.requests:
         assert (requested_value.context_id, requested_value.status, requested_value.page_size) == (
             "c1",
             pb.TASK_STATE_WORKING,
@@ -158,10 +158,10 @@ async def test_a_list_goes_on_over_pages() -> None:
 
 async def test_a_list_asks_for_no_page_that_nobody_wants() -> None:
     page = pb.ListTasksResponse(tasks=[pb.Task(id="1"), pb.Task(id="2")], next_page_token="more")
-    value = Told(list=page)
+    value = WaitingHandler(list=page)
     async with talking_to(value) as client, aclosing(client.list()) as tasks:
         assert (await anext(tasks)).id == "1"
-    assert len(value.asked) == 1
+    assert len(value.requests) == 1
 
 
 CALLS: list[Callable[[Client], Any]] = [
@@ -177,7 +177,7 @@ CALLS: list[Callable[[Client], Any]] = [
 @pytest.mark.parametrize("call", CALLS)
 async def test_every_failure_is_one_error_with_what_the_server_said(call: Callable[[Client], Any]) -> None:
     bad = status(grpc.StatusCode.INVALID_ARGUMENT, "message.parts: is empty", "INVALID_PARAMS", parts="is empty")
-    value = Told(**dict.fromkeys(("send", "stream", "get", "list", "cancel", "subscribe"), bad))
+    value = WaitingHandler(**dict.fromkeys(("send", "stream", "get", "list", "cancel", "subscribe"), bad))
     async with talking_to(value) as client:
         with pytest.raises(ClientError) as caught:
             await call(client)
@@ -199,7 +199,7 @@ async def test_a_server_that_is_not_there_is_unreachable(unused_tcp_port: int) -
 
 async def test_a_server_that_is_shutting_down_is_not_unreachable() -> None:
     leaving = status(grpc.StatusCode.UNAVAILABLE, "shutting down", "UNAVAILABLE")
-    async with talking_to(Told(get=leaving)) as client:
+    async with talking_to(WaitingHandler(get=leaving)) as client:
         with pytest.raises(ClientError) as caught:
             await client.get("t1")
     assert not caught.value.unreachable
@@ -220,7 +220,7 @@ async def test_details_that_were_spoiled_on_the_way_leave_code_and_text() -> Non
 
 async def test_messages_over_grpcs_own_limit_come_through() -> None:
     big = pb.Task(id="t1", artifacts=[pb.Artifact(artifact_id="a", parts=[pb.Part(raw=bytes(5_000_000))])])
-    async with talking_to(Told(get=big)) as client:
+    async with talking_to(WaitingHandler(get=big)) as client:
         assert await client.get("t1") == big
 
 

@@ -67,13 +67,13 @@ def shown(task: pb.Task, parts: dict[str, list[pb.Part]], *, joined: bool) -> pb
     return created_task
 
 
-@pytest.mark.parametrize("said", ["", "what else?"])
-def test_a_question_that_comes_again_in_the_same_words_is_told_again_once_it_was_answered(said: str) -> None:
+@pytest.mark.parametrize("response", ["", "what else?"])
+def test_a_question_that_comes_again_in_the_same_words_is_told_again_once_it_was_answered(response: str) -> None:
     def asking(seconds: int) -> pb.StreamResponse:
         status = pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
         status.timestamp.FromSeconds(seconds)
-        if said:
-            status.message.CopyFrom(pb.Message(message_id="m", role=pb.ROLE_AGENT, parts=[pb.Part(text=said)]))
+        if response:
+            status.message.CopyFrom(pb.Message(message_id="m", role=pb.ROLE_AGENT, parts=[pb.Part(text=response)]))
         return pb.StreamResponse(task=pb.Task(id="t", context_id="c", status=status))
 
     event_reducer = EventReducer()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import Turn, agent, retry
-from dragoman.calling import retry as patience
+from dragoman.calling import retry as retry_module
 from dragoman.client import Artifact, Event, Finished, Text, connect
 from dragoman.core.backoff import Backoff
 from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
@@ -28,10 +28,10 @@ async def counter(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(("binding", "how"), [("jsonrpc", "close"), ("rest", "reset"), ("grpc", "reset")])
-async def test_a_road_that_breaks_again_and_again_loses_nothing(
+async def test_a_connection_that_breaks_again_and_again_loses_nothing(
     tmp_path: Path, binding: str, how: DropMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RETRY_BACKOFF", Backoff(0.01, 5.0, factor=1.5))
+    monkeypatch.setattr(retry_module, "RETRY_BACKOFF", Backoff(0.01, 5.0, factor=1.5))
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [counter]) as app:
@@ -63,7 +63,7 @@ async def stubborn(turn: Turn) -> AsyncIterator[str]:
 async def test_a_run_outlives_the_server_that_it_began_at(
     tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "RETRY_BACKOFF", Backoff(0.25, 0.5, factor=1.5))
+    monkeypatch.setattr(retry_module, "RETRY_BACKOFF", Backoff(0.25, 0.5, factor=1.5))
 
     def settings(http: int = 0, grpc: int = 0) -> Settings:
         at = Address("127.0.0.1", http), Address("127.0.0.1", grpc)

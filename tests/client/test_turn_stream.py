@@ -108,7 +108,7 @@ async def test_without_streams_the_task_is_asked_after_ever_more_seldom_until_th
 async def test_a_card_that_promises_streams_is_not_believed_against_the_server() -> None:
     there = Script(SendMessage=[[task("SUBMITTED")]], GetTask=[[task("COMPLETED", "a")]])
     assert texts(await run(there)) == "a"
-    assert [name for name, _ in there.asked] == ["SendStreamingMessage", "SendMessage", "GetTask"]
+    assert [name for name, _ in there.requests] == ["SendStreamingMessage", "SendMessage", "GetTask"]
 
 
 async def test_a_message_may_be_all_there_is() -> None:
@@ -135,14 +135,14 @@ async def test_a_busy_server_is_given_the_time_it_asks_for_under_one_key() -> No
     assert there.keys == ["k", "k", "k"]
 
 
-async def test_one_that_asks_for_more_than_our_patience_is_not_waited_for() -> None:
+async def test_a_retry_after_beyond_the_retry_timeout_is_not_waited_for() -> None:
     clock = Clock()
     with pytest.raises(Busy) as busy:
         await run(Script(SendStreamingMessage=[[Busy("UNAVAILABLE", "x", retry_after=900.0)]]), clock=clock)
     assert (busy.value.retry_after, clock.now) == (900.0, 0.0)
 
 
-async def test_a_server_that_stays_away_is_given_up_after_our_patience_and_not_before() -> None:
+async def test_an_unavailable_server_is_given_up_after_the_retry_timeout_and_not_before() -> None:
     clock = Clock()
     with pytest.raises(ServerUnavailable):
         await run(Script(SendStreamingMessage=[[CONNECTION_REFUSED]]), clock=clock)
@@ -218,7 +218,7 @@ async def test_a_task_of_0_1_is_named_by_us_and_so_can_be_looked_for() -> None:
     event_reducer = EventReducer()
     event_reducer.task.id = "t-1"
     assert texts(await run(there, dialect="0.1", event_reducer=event_reducer)) == "a"
-    assert [name for name, _ in there.asked] == ["SendStreamingMessage", "GetTask", "SendStreamingMessage"]
+    assert [name for name, _ in there.requests] == ["SendStreamingMessage", "GetTask", "SendStreamingMessage"]
 
 
 async def test_a_task_that_says_nothing_new_for_too_long_is_left() -> None:

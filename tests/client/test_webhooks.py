@@ -83,7 +83,7 @@ class Server:
             valueses.append({**public, "kid": id, "alg": "ES256"})
         return {"keys": valueses}
 
-    def letter(self, body: bytes = BODY, *, kid: str = "k-1", number: int = 1, **changes: Any) -> dict[str, str]:
+    def delivery(self, body: bytes = BODY, *, kid: str = "k-1", number: int = 1, **changes: Any) -> dict[str, str]:
         now = int(time.time())
         values = {
             "iss": ISSUER, "aud": OURS, "iat": now, "exp": now + 300, "jti": f"j-{number}-{now}-{len(changes)}",
@@ -100,16 +100,16 @@ class Server:
 def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
     server = Server()
     receiver = server.receiver()
-    first = receiver.verify_blocking(server.letter(number=2), BODY)
+    first = receiver.verify_blocking(server.delivery(number=2), BODY)
     assert (first.is_new, first.sequence, first.cursor) == (True, 2, "e.t.2")
     assert receiver.verify_blocking(
-        server.letter(number=2, jti="again"), BODY
+        server.delivery(number=2, jti="again"), BODY
     ).is_new  # it was not taken: it failed, perhaps
     receiver.acknowledge(first)
     for number, is_new in ((1, False), (2, False), (3, True)):
-        assert receiver.verify_blocking(server.letter(number=number, jti=f"x{number}"), BODY).is_new is is_new
+        assert receiver.verify_blocking(server.delivery(number=number, jti=f"x{number}"), BODY).is_new is is_new
     # A store that was restored counts anew.
-    assert receiver.verify_blocking(server.letter(event="other.t.1", sequence=1), BODY).is_new
+    assert receiver.verify_blocking(server.delivery(event="other.t.1", sequence=1), BODY).is_new
     assert server.fetched == 1
 
 
@@ -128,17 +128,17 @@ def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
 def test_what_does_not_fit_is_not_believed(changes: dict[str, Any], why: str) -> None:
     server = Server()
     with pytest.raises(VerificationFailed, match=why):
-        server.receiver().verify_blocking(server.letter(**changes), BODY)
+        server.receiver().verify_blocking(server.delivery(**changes), BODY)
 
 
-def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() -> None:
+def test_a_replayed_changed_or_unsigned_webhook_is_rejected() -> None:
     server = Server()
-    receiver, values = server.receiver(), server.letter()
+    receiver, values = server.receiver(), server.delivery()
     receiver.verify_blocking(values, BODY)
     with pytest.raises(VerificationFailed, match="already used"):
         receiver.verify_blocking(values, BODY)
     with pytest.raises(VerificationFailed, match="not the signed one"):
-        receiver.verify_blocking(server.letter(number=5), BODY + b" ")
+        receiver.verify_blocking(server.delivery(number=5), BODY + b" ")
     for headers in (
         {},
         {"Dragoman-Signature": "x.y.z"},
@@ -149,7 +149,7 @@ def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() ->
             receiver.verify_blocking(headers, BODY)
     mine = Server()
     with pytest.raises(VerificationFailed, match="signature"):
-        receiver.verify_blocking(mine.letter(), BODY)
+        receiver.verify_blocking(mine.delivery(), BODY)
     unsigned = jwt.encode({"iss": ISSUER, "aud": OURS}, "", "none", {"kid": "k-1"})
     with pytest.raises(VerificationFailed, match="signature"):
         receiver.verify_blocking({"dragoman-signature": unsigned}, BODY)
@@ -158,23 +158,23 @@ def test_a_letter_that_is_played_back_changed_or_not_signed_is_not_believed() ->
 def test_keys_may_change_and_go_and_strangers_do_not_have_them_fetched() -> None:
     server = Server()
     receiver = server.receiver()
-    receiver.verify_blocking(server.letter(), BODY)
+    receiver.verify_blocking(server.delivery(), BODY)
     server.keys["k-2"] = ec.generate_private_key(ec.SECP256R1())
     for _ in range(3):
         with pytest.raises(VerificationFailed, match="does not publish"):
-            receiver.verify_blocking(server.letter(kid="k-2", number=2), BODY)
+            receiver.verify_blocking(server.delivery(kid="k-2", number=2), BODY)
     assert server.fetched == 1
     server.now += 11
-    receiver.verify_blocking(server.letter(kid="k-2", number=2), BODY)
+    receiver.verify_blocking(server.delivery(kid="k-2", number=2), BODY)
     assert server.fetched == 2
-    old = server.letter(kid="k-1", number=3)
+    old = server.delivery(kid="k-1", number=3)
     del server.keys["k-1"]
     server.now += 301
     with pytest.raises(VerificationFailed, match="does not publish"):
         receiver.verify_blocking(old, BODY)
     server.is_away, server.now = True, server.now + 301
     with pytest.raises(ServerUnavailable, match="keys are unavailable"):
-        receiver.verify_blocking(server.letter(kid="k-2", number=4), BODY)
+        receiver.verify_blocking(server.delivery(kid="k-2", number=4), BODY)
 
 
 def test_a_token_that_was_registered_has_to_come_along() -> None:
@@ -182,22 +182,22 @@ def test_a_token_that_was_registered_has_to_come_along() -> None:
     receiver = server.receiver(token="t0ken")
     for given in ({}, {"X-A2A-Notification-Token": "other"}, {"X-A2A-Notification-Token": "\udcff"}):
         with pytest.raises(VerificationFailed, match="token"):
-            receiver.verify_blocking(server.letter() | given, BODY)
+            receiver.verify_blocking(server.delivery() | given, BODY)
     for name in ("X-A2A-Notification-Token", "a2a-notification-token"):
-        assert receiver.verify_blocking(server.letter(jti=name) | {name: "t0ken"}, BODY).is_new
+        assert receiver.verify_blocking(server.delivery(jti=name) | {name: "t0ken"}, BODY).is_new
 
 
 def test_a_signature_may_stand_where_a_bearer_token_does() -> None:
     server = Server()
-    bearer = f"Bearer {server.letter()['Dragoman-Signature']}"
+    bearer = f"Bearer {server.delivery()['Dragoman-Signature']}"
     assert server.receiver().verify_blocking({"Authorization": bearer}, BODY).is_new
 
 
 def test_a_body_in_no_dialect_is_said_when_it_is_read() -> None:
     server = Server()
-    assert server.receiver().verify_blocking(server.letter(), BODY).response.status_update.task_id == "t"
+    assert server.receiver().verify_blocking(server.delivery(), BODY).response.status_update.task_id == "t"
     for body in (b"x", b"[]", b'{"statusUpdate": 5}', b'{"kind": "task", "id": 5}'):
-        notification = server.receiver().verify_blocking(server.letter(body), body)
+        notification = server.receiver().verify_blocking(server.delivery(body), body)
         with pytest.raises(ProtocolError, match="not in any dialect"):
             _ = notification.response
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import aiohttp
 
-PATIENCE: Final = 60.0
+WAIT_TIMEOUT: Final = 60.0
 """Seconds after which something that was waited for is taken not to come."""
 
 _FLAGS: Final = (
@@ -81,7 +81,7 @@ class Page:
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         values = {"id": number, "method": method, "params": params}
         await self._socket.send_json({**values, **({"sessionId": self._session} if self._session else {})})
-        return await asyncio.wait_for(answer, PATIENCE)
+        return await asyncio.wait_for(answer, WAIT_TIMEOUT)
 
     async def open(self) -> None:
         """Makes the page. `hear` has to run."""
@@ -120,13 +120,13 @@ class Page:
         """Opens an address, and waits until the page is there."""
         self._loaded.clear()
         await self.command("Page.navigate", url=url)
-        await asyncio.wait_for(self._loaded.wait(), PATIENCE)
+        await asyncio.wait_for(self._loaded.wait(), WAIT_TIMEOUT)
 
     async def reload(self) -> None:
         """As the user's button does."""
         self._loaded.clear()
         await self.command("Page.reload")
-        await asyncio.wait_for(self._loaded.wait(), PATIENCE)
+        await asyncio.wait_for(self._loaded.wait(), WAIT_TIMEOUT)
 
     async def view(self, width: int, height: int, *, scale: float = 1) -> None:
         """The size of the window, in CSS pixels."""
@@ -159,7 +159,7 @@ class Page:
             "value ? done(value) : setTimeout(look, 15); }; look(); })"
         )
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(WAIT_TIMEOUT):
                 while True:
                     try:
                         return await self.run(script)

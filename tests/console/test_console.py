@@ -21,7 +21,7 @@ TIMELINE = (
 )
 
 
-def said(lines: list[list[str]]) -> list[tuple[str, str]]:
+def response(lines: list[list[str]]) -> list[tuple[str, str]]:
     """The lines of a timeline as a test writes them down: kind, and text in one line."""
     return [(kind, " ".join(text.split())) for kind, text in lines]
 
@@ -47,7 +47,7 @@ async def test_a_file_is_sent_and_the_answer_is_watched_while_it_comes(browser: 
         stage.conductor.say(None)
         await page.see("completed", ".head")
         await page.until("document.querySelector('.list .state').innerText === 'completed'")
-        lines = said(await page.run(TIMELINE))
+        lines = response(await page.run(TIMELINE))
         assert lines[:2] == [("created", "submitted"), ("user", "user count them colors.csv text/csv, 16 B")]
         assert lines[-2:] == [("artifact", "artifact output 3 chunks one, two, three"), ("status", "completed")]
         given = await page.run(
@@ -78,7 +78,7 @@ async def test_a_question_is_answered_and_every_kind_of_part_is_shown(browser: s
         await page.see("You said red.", ".timeline")
         for _ in ("as it came", "and as it is read again"):
             await page.until("document.querySelectorAll('.timeline > [data-kind=user]').length === 2")
-            lines = [line for line in said(await page.run(TIMELINE)) if line != ("status", "working")]
+            lines = [line for line in response(await page.run(TIMELINE)) if line != ("status", "working")]
             assert lines[:4] == expected
             assert lines[-1] == ("status", "completed")
             await page.reload()
@@ -137,7 +137,7 @@ async def test_a_connection_that_is_lost_is_taken_up_where_it_was(browser: str, 
         stage.conductor.say("done", None)
         await page.see("completed", ".head")
         assert (await page.text("[data-kind=artifact] .text")).split() == [*map(str, range(60)), "done"]
-        assert [line[0] for line in said(await page.run(TIMELINE))].count("artifact") == 1
+        assert [line[0] for line in response(await page.run(TIMELINE))].count("artifact") == 1
 
 
 async def test_a_push_is_delivered_again(browser: str, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def far(turn: Turn):
 """
 
 
-async def told(stage: Stage, task: str) -> dict[str, str]:
+async def state_of(stage: Stage, task: str) -> dict[str, str]:
     """What `dragoman explain` prints of a task, by the word at the beginning of each line."""
     words = (sys.executable, "-m", "dragoman", "explain", task, "--grpc", str(stage.app.grpc))
     process = await asyncio.create_subprocess_exec(*words, env=clean_environment(), stdout=asyncio.subprocess.PIPE)
@@ -63,7 +63,7 @@ async def seen(stage: Stage, agent: str, task: str, *texts: str) -> dict[str, st
             assert time.monotonic() < deadline, f"{text!r} was never said, but {shown!r}"
             await page.click(".next button", "ask again")
             await asyncio.sleep(0.1)  # as a user would, who is not told either
-    values = await told(stage, task)
+    values = await state_of(stage, task)
     for text in texts:
         assert text in values["next"]
     return values

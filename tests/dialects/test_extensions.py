@@ -211,12 +211,12 @@ async def test_every_header_counts_when_there_are_several(connections: ServerCon
     assert sorted(response.data["extensions"]) == sorted([CITE, CLOCK])
 
 
-@pytest.mark.parametrize("asked", [{}, {"A2A-Extensions": ""}, {"A2A-Extensions": f"{UNKNOWN},{CITE}/v9"}])
+@pytest.mark.parametrize("requested", [{}, {"A2A-Extensions": ""}, {"A2A-Extensions": f"{UNKNOWN},{CITE}/v9"}])
 @pytest.mark.parametrize("way", WAYS)
 async def test_what_the_agent_does_not_know_is_ignored(
-    connections: ServerConnections, way: str, asked: Headers
+    connections: ServerConnections, way: str, requested: Headers
 ) -> None:
-    response = await by(way, connections, asked)
+    response = await by(way, connections, requested)
     assert response.data["extensions"] == []
     assert (response.activated, response.activated_old) == (None, None)
 
@@ -275,12 +275,12 @@ async def tasks_of(connections: ServerConnections, agent: str) -> int:
         return int((await answer.json())["totalSize"])
 
 
-@pytest.mark.parametrize("asked", [{}, {"A2A-Extensions": CITE}])
+@pytest.mark.parametrize("requested", [{}, {"A2A-Extensions": CITE}])
 @pytest.mark.parametrize("way", WAYS)
 async def test_without_a_required_extension_there_is_no_task(
-    connections: ServerConnections, way: str, asked: Headers
+    connections: ServerConnections, way: str, requested: Headers
 ) -> None:
-    response = await by(way, connections, asked, "strict")
+    response = await by(way, connections, requested, "strict")
     match way.split()[0]:
         case "REST":
             status, body = response.error

@@ -30,12 +30,12 @@ def kinds() -> Iterator[type[A2AError]]:
                 yield MethodNotAllowed
 
 
-def made(kind: type[A2AError]) -> A2AError:
+def created(kind: type[A2AError]) -> A2AError:
     return MethodNotAllowed("GET", ["POST"]) if kind is MethodNotAllowed else kind()
 
 
 def row(kind: type[A2AError]) -> str:
-    error = made(kind)
+    error = created(kind)
 
     def reported(dialect: Dialect, table: ErrorTable = "1.0.1") -> ErrorCodes:
         return codes(error, dialect, table=table)

@@ -54,7 +54,7 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 agents = ""
             for name in block.marker("with").split():
                 stack.callback(session.have(name))
-            for alias in (text for name, text in block.said if name == "as"):
+            for alias in (text for name, text in block.options if name == "as"):
                 there, _, address = alias.partition(" = ")
                 session.addresses[there] = address
             if place.file:
@@ -67,7 +67,7 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 if wanted := block.marker("in"):
                     environment(wanted).make()
                     session.enter(environment(wanted).folder)
-                first = [text for name, text in block.said if name == "before"]
+                first = [text for name, text in block.options if name == "before"]
                 for one in first:
                     command, _, id_ = one.partition(" => ")
                     session.run(command, [id_, "..."] if id_ else ())

@@ -25,7 +25,7 @@ from tests.postgres import free_port
 
 from tools.pages import ROOT
 
-PATIENCE: Final = 120.0
+WAIT_TIMEOUT: Final = 120.0
 """Seconds after which a command that says nothing has failed."""
 
 STAYS: Final = re.compile(
@@ -71,8 +71,8 @@ class Session:
         """What stands for addresses that pages show, as pages would show that."""
         self._ports: dict[str, str] = {}
         self._programs: dict[str, Program] = {}
-        self._said = folder / ".said"
-        self._said.mkdir(parents=True)
+        self._reported = folder / ".said"
+        self._reported.mkdir(parents=True)
         self._count = 0
         http, grpc = f"127.0.0.1:{self._port('8080')}", f"127.0.0.1:{self._port('50051')}"
         environment = clean_environment() | {
@@ -151,7 +151,9 @@ class Session:
                 "\n".join([f"$ {command}", *texts, *(f"(stderr) {line}" for line in reported_texts), f"-- {why}"])
             )
 
-    def shows(self, command: str, shown: Sequence[str], *, loosely: bool = False, timeout: float = PATIENCE) -> None:
+    def shows(
+        self, command: str, shown: Sequence[str], *, loosely: bool = False, timeout: float = WAIT_TIMEOUT
+    ) -> None:
         """Waits until what a command says has the lines that are shown, in that order. Raises Differs."""
         end = time.monotonic() + timeout
         while True:
@@ -167,7 +169,7 @@ class Session:
         """What a command says on stdout and on stderr, as pages would show it, and how it ended."""
         self._count += 1
         here = renamed(self._here(re.sub("^make serve", "dragoman serve", command)), self.names)
-        out, err, code = (self._said / f"{self._count}.{name}" for name in ("out", "err", "code"))
+        out, err, code = (self._reported / f"{self._count}.{name}" for name in ("out", "err", "code"))
         stays = STAYS.match(command)
         if stays and "--help" not in command:
             ended = self._start(here, stays["what"], out, err)
@@ -215,7 +217,7 @@ class Session:
 
     def _await(self, there: Callable[[], bool], otherwise: str, *tell: Path) -> None:
         """Waits until something is there. Raises Differs, with what files say, after a long while."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_TIMEOUT
         while not there():
             if self._shell.poll() is not None:
                 raise Differs("the shell has ended")

@@ -28,7 +28,7 @@ TITLES: Final = {
     "a2a-rust": "a2a-rust 0.3",
 }
 
-ASKED: Final = pb.Message(
+REQUESTED: Final = pb.Message(
     message_id="m-1", context_id="c-1", task_id="t-1", role=pb.ROLE_USER, parts=[pb.Part(text="hello")]
 )
 
@@ -44,7 +44,7 @@ def _task() -> pb.Task:
     artifact.parts.add(url="https://files.example/x.pdf", media_type="application/pdf")
     artifact.parts.add().data.struct_value.update({"rows": 2.0})
     artifact.parts.add().data.number_value = 5
-    return pb.Task(id="t-1", context_id="c-1", status=status, artifacts=[artifact], history=[ASKED])
+    return pb.Task(id="t-1", context_id="c-1", status=status, artifacts=[artifact], history=[REQUESTED])
 
 
 TASK: Final = _task()

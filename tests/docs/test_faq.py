@@ -21,19 +21,19 @@ TESTED: Final = re.compile(r"`((?:tests|server/dragoman/testing)/[\w/]+\.py)`")
 UPSTREAM: Final = re.compile(r'"(UPSTREAM_[A-Z]+)')
 
 
-def told() -> set[str]:
+def reasons_of() -> set[str]:
     upstream = Path(status.__file__).parents[1] / "agents" / "upstream"
     found = {reason for file in upstream.glob("*.py") for reason in UPSTREAM.findall(file.read_text("utf-8"))}
     return found | {one.reason for one in vars(status).values() if isinstance(one, SystemStatus)}
 
 
-@pytest.mark.parametrize("reason", sorted(told()))
+@pytest.mark.parametrize("reason", sorted(reasons_of()))
 def test_each_reason_of_an_end_has_a_row(reason: str) -> None:
     assert re.search(rf"^\| [^|]*\b{reason}\b", PAGE, re.M)
 
 
 def test_each_reason_of_an_error_is_somewhere() -> None:
-    reasons = {codes(errors_page.made(kind), Dialect.V1).reason for kind in errors_page.kinds()}
+    reasons = {codes(errors_page.created(kind), Dialect.V1).reason for kind in errors_page.kinds()}
     missing = {reason for reason in reasons if reason not in PAGE + CODES}
     assert not missing
 

@@ -21,7 +21,7 @@ from tests.wire.random_messages import messages, settle
 from dragoman.transcoding import JsonDialect, SseParser, codec
 
 FOLDER: Final = Path(__file__).parents[2] / "examples" / "transcoder"
-PATIENCE: Final = 60.0
+WAIT_TIMEOUT: Final = 60.0
 
 DUNE: Final = {
     "title": "Dune",
@@ -199,7 +199,7 @@ async def test_a_stream_is_events_or_an_array_and_ends_when_its_reader_goes(web:
     parser, events = SseParser(), []
     async with web.session.get(path, headers={"Accept": "text/event-stream"}) as answer:
         assert answer.content_type == "text/event-stream"
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT):
             async for chunk in answer.content.iter_any():
                 events += [json.loads(event.data) for event in parser.feed(chunk)]
                 if len(events) == 2:  # the stream goes on: what is added now comes now

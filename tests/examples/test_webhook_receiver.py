@@ -37,7 +37,7 @@ from dragoman.security.signing import StoredSigningKeys, WebhookSigner
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
-from tools.environments import ROOT, Environment, NotMade
+from tools.environments import ROOT, Environment, NotCreated
 
 SOURCE: Final = ROOT / "examples" / "webhook-receiver"
 
@@ -51,7 +51,7 @@ def _built() -> list[str]:
     environment = Environment("webhook_receiver", (SOURCE / "package.json", SOURCE / "package-lock.json"))
     try:
         environment.make()
-    except NotMade as error:
+    except NotCreated as error:
         pytest.skip(f"the packages of the receiver cannot be had: {error}")
     shutil.copy(SOURCE / "tsconfig.json", environment.folder)
     shutil.copytree(SOURCE / "src", environment.folder / "src", dirs_exist_ok=True)
@@ -99,7 +99,7 @@ def receiving(program: list[str], issuer: str, audience: str, *arguments: str) -
 
 
 @dataclass
-class Heard:
+class ReceivedNotification:
     """A notification, and what came of it."""
 
     headers: dict[str, str]
@@ -119,12 +119,12 @@ class Listener:
     receiver: str = ""
     deaf: int = 0
     """Answers of the receiver that do not get through."""
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[ReceivedNotification] = field(default_factory=list)
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def take(self, request: web.BaseRequest) -> web.Response:
         kept = ("Dragoman-Signature", "Dragoman-Event", "Content-Type")
-        received = Heard({name: request.headers[name] for name in kept}, await request.read())
+        received = ReceivedNotification({name: request.headers[name] for name in kept}, await request.read())
         received.answer = await self.post(received.headers, received.body)
         status = received.answer[0]
         if self.deaf:
@@ -142,7 +142,7 @@ class Listener:
         ):
             return answer.status, (await answer.text()).strip()
 
-    async def until(self, count: int) -> list[Heard]:
+    async def until(self, count: int) -> list[ReceivedNotification]:
         async with asyncio.timeout(60), self.news:
             await self.news.wait_for(lambda: len(self.heard) >= count)
         return self.heard

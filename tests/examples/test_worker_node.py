@@ -22,7 +22,7 @@ from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, serving
 from dragoman.client import Client, message
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-from tools.environments import ROOT, Environment, NotMade
+from tools.environments import ROOT, Environment, NotCreated
 
 SOURCE: Final = ROOT / "examples" / "worker-node"
 AGENT: Final = "playground-node"
@@ -38,7 +38,7 @@ def program() -> Path:
     environment = Environment("worker_node", (SOURCE / "package.json", SOURCE / "package-lock.json"))
     try:
         environment.make()
-    except NotMade as error:
+    except NotCreated as error:
         pytest.skip(f"the packages of the worker cannot be had: {error}")
     for name in ("buf.gen.yaml", "tsconfig.json"):
         shutil.copy(SOURCE / name, environment.folder)

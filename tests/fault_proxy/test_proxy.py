@@ -172,7 +172,7 @@ async def test_without_a_server_connections_are_closed_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("response", "why"),
     [
         ({"every": -1}, "every: must be 0 or more"),
         ({"delay": -1.0}, "delay: must be 0 or more"),
@@ -180,9 +180,9 @@ async def test_without_a_server_connections_are_closed_and_counted() -> None:
         ({"listen": "9000"}, "not HOST:PORT"),
     ],
 )
-def test_what_cannot_be_is_refused(said: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_is_refused(response: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        FaultProxy("127.0.0.1:1", **said)
+        FaultProxy("127.0.0.1:1", **response)
 
 
 async def test_what_is_encrypted_passes_through_and_is_dropped_past_its_handshake(tmp_path: Path) -> None:

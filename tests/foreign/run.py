@@ -32,7 +32,7 @@ from pathlib import Path
 from tests.foreign import table
 from tests.foreign.replicated import replicas
 
-from tools.environments import CACHE, ROOT, Environment, NotMade
+from tools.environments import CACHE, ROOT, Environment, NotCreated
 
 HERE = Path(__file__).resolve().parent
 TABLE = ROOT / "docs" / "reference" / "clients.md"
@@ -119,7 +119,7 @@ def make(client: Client) -> None:
     """Creates a client's environment unless it exists. Exits with the output of a failed step."""
     try:
         client.environment.make()
-    except NotMade as failed:
+    except NotCreated as failed:
         sys.exit(str(failed))
 
 

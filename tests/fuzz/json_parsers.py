@@ -121,8 +121,8 @@ def read_answer(data: bytes) -> None:
         return
     if "error" in value:
         str(ClientError.from_json(value["error"]))
-    for phrases in JSONRPC_OPERATIONS.values():
-        for client_operation in phrases.values():
+    for operations in JSONRPC_OPERATIONS.values():
+        for client_operation in operations.values():
             try:
                 client_operation.decode_response(value.get("result"))
             except A2AError:

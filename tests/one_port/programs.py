@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.debian import unpacked
 
-from tools.environments import Environment, NotMade
+from tools.environments import Environment, NotCreated
 
 HERE: Final = Path(__file__).parent
 
@@ -27,4 +27,4 @@ def find(name: str) -> tuple[Path, dict[str, str]]:
         if (program := root / folder / name).exists():
             libraries = ":".join(str(path) for path in root.glob("usr/lib/*-linux-gnu"))
             return program, {"LD_LIBRARY_PATH": libraries} if libraries else {}
-    raise NotMade(f"Debian's package {name} has no program of that name")
+    raise NotCreated(f"Debian's package {name} has no program of that name")

@@ -28,7 +28,7 @@ from tests.one_port.proxies import FILES, Port, configured, proxy
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
-from tools.environments import NotMade
+from tools.environments import NotCreated
 
 WAIT_TIMEOUT: Final = 60.0
 MEGABYTES: Final = 5
@@ -50,7 +50,7 @@ def port(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytes
     started = proxy(request.param, tmp_path_factory.mktemp(request.param), grpc=server.grpc, http=http)
     try:
         port = started.__enter__()
-    except NotMade as error:
+    except NotCreated as error:
         pytest.skip(f"{request.param} cannot be had: {error}")
     try:
         yield port

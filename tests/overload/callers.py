@@ -18,7 +18,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
 
 @dataclass(frozen=True)
-class Refused(Exception):
+class Rejected(Exception):
     """RATE_LIMITED: by which setting, and when to try again."""
 
     limit: str
@@ -48,7 +48,7 @@ def _judge(details: Any) -> Exception:
     found = {one["@type"].rpartition(".")[2]: one for one in details or [] if "@type" in one}
     info = found.get("ErrorInfo", {})
     if info.get("reason") == "RATE_LIMITED":
-        return Refused(info["metadata"]["limit"], float(found["RetryInfo"]["retryDelay"].removesuffix("s")))
+        return Rejected(info["metadata"]["limit"], float(found["RetryInfo"]["retryDelay"].removesuffix("s")))
     return Failed(str(info.get("reason", details)))
 
 
@@ -84,7 +84,7 @@ class OverGrpc:
             elif detail.Is(retry.DESCRIPTOR):
                 detail.Unpack(retry)
         if info.reason == "RATE_LIMITED":
-            return Refused(info.metadata["limit"], retry.retry_delay.ToMilliseconds() / 1000)
+            return Rejected(info.metadata["limit"], retry.retry_delay.ToMilliseconds() / 1000)
         return Failed(info.reason)
 
     async def send(self, text: str, *, agent: str = "", task: str = "", wait: bool = False) -> str:
@@ -119,7 +119,7 @@ class OverRest:
             value = await answer.json()
             if answer.status != 200:
                 error = _judge(value["error"]["details"])
-                assert isinstance(error, Refused) == (answer.status == 429) == ("Retry-After" in answer.headers)
+                assert isinstance(error, Rejected) == (answer.status == 429) == ("Retry-After" in answer.headers)
                 raise error
             return value
 
@@ -157,7 +157,7 @@ class OverJsonRpc:
             value = await answer.json()
         if "error" in value:
             error = _judge(value["error"].get("data"))
-            assert isinstance(error, Refused) == ("Retry-After" in answer.headers)
+            assert isinstance(error, Rejected) == ("Retry-After" in answer.headers)
             raise error
         return value["result"]
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 from tests.cli.server import clean_environment
-from tests.overload.callers import CONNECTIONS, Everywhere, Failed, Refused, everywhere, over_websocket
+from tests.overload.callers import CONNECTIONS, Everywhere, Failed, Rejected, everywhere, over_websocket
 
 ROOT: Final = Path(__file__).parents[2]
 SCALE: Final = int(os.environ.get("OVERLOAD", "1"))
@@ -84,7 +84,7 @@ async def outcome(call: Awaitable[Any]) -> Any:
     """What a call gave, or how it was refused. Nothing else may become of it."""
     try:
         return await call
-    except Refused as refused:
+    except Rejected as refused:
         if refused.after <= 0:
             raise
         return refused
@@ -118,7 +118,7 @@ async def patiently(caller: Everywhere, text: str, **details: Any) -> str:
     while True:
         try:
             return await caller.next().send(text, **details)
-        except Refused as refused:
+        except Rejected as refused:
             await asyncio.sleep(refused.after)
 
 
@@ -130,7 +130,7 @@ async def greedy(caller: Everywhere) -> list[str]:
     results = await asyncio.gather(*(outcome(caller.next().send("go")) for _ in range(300)))
     tasks = [result for result in results if isinstance(result, str)]
     assert len(set(tasks)) == LIVE
-    assert {result.limit for result in results if isinstance(result, Refused)} == {"live_tasks"}
+    assert {result.limit for result in results if isinstance(result, Rejected)} == {"live_tasks"}
     return tasks
 
 
@@ -152,7 +152,7 @@ async def hasty(caller: Everywhere, server: Server) -> None:
     results = [result.reason if isinstance(result, Failed) else result for some in many for result in some]
     answered = results.count("TASK_NOT_FOUND")  # there is no such task, which is an answer
     assert answered <= RATE * 2 + RATE * (time.monotonic() - begin) + 1
-    refused = [result for result in results if isinstance(result, Refused)]
+    refused = [result for result in results if isinstance(result, Rejected)]
     assert answered + len(refused) == 2300 * SCALE
     assert {one.limit for one in refused} <= {"requests_per_second"}
 
@@ -165,7 +165,7 @@ async def curious(caller: Everywhere) -> None:
             follows = [outcome(caller.next().follow(task, stack)) for _ in range(30)]
             refused = [result for result in await asyncio.gather(*follows) if result is not None]
             assert [result.limit for result in refused] == ["open_streams"] * (30 - STREAMS)
-        while isinstance(await outcome(caller.next().send("?", agent="quick", wait=True)), Refused):
+        while isinstance(await outcome(caller.next().send("?", agent="quick", wait=True)), Rejected):
             pass  # the server hears of streams that were closed when they next have something to say, or at once
     await caller.next().cancel(task)
 
@@ -208,7 +208,7 @@ async def test_beyond_its_limits_a_server_refuses_answers_and_recovers(
         assert meanwhile["running"] == LIVE <= meanwhile["slots"] == SLOTS
         assert meanwhile["paced"] == meanwhile["counted"] == len(names)
         # Whoever had too much gives some of it back, and is served as before.
-        assert isinstance(await outcome(alice.next().send("one more")), Refused)
+        assert isinstance(await outcome(alice.next().send("one more")), Rejected)
         await asyncio.gather(*(alice.next().cancel(task) for task in held.result()))
         for caller in opened:
             assert await patiently(caller, "again", agent="quick", wait=True)

@@ -17,10 +17,10 @@ class Provider:
         self.url = ""
         self.keys: list[dict[str, Any]] = [public_jwk(rsa_key("one"), "one")]
         self.up = True
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.asked.append(request.path)
+        self.requests.append(request.path)
         if not self.up:
             return web.Response(status=503)
         if request.path == "/.well-known/openid-configuration":

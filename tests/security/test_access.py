@@ -216,7 +216,7 @@ async def test_of_private_cards_each_caller_sees_those_it_may_call(opened: Open)
             assert [spec["id"] for spec in (await over_http("GET", path)(app, mine)).body["agents"]] == ["guarded"]
 
 
-def doors_of(agent: str) -> dict[str, Endpoint]:
+def endpoints_of(agent: str) -> dict[str, Endpoint]:
     """The ways to name an agent."""
 
     async def by_grpc(app: App, headers: Headers) -> Response:
@@ -246,8 +246,8 @@ async def test_under_private_pages_an_agent_that_is_not_a_caller_s_is_as_one_tha
         key = (await make_key(app, grants=["agent:guarded"])).text
         mine: Headers = [("X-API-Key", key)]
         for headers, status in (([], 401), (mine, 404)):
-            for name, hidden in doors_of("slow").items():
-                response, of_none = await hidden(app, headers), await doors_of("gone")[name](app, headers)
+            for name, hidden in endpoints_of("slow").items():
+                response, of_none = await hidden(app, headers), await endpoints_of("gone")[name](app, headers)
                 assert (response.status, response.text) == (of_none.status, of_none.text.replace("gone", "slow")), name
                 assert response.status == (200 if headers and name.startswith("JSON-RPC") else status), name
                 assert "echo" not in response.text, name

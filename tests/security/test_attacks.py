@@ -123,7 +123,9 @@ def attacks(keys: Keys) -> dict[str, tuple[Headers, int, str, str]]:
         "the static token as key": ([("X-API-Key", STATIC)], 401, bad, "none that this server knows"),
         "a truncated key": (bearer(texts["good"][:-3]), 401, bad, "not whole, or mistyped"),
         "a mistyped key": ([("X-API-Key", texts["good"][:-8] + "aaaaaaaa")], 401, bad, "not whole, or mistyped"),
-        "an unknown key": (bearer(caller_credentials.format_api_key("a" * 12, b"x" * 32)), 401, bad, "there is no such API key"),
+        "an unknown key": (
+            bearer(caller_credentials.format_api_key("a" * 12, b"x" * 32)), 401, bad, "there is no such API key"
+        ),
         "a guess at a key": (bearer(guess(texts["good"])), 401, bad, "there is no such API key"),
         "a revoked key": (bearer(texts["revoked"]), 401, bad, "this API key was revoked"),
         "an expired key": ([("X-API-Key", texts["expired"])], 401, bad, "this API key has expired"),
@@ -158,20 +160,20 @@ def written(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("road", ENDPOINTS)
 async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
-    app: App, keys: Keys, road: str, caplog: pytest.LogCaptureFixture
+    app: App, keys: Keys, transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     slips = []
     for name, (headers, status, word, reason) in attacks(keys).items():
         caplog.clear()
         caplog.set_level(logging.DEBUG)
-        response = await ENDPOINTS[road](app, headers)
+        response = await ENDPOINTS[transport](app, headers)
         lines = written(caplog)
         texts = [line for line in lines if "a caller was refused" in line]
         if response.status != status:
             slips.append(f"{name}: {response.status} and not {status}: {response.text[:200]}")
         if len(texts) != 1 or reason not in json.loads(texts[0])["message"]:
             slips.append(f"{name}: the log says {texts}")
-        in_http = "gRPC" not in road and (road != "WebSocket" or status == 401)
+        in_http = "gRPC" not in transport and (transport != "WebSocket" or status == 401)
         if in_http and not says(response.challenge, word):
             slips.append(f"{name}: WWW-Authenticate: {response.challenge}")
         for secret in secrets_in(headers):
@@ -188,7 +190,7 @@ def says(challenge: str, word: str) -> bool:
 
 
 @pytest.mark.parametrize("road", ENDPOINTS)
-async def test_good_credentials_are_let_in_by_the_same_roads(app: App, keys: Keys, road: str) -> None:
+async def test_valid_credentials_are_accepted_over_the_same_bindings(app: App, keys: Keys, transport: str) -> None:
     good: dict[str, Headers] = {
         "key": bearer(keys.texts["good"]),
         "key in its own header": [("X-API-Key", keys.texts["good"])],
@@ -197,7 +199,7 @@ async def test_good_credentials_are_let_in_by_the_same_roads(app: App, keys: Key
         "static": bearer(STATIC),
         "the largest token": bearer(token(claims(padding="x" * 5400))),
     }
-    found = {name: (await ENDPOINTS[road](app, headers)).status for name, headers in good.items()}
+    found = {name: (await ENDPOINTS[transport](app, headers)).status for name, headers in good.items()}
     assert found == dict.fromkeys(good, 200)
 
 

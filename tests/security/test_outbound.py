@@ -35,17 +35,17 @@ class Names:
 
     def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
         self.answers = {host.replace("_", "."): list(lists) for host, lists in answers.items()}
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked.append(host)
+        self.lookups.append(host)
         lists = self.answers.get(host)
         if not lists:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return lists.pop(0) if len(lists) > 1 else lists[0]
 
 
-class Dialled:
+class ConnectedSocket:
     """Notes what would be connected to, and connects to nothing."""
 
     def __init__(self) -> None:
@@ -131,9 +131,9 @@ REFUSED = [
 
 @pytest.mark.parametrize("host", REFUSED)
 async def test_no_form_of_an_inner_address_passes_the_look_at_the_text(host: str) -> None:
-    dialled = Dialled()
+    connected_to = ConnectedSocket()
     names = Names()
-    async with guarding(OutboundPolicy(), lookup=names, dial=dialled) as guard:
+    async with guarding(OutboundPolicy(), lookup=names, dial=connected_to) as guard:
         for url in (f"http://{host}/", f"https://{host}:8443/"):
             with pytest.raises(OutboundForbidden):
                 guard.check_url(url)
@@ -141,7 +141,7 @@ async def test_no_form_of_an_inner_address_passes_the_look_at_the_text(host: str
                 await guard.get(url)
             with pytest.raises(OutboundForbidden):
                 await guard.post(url, b"", {})
-    assert (dialled.addresses, names.asked) == ([], [])
+    assert (connected_to.addresses, names.lookups) == ([], [])
 
 
 async def test_a_refusal_names_the_rule_and_no_secrets() -> None:
@@ -172,13 +172,13 @@ INNER = [
 async def test_a_name_that_stands_for_an_inner_address_is_not_called(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dialled = Dialled()
+    connected_to = ConnectedSocket()
     caplog.set_level(logging.WARNING, "dragoman.outbound")
-    async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[[address]]), dial=dialled) as guard:
+    async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[[address]]), dial=connected_to) as guard:
         guard.check_url("http://hooks.example/")  # the text alone is good
         with pytest.raises(OutboundForbidden) as caught:
             await guard.get("http://hooks.example/")
-    assert dialled.addresses == []
+    assert connected_to.addresses == []
     assert address not in str(caught.value)  # who registers a webhook does not learn our addresses
     assert "allowed are public addresses" in str(caught.value)
     assert address in caplog.text  # the operator does
@@ -188,27 +188,27 @@ async def test_a_name_that_stands_for_an_inner_address_is_not_called(
 
 
 async def test_of_mixed_answers_only_the_public_are_called() -> None:
-    dialled = Dialled()
+    connected_to = ConnectedSocket()
     answers = ["10.0.0.5", PUBLIC, "::1", "2606:4700::1111", "127.0.0.1", PUBLIC]
-    async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[answers]), dial=dialled) as guard:
+    async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[answers]), dial=connected_to) as guard:
         with pytest.raises(OutboundFailed, match=r"^hooks.example:80: "):
             await guard.get("http://hooks.example/")
-    assert sorted(dialled.addresses) == ["2606:4700::1111", PUBLIC]
+    assert sorted(connected_to.addresses) == ["2606:4700::1111", PUBLIC]
 
 
 async def test_an_answer_that_changes_is_looked_at_each_time() -> None:
-    dialled = Dialled()
+    connected_to = ConnectedSocket()
     names = Names(hooks_example=[[PUBLIC], ["127.0.0.1"]])
-    async with receiving() as receiver, guarding(OutboundPolicy(), lookup=names, dial=dialled) as guard:
+    async with receiving() as receiver, guarding(OutboundPolicy(), lookup=names, dial=connected_to) as guard:
         url = f"http://hooks.example:{receiver.port}/"
         guard.check_url(url)
-        assert names.asked == []  # looking at the text asks nobody, so there is no answer to be outdated
+        assert names.lookups == []  # looking at the text asks nobody, so there is no answer to be outdated
         with pytest.raises(OutboundFailed):
             await guard.post(url, b"", {})
         with pytest.raises(OutboundForbidden):
             await guard.post(url, b"", {})
-    assert names.asked == ["hooks.example"] * 2  # once for each connection: what was looked at is what is dialled
-    assert dialled.addresses == [PUBLIC]
+    assert names.lookups == ["hooks.example"] * 2  # once for each connection: what was looked at is what is dialled
+    assert connected_to.addresses == [PUBLIC]
     assert receiver.got == []
 
 
@@ -217,7 +217,7 @@ async def test_the_address_that_was_looked_at_is_the_one_connected_to() -> None:
     async with receiving() as receiver, guarding(lookup=names) as guard:
         await guard.post(f"http://hooks.internal:{receiver.port}/", b"1", {})
         await guard.post(f"http://hooks.internal:{receiver.port}/", b"2", {})
-    assert names.asked == ["hooks.internal"]  # the second call used the connection of the first
+    assert names.lookups == ["hooks.internal"]  # the second call used the connection of the first
     assert [headers["host"] for _, _, headers, _ in receiver.got] == [f"hooks.internal:{receiver.port}"] * 2
 
 
@@ -262,13 +262,13 @@ async def test_a_name_that_is_unknown_is_unreachable() -> None:
     st.booleans(),
     st.sampled_from((80, 8080)),
 )
-async def test_nothing_special_is_ever_dialled_unless_it_is_allowed(
+async def test_special_addresses_are_never_connected_to_unless_allowed(
     answers: list[IPv4Address | IPv6Address], entry: str, loopback: bool, port: int
 ) -> None:
-    dialled = Dialled()
+    connected_to = ConnectedSocket()
     reach = AddressPolicy((parse_allow_entry(entry),) if entry else (), loopback=loopback)
     names = Names(hooks_example=[[str(address) for address in answers]])
-    async with guarding(OutboundPolicy(reach), lookup=names, dial=dialled) as guard:
+    async with guarding(OutboundPolicy(reach), lookup=names, dial=connected_to) as guard:
         with pytest.raises((OutboundForbidden, OutboundFailed)):
             await guard.get(f"http://hooks.example:{port}/")
         for address in answers:
@@ -276,7 +276,7 @@ async def test_nothing_special_is_ever_dialled_unless_it_is_allowed(
             with pytest.raises((OutboundForbidden, OutboundFailed)):
                 await guard.get(f"http://{host}:{port}/")
     named = entry in ("hooks.example", f"hooks.example:{port}")
-    for text in dialled.addresses:
+    for text in connected_to.addresses:
         address = ip_address(text)
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         real = mapped or address
@@ -405,19 +405,19 @@ async def test_a_compressed_answer_is_never_unpacked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patience", "said"),
+    ("patience", "response_value"),
     [
         (OutboundTimeouts(total=0.05), r"not done within 0.05 s"),
         (OutboundTimeouts(read=0.05), r"silent for 0.05 s"),
     ],
 )
-async def test_a_receiver_that_is_silent_is_given_up(patience: OutboundTimeouts, said: str) -> None:
+async def test_a_receiver_that_is_silent_is_given_up(retry_module: OutboundTimeouts, response_value: str) -> None:
     async def silent(_: web.BaseRequest) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with receiving(silent) as receiver, guarding(patience=patience) as guard:
-        with pytest.raises(OutboundFailed, match=said):
+    async with receiving(silent) as receiver, guarding(retry_module=retry_module) as guard:
+        with pytest.raises(OutboundFailed, match=response_value):
             await guard.get(f"http://127.0.0.1:{receiver.port}/")
 
 
@@ -426,7 +426,7 @@ async def test_a_name_server_that_is_silent_is_given_up() -> None:
         await asyncio.Event().wait()
         return []
 
-    async with guarding(OutboundPolicy(), lookup=silent, patience=OutboundTimeouts(connect=0.05)) as guard:
+    async with guarding(OutboundPolicy(), lookup=silent, retry_module=OutboundTimeouts(connect=0.05)) as guard:
         with pytest.raises(OutboundFailed, match=r"no connection within 0.05 s"):
             await guard.get("http://hooks.example/")
 

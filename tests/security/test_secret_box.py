@@ -39,7 +39,7 @@ def test_nothing_is_made_of_nothing() -> None:
     assert AesGcmSecretBox([OLD]).decrypt("", "x") == ""
 
 
-def test_keys_rotate_the_first_seals_and_all_open() -> None:
+def test_the_first_key_encrypts_and_every_key_decrypts() -> None:
     before = AesGcmSecretBox([OLD]).encrypt("one", "x")
     both = AesGcmSecretBox([NEW, OLD])
     after = both.encrypt("two", "x")

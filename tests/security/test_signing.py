@@ -61,7 +61,7 @@ def _counted() -> Any:
     return lambda size: bytes([next(number)]) * size
 
 
-async def letter(keys: StoredSigningKeys, audience: str = HOOK) -> str:
+async def delivery(keys: StoredSigningKeys, audience: str = HOOK) -> str:
     signer = WebhookSigner(keys, lambda: HOME, clock=lambda: NOW, ids=lambda: "j-1")
     return await signer.sign(audience, "t-1", "c-1", EVENT, BODY)
 
@@ -87,7 +87,7 @@ async def shown(keys: StoredSigningKeys) -> list[str]:
 
 async def test_a_signature_says_who_sends_what_to_whom_and_when_and_which_it_is() -> None:
     keys = keys_of()
-    assert checked(await letter(keys), await keys.public()) == {
+    assert checked(await delivery(keys), await keys.public()) == {
         "iss": HOME,
         "aud": HOOK,
         "iat": 1_700_000_000,
@@ -116,20 +116,20 @@ async def test_the_same_store_signs_with_the_same_key_and_another_one_with_anoth
     theirs = keys_of(secret=b"t" * 32)
     assert await theirs.public() != await keys_of().public()
     with pytest.raises(KeyError):
-        checked(await letter(theirs), await keys_of().public())
+        checked(await delivery(theirs), await keys_of().public())
 
 
 async def test_a_signature_of_another_key_under_the_same_name_is_found_out() -> None:
-    text = await letter(keys_of(secret=b"t" * 32))
+    text = await delivery(keys_of(secret=b"t" * 32))
     (mine,) = json.loads(await keys_of().public())["keys"]
     renamed = json.dumps({"keys": [{**mine, "kid": kid(text)}]}).encode()
     with pytest.raises(jwt.InvalidSignatureError):
         checked(text, renamed)
 
 
-async def test_a_letter_to_somebody_else_is_no_letter_to_me() -> None:
+async def test_a_webhook_for_another_receiver_is_rejected() -> None:
     keys = keys_of()
-    text = await letter(keys, "https://somebody.example/")
+    text = await delivery(keys, "https://somebody.example/")
     with pytest.raises(jwt.InvalidAudienceError):
         checked(text, await keys.public())
 
@@ -145,15 +145,15 @@ async def test_the_name_of_a_key_follows_from_it() -> None:
 async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(algorithm: str) -> None:
     time = Time()
     keys = keys_of(time)
-    before = await letter(keys)
+    before = await delivery(keys)
     fresh = await keys.rotate(algorithm, lead=DEFAULT_KEY_LEAD_MS, retention=DEFAULT_KEY_RETENTION_MS)
     # What anybody remembers from now on is enough for all that is signed until the old one goes.
     remembered = await keys.public()
     assert await shown(keys) == [fresh.id, kid(before)]
     time.past(DEFAULT_KEY_LEAD_MS - 1)
-    assert kid(await letter(keys)) == kid(before)
+    assert kid(await delivery(keys)) == kid(before)
     time.past(1)
-    after = await letter(keys)
+    after = await delivery(keys)
     assert kid(after) == fresh.id
     assert jwt.get_unverified_header(after)["alg"] == algorithm
     checked(after, remembered)
@@ -168,10 +168,10 @@ async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(a
 
 async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
     keys = keys_of()
-    stolen = await letter(keys)
+    stolen = await delivery(keys)
     fresh = await keys.rotate("", lead=0, retention=0)
     assert await shown(keys) == [fresh.id]
-    assert kid(await letter(keys)) == fresh.id
+    assert kid(await delivery(keys)) == fresh.id
     with pytest.raises(KeyError):
         checked(stolen, await keys.public())
 
@@ -182,7 +182,7 @@ async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
     (first,) = await shown(there)
     fresh = await here.rotate("EdDSA", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
     assert await shown(there) == [fresh.id, first]
-    checked(await letter(here), await there.public())
+    checked(await delivery(here), await there.public())
 
 
 async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more() -> None:
@@ -224,7 +224,7 @@ async def test_a_new_key_that_is_withdrawn_leaves_all_as_it_was() -> None:
     await keys.withdraw(fresh.id)
     time.past(DEFAULT_KEY_LEAD_MS + DEFAULT_KEY_RETENTION_MS)
     assert await shown(keys) == [first]
-    assert kid(await letter(keys)) == first
+    assert kid(await delivery(keys)) == first
 
 
 async def test_what_is_asked_of_a_rotation_is_looked_at() -> None:
@@ -248,7 +248,7 @@ async def test_servers_of_one_store_have_the_same_keys() -> None:
     fresh = await one.rotate("", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
     time.past(int(SIGNING_KEYS_CACHE_TTL * 1000))
     assert await shown(two) == await shown(one)
-    assert kid(await letter(two)) == fresh.id
+    assert kid(await delivery(two)) == fresh.id
     assert texts == ["changed"]
     assert [state for _, state in await two.list()] == ["signing", "former"]
 
@@ -272,4 +272,4 @@ async def test_a_key_that_was_made_up_is_sealed_in_the_store() -> None:
     assert SEALED_PREFIX in key_values.texts[SIGNING_KEYS_ENTRY]
     assert (b"\x01" * 32).hex() not in key_values.texts[SIGNING_KEYS_ENTRY]
     again = keys_of(time, key_values, secret_box=AesGcmSecretBox([b"n" * 32, b"k" * 32]))
-    assert kid(await letter(again)) == fresh.id
+    assert kid(await delivery(again)) == fresh.id

@@ -16,7 +16,7 @@ from dragoman.settings.settings import Address, Settings, SettingsError, load_se
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):
@@ -107,7 +107,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         ({"http": "8080"}, '--http (command line): "8080" is not HOST:PORT; for example 127.0.0.1:8080 or [::1]:8080'),
         ({"log_format": "xml"}, "--log-format (command line): \"xml\" must be 'text' or 'json'"),
@@ -136,10 +136,10 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ({"config": "absent.toml"}, "--config: file absent.toml does not exist"),
     ],
 )
-def test_a_wrong_argument_is_named_with_its_rule(arguments: dict[str, str], said: str) -> None:
+def test_a_wrong_argument_is_named_with_its_rule(arguments: dict[str, str], response: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(arguments)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(response)
 
 
 def test_a_wrong_variable_is_named_as_it_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,21 +177,21 @@ def test_addresses_that_strangers_reach_are_refused_until_insecure_is_said(addre
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     [
         {"api_keys": "true"},
         {"token": "sixteen letters."},
         {"issuers": ["https://login.example audience=me"]},
     ],
 )
-def test_addresses_that_strangers_reach_are_allowed_where_callers_say_who_they_are(asked: dict[str, Any]) -> None:
-    settings = load_settings({"http": "0.0.0.0:8080", "grpc": "[::]:50051", **asked})
+def test_addresses_that_strangers_reach_are_allowed_where_callers_say_who_they_are(requested: dict[str, Any]) -> None:
+    settings = load_settings({"http": "0.0.0.0:8080", "grpc": "[::]:50051", **requested})
     assert settings.requires_auth
     assert not load_settings({}).requires_auth
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         (
             {"token": "short", "http": "0.0.0.0:80"},
@@ -205,8 +205,8 @@ def test_addresses_that_strangers_reach_are_allowed_where_callers_say_who_they_a
         ({"issuers": "https://a.example"}, r"--issuers \(command line\): audience: is required"),
     ],
 )
-def test_what_would_leave_a_door_open_is_refused(arguments: dict[str, str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_a_setting_that_would_leave_access_open_is_rejected(arguments: dict[str, str], response: str) -> None:
+    with pytest.raises(SettingsError, match=response):
         load_settings(arguments)
 
 
@@ -278,7 +278,7 @@ def test_how_long_tasks_are_kept_may_be_a_table_with_tables_of_agents(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         ({"retain_completed": "soon"}, '--retain-completed (command line): "soon" is not an age: '),
         ({"retention": "working=1d"}, '--retention (command line): "working" is not a state that retention applies to'),
@@ -286,10 +286,10 @@ def test_how_long_tasks_are_kept_may_be_a_table_with_tables_of_agents(monkeypatc
         ({"retention": "echo.completed=1y"}, '--retention (command line): "1y" is not an age: '),
     ],
 )
-def test_a_wrong_age_is_named_with_its_form(arguments: dict[str, str], said: str) -> None:
+def test_a_wrong_age_is_named_with_its_form(arguments: dict[str, str], response: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(arguments)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(response)
 
 
 def test_a_wrong_age_in_the_file_is_named_with_the_file() -> None:
@@ -336,7 +336,7 @@ def test_limits_are_numbers_with_tables_of_agents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "response"),
     [
         ({"live_tasks": "-1"}, '--live-tasks (command line): "-1" must be greater than or equal to 0'),
         ({"queued_bytes": "lots"}, '--queued-bytes (command line): "lots" '),
@@ -347,10 +347,10 @@ def test_limits_are_numbers_with_tables_of_agents() -> None:
         ),
     ],
 )
-def test_a_wrong_limit_is_named_with_its_rule(arguments: dict[str, str], said: str) -> None:
+def test_a_wrong_limit_is_named_with_its_rule(arguments: dict[str, str], response: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(arguments)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(response)
 
 
 def test_ages_that_nobody_says_are_what_the_manual_says() -> None:

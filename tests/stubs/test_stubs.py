@@ -18,7 +18,7 @@ import pytest
 from tests.cli.server import Server, serving
 from tests.debian import unpacked
 
-from tools.environments import ROOT, Environment, NotMade
+from tools.environments import ROOT, Environment, NotCreated
 from tools.pages import blocks
 
 STUBS: Final = ROOT / "examples" / "stubs"
@@ -64,7 +64,7 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
 def debian(*packages: str) -> Path:
     try:
         return unpacked(*packages)
-    except NotMade as error:
+    except NotCreated as error:
         pytest.skip(f"{packages[0]} cannot be had: {error}")
 
 
@@ -86,7 +86,7 @@ def test_python(server: Server, tmp_path: Path) -> None:
     environment = Environment("stubs_python", (STUBS / "python" / "requirements.txt",))
     try:
         environment.make()
-    except NotMade as error:
+    except NotCreated as error:
         pytest.skip(f"the packages cannot be had: {error}")
     run(environment.folder / "bin" / "buf", "generate", cwd=folder, PATH=str(environment.folder / "bin"))
     text = run(environment.python, "client.py", server.grpc, "hello", "there", cwd=folder)
@@ -101,7 +101,7 @@ def test_typescript(server: Server, tmp_path: Path) -> None:
     environment = Environment("stubs_typescript", sources)
     try:
         environment.make()
-    except NotMade as error:
+    except NotCreated as error:
         pytest.skip(f"the packages cannot be had: {error}")
     (folder / "node_modules").symlink_to(environment.folder / "node_modules")
     run("npm", "run", "--silent", "build", cwd=folder)

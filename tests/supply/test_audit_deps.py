@@ -46,7 +46,7 @@ source = { registry = "https://pypi.org/simple" }
 A, B, C, D = Package("a", "1.5"), Package("b-b", "2.0"), Package("c", "3.0"), Package("d", "4.0", shipped=False)
 
 
-def said(package: Package, *ids: str) -> dict[str, Any]:
+def response(package: Package, *ids: str) -> dict[str, Any]:
     return {"name": package.name, "version": package.version, "vulns": [{"id": id} for id in ids]}
 
 
@@ -69,31 +69,35 @@ def test_two_versions_of_one_package_are_asked_about_one_after_the_other() -> No
 
 def test_a_package_of_which_nothing_was_said_is_not_clean() -> None:
     skipped = {"name": "c", "skip_reason": "Dependency not found on PyPI and could not be audited"}
-    assert judge([A, B, C], [said(A, "CVE-1"), said(Package("b.b", "2.0")), skipped]) == ({A: ["CVE-1"]}, [C])
+    assert judge([A, B, C], [response(A, "CVE-1"), response(Package("b.b", "2.0")), skipped]) == ({A: ["CVE-1"]}, [C])
 
 
 @pytest.mark.parametrize(
-    ("answers", "code", "told"),
+    ("answers", "code", "reported"),
     [
-        ([[said(A), said(B), said(C), said(D)]], 0, "4 packages of uv.lock, 0 with known vulnerabilities: by osv"),
-        ([[said(A), said(B, "CVE-1"), said(C), said(D)]], 1, "b-b 2.0: CVE-1"),
-        ([None, [said(A), said(B), said(C), said(D)]], 0, "by pypi"),
+        (
+            [[response(A), response(B), response(C), response(D)]],
+            0,
+            "4 packages of uv.lock, 0 with known vulnerabilities: by osv",
+        ),
+        ([[response(A), response(B, "CVE-1"), response(C), response(D)]], 1, "b-b 2.0: CVE-1"),
+        ([None, [response(A), response(B), response(C), response(D)]], 0, "by pypi"),
         ([None, []], 3, "NOT CHECKED: 4 of 4 packages"),
-        ([None, [said(A, "CVE-2")]], 1, "NOT CHECKED: 3 of 4 packages"),
+        ([None, [response(A, "CVE-2")]], 1, "NOT CHECKED: 3 of 4 packages"),
     ],
 )
 def test_what_the_services_say_decides_and_their_silence_too(
     lock: Path,
     answers: list[Any],
     code: int,
-    told: str,
+    reported: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     left = iter(answers)
     monkeypatch.setattr(audit_deps, "ask", lambda service, packages: next(left))
     assert main(["--lock", str(lock)]) == code
-    assert told in capsys.readouterr().out
+    assert reported in capsys.readouterr().out
 
 
 def spans(*events: dict[str, str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools import scorecard
-from tools.release import PLACES, Refused, headed, prepare, version_of
+from tools.release import PLACES, Rejected, headed, prepare, version_of
 
 ROOT = Path(__file__).parents[2]
 DAY = "2026-12-24"
@@ -52,14 +52,14 @@ def test_one_number_is_written_everywhere_and_once(project: Path) -> None:
 )
 def test_what_is_no_newer_version_changes_nothing(project: Path, version: str, rule: str) -> None:
     before = {name: (project / name).read_text() for name in PLACES}
-    with pytest.raises(Refused, match=rule):
+    with pytest.raises(Rejected, match=rule):
         prepare(project, version, DAY)
     assert {name: (project / name).read_text() for name in PLACES} == before
 
 
 def test_a_place_that_says_another_number_stops_all_of_it(project: Path) -> None:
     (project / "README.md").write_text("Dragoman 0.0.0\n")
-    with pytest.raises(Refused, match=r"README\.md: .* 0 times"):
+    with pytest.raises(Rejected, match=r"README\.md: .* 0 times"):
         prepare(project, "77.1.0", DAY)
     assert version_of(project) != "77.1.0"
 
@@ -73,7 +73,7 @@ def test_a_place_that_says_another_number_stops_all_of_it(project: Path) -> None
     ],
 )
 def test_a_changelog_without_news_is_no_release(text: str, rule: str) -> None:
-    with pytest.raises(Refused, match=rule):
+    with pytest.raises(Rejected, match=rule):
         headed(text, "1.2.3", DAY)
 
 

@@ -314,7 +314,7 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
     recorder, sent, first = SpanRecorder(), list[bytes](), threading.Event()
 
-    class Road:
+    class TransportStub:
         def send(self, message: bytes, timeout: float) -> None:
             sent.append(message)
             span("made meanwhile")
@@ -327,7 +327,7 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
         recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())
 
     span("one")
-    exporter = SpanExporter(recorder, Road(), {})
+    exporter = SpanExporter(recorder, TransportStub(), {})
     assert first.wait(60)
     for _ in range(3):
         span("another")
@@ -339,7 +339,7 @@ def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
     recorder, sent, came = SpanRecorder(), list[int](), threading.Event()
 
-    class Road:
+    class TransportStub:
         def send(self, message: bytes, timeout: float) -> None:
             sent.append(message.count(b"one of many"))
             came.set()
@@ -347,7 +347,7 @@ def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch)
         def close(self) -> None:
             pass
 
-    exporter = SpanExporter(recorder, Road(), {})
+    exporter = SpanExporter(recorder, TransportStub(), {})
     for _ in range(EXPORT_BATCH_SIZE):
         recorder.record_span("one of many", "internal", recorder.start_span(""), "", 1.0, (), ())
     assert came.wait(60)

@@ -12,7 +12,7 @@ from dragoman import Turn, agent, retry, types
 
 
 @agent(input_modes=["*/*"])
-async def desk(turn: Turn) -> str:
+async def office(turn: Turn) -> str:
     """Books a table, and asks when."""
     if turn.question is None:
         turn.state["what"] = turn.text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.testing.agents import broken, counter, desk, direct, filer, fragile, listener, stubborn, threaded
+from tests.testing.agents import broken, counter, direct, filer, fragile, listener, office, stubborn, threaded
 
 from dragoman import Turn, agent, types
 from dragoman.core.errors import TaskEnded, TaskNotCancelable, TaskNotFound
@@ -19,7 +19,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 async def test_a_conversation_is_seen_turn_for_turn() -> None:
-    async with AgentUnderTest(desk) as a:
+    async with AgentUnderTest(office) as a:
         task_run = await a.send("a table")
         assert task_run.question == task_run.text == "On which day?"
         assert task_run.states == ["SUBMITTED", "WORKING", "INPUT_REQUIRED"]
@@ -45,7 +45,7 @@ async def test_a_conversation_is_seen_turn_for_turn() -> None:
 async def test_each_run_of_a_test_sees_the_same_ids_and_times() -> None:
     seen = []
     for _ in range(2):
-        async with AgentUnderTest(desk, clock=Clock(1_600_000_000_000)) as a:
+        async with AgentUnderTest(office, clock=Clock(1_600_000_000_000)) as a:
             task_run = await a.send("a table")
             seen.append(task_run.task)
             assert task_run.id == "00000000-0000-7000-8000-000000000001"
@@ -141,7 +141,7 @@ async def test_a_task_is_canceled_and_its_agent_may_refuse() -> None:
 
 
 async def test_what_fails_shows_the_author_s_file_and_line() -> None:
-    async with AgentUnderTest(broken, fragile, desk, turn_timeout=0.5) as a:
+    async with AgentUnderTest(broken, fragile, office, turn_timeout=0.5) as a:
         task_run = await a.send("x")
         line = broken.__wrapped__.__code__.co_firstlineno + 3
         assert task_run.failure == f"{Path(__file__).parent / 'agents.py'}, line {line}: ValueError: no such table"
@@ -171,7 +171,7 @@ async def test_a_message_may_carry_everything_that_the_protocol_knows(tmp_path: 
 
 
 async def test_callers_are_told_apart_and_may_be_refused() -> None:
-    async with AgentUnderTest(desk, principal="alice") as a:
+    async with AgentUnderTest(office, principal="alice") as a:
         task_run = await a.send("a table")
         head = await a.store.locate(task_run.id)
         assert head[0].principal == "alice"
@@ -197,22 +197,22 @@ async def test_a_direct_answer_is_a_reply() -> None:
 
 
 def test_a_plain_function_runs_an_agent_through_its_turns() -> None:
-    assert run(desk, "a table", "Friday").text == "Booked: a table, Friday."
+    assert run(office, "a table", "Friday").text == "Booked: a table, Friday."
     assert run(counter, "2").chunks[1:] == ["chunk 0\n", "chunk 1\n"]
     assert run(threaded, data=[1]).data[0]["data"] == [[1]]
     with pytest.raises(AssertionError, match="has ended, and takes no 'Saturday'"):
-        run(desk, "a table", "Friday", "Saturday")
+        run(office, "a table", "Friday", "Saturday")
 
 
 async def test_a_plain_run_in_an_async_test_says_what_to_do_instead() -> None:
     with pytest.raises(RuntimeError, match="async with AgentUnderTest"):
-        run(desk, "x")
+        run(office, "x")
     with pytest.raises(RuntimeError, match="inside `async with`"):
-        await AgentUnderTest(desk).send("x")
+        await AgentUnderTest(office).send("x")
 
 
 async def test_nothing_is_left_behind() -> None:
-    async with AgentUnderTest(desk) as a:
+    async with AgentUnderTest(office) as a:
         await a.send("a table")
         folder = Path(a._folder.name)  # type: ignore[union-attr]
         assert (folder / "tasks.db").exists()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.testing.agents import counter, desk, listener
+from tests.testing.agents import counter, listener, office
 from typer.testing import CliRunner, Result
 
 from dragoman.cli import cli
@@ -23,7 +23,7 @@ def command(*arguments: str) -> Result:
 
 
 def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..., LiveServer], tmp_path: Path) -> None:
-    server = dragoman_server(desk, counter, listener)
+    server = dragoman_server(office, counter, listener)
 
     async def talk() -> str:
         async with Client(server.grpc) as client:
@@ -34,7 +34,7 @@ def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..
     task, case = asyncio.run(talk()), tmp_path / "case.json"
     recorded = command("record", task, "-o", str(case), "--grpc", server.grpc)
     assert (recorded.exit_code, recorded.stdout) == (0, f"{case}: 2 turns of desk\n"), recorded.output
-    same = record(run(desk, "a table", "Friday", metadata={"m": 1}))
+    same = record(run(office, "a table", "Friday", metadata={"m": 1}))
     assert Recording.read(case) == same
 
     replayed = command("replay", str(case), AGENTS)
@@ -50,7 +50,7 @@ def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..
 def test_what_cannot_be_recorded_or_replayed_is_told(
     dragoman_server: Callable[..., LiveServer], tmp_path: Path
 ) -> None:
-    server, case = dragoman_server(desk), tmp_path / "case.json"
+    server, case = dragoman_server(office), tmp_path / "case.json"
     none = command("record", "nobody's", "-o", str(case), "--grpc", server.grpc)
     assert none.exit_code == 3
     assert not case.exists()
@@ -72,4 +72,4 @@ def test_what_cannot_be_recorded_or_replayed_is_told(
 
 @pytest.mark.usefixtures("dragoman_server")
 def test_a_server_that_is_not_used_is_not_started() -> None:
-    assert run(desk, "a table").question == "On which day?"
+    assert run(office, "a table").question == "On which day?"

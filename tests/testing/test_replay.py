@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.testing.agents import broken, counter, desk, direct, filer, listener
+from tests.testing.agents import broken, counter, direct, filer, listener, office
 
 from dragoman import Turn, agent
 from dragoman.testing import AgentUnderTest, Different, Recording, Story, record, replayed, run
@@ -24,7 +24,7 @@ async def changed(case: Recording | Path, agent: Callable[..., object], **option
 
 async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> None:
     path = tmp_path / "case.json"
-    async with AgentUnderTest(desk) as a:
+    async with AgentUnderTest(office) as a:
         task_run = await a.send("a table", files={"a.txt": "a\nb"}, metadata={"m": 1}, accepts=["text/plain"])
         await task_run.answer("Friday", data={"n": 1})
         record(task_run, path)
@@ -49,7 +49,7 @@ async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> N
             },
         ],
     }
-    again = await replayed(path, desk)
+    again = await replayed(path, office)
     assert record(again) == Recording.read(path)
 
 
@@ -60,7 +60,7 @@ async def test_what_differs_is_told_with_its_place() -> None:
             turn.ask("When?")
         return {"booked": turn.text}
 
-    async with AgentUnderTest(desk) as a:
+    async with AgentUnderTest(office) as a:
         case = record(await (await a.send("a table")).answer("Friday"))
     assert await changed(case, other) == "\n".join(
         [
@@ -87,7 +87,7 @@ async def test_an_agent_that_stops_early_or_fails_is_told_so() -> None:
     async def hasty(turn: Turn) -> str:
         return "Booked."
 
-    async with AgentUnderTest(desk) as a:
+    async with AgentUnderTest(office) as a:
         case = record(await (await a.send("a table")).answer("Friday"))
     text = await changed(case, hasty)
     assert "1.state\n      recorded  'INPUT_REQUIRED'\n      now       'COMPLETED'" in text
@@ -178,4 +178,4 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plain_run_can_be_recorded() -> None:
-    assert record(run(desk, "a table")).turns[0]["says"] == "On which day?"
+    assert record(run(office, "a table")).turns[0]["says"] == "On which day?"

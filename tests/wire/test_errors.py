@@ -312,9 +312,9 @@ def limited(seconds: float) -> core.RateLimited:
     return core.RateLimited("too much", limit="live_tasks", maximum=7, retry_after=seconds)
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(2.0, "2s"), (0.25, "0.250s")])
-def test_a_refusal_for_now_says_when_to_try_again(seconds: float, said: str) -> None:
-    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": said}
+@pytest.mark.parametrize(("seconds", "response"), [(2.0, "2s"), (0.25, "0.250s")])
+def test_a_refusal_for_now_says_when_to_try_again(seconds: float, response: str) -> None:
+    retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": response}
     info = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": "RATE_LIMITED",

@@ -58,7 +58,7 @@ def test_a_body_without_an_error_object_is_classified() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "is_busy"),
+    ("reported", "is_busy"),
     [
         (
             remote_errors.parse_grpc_status("RESOURCE_EXHAUSTED", "SERVER: Received message larger than max (9 vs. 4)"),
@@ -75,10 +75,10 @@ def test_a_body_without_an_error_object_is_classified() -> None:
     ],
 )
 def test_what_is_too_long_is_not_taken_for_what_is_too_much_now(
-    told: remote_errors.RemoteError, *, is_busy: bool
+    reported: remote_errors.RemoteError, *, is_busy: bool
 ) -> None:
-    assert told.is_busy is is_busy
-    assert (told.reason == remote_errors.PAYLOAD_TOO_LARGE_REASON) is not is_busy
+    assert reported.is_busy is is_busy
+    assert (reported.reason == remote_errors.PAYLOAD_TOO_LARGE_REASON) is not is_busy
 
 
 def test_a_status_with_details() -> None:

@@ -73,7 +73,7 @@ def test_a_file_named_as_an_imported_module_does_not_replace_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "response"),
     [
         (
             "import dragoman\n\nimport no_such_thing\n",
@@ -93,11 +93,11 @@ def test_a_file_named_as_an_imported_module_does_not_replace_it() -> None:
         ("x = 1\n", "app.py: declares no agent. An agent is a function with @agent:\n\n    from dragoman import"),
     ],
 )
-def test_a_mistake_is_told_with_the_authors_line(text: str, said: str) -> None:
+def test_a_mistake_is_told_with_the_authors_line(text: str, response: str) -> None:
     write("app.py", text)
     with pytest.raises(LoadError) as caught:
         load_agents("app.py")
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(response)
     assert "Traceback" not in str(caught.value)
 
 
@@ -110,17 +110,17 @@ def test_a_mistake_in_an_imported_file_names_that_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("app", "said"),
+    ("app", "response"),
     [
         ("absent.py", "absent.py: there is no such file"),
         ("absent", 'absent: there is no module "absent"'),
         ("absent.deep", 'absent.deep: there is no module "absent"'),
     ],
 )
-def test_an_app_that_is_not_there_says_what_an_app_is(app: str, said: str) -> None:
+def test_an_app_that_is_not_there_says_what_an_app_is(app: str, response: str) -> None:
     with pytest.raises(LoadError) as caught:
         load_agents(app)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(response)
     assert "APP is a .py file or the name of a module" in str(caught.value)
 
 

@@ -15,31 +15,31 @@ SHARED = {"store": "postgresql://db.example/tasks"}
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
         monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [{}, {"role": "all"}, {"role": "server", **SHARED}, {"role": "worker", **SHARED}, {"workers_only": True}],
 )
-def test_a_process_with_something_to_do_is_let_be(said: dict[str, Any]) -> None:
-    check_role(load_settings(said))
+def test_a_process_with_something_to_do_is_let_be(response: dict[str, Any]) -> None:
+    check_role(load_settings(response))
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("response", "why"),
     [
         ({"role": "server"}, "--role server: an SQLite store has one process, so nobody would run what it takes"),
         ({"role": "worker"}, "--role worker: an SQLite store has one process, so nobody would give it anything to run"),
         ({"role": "worker", "workers_only": True, **SHARED}, "--workers-only: a process with --role worker runs"),
     ],
 )
-def test_a_role_in_which_a_process_could_do_nothing_is_refused(said: dict[str, Any], why: str) -> None:
+def test_a_role_in_which_a_process_could_do_nothing_is_refused(response: dict[str, Any], why: str) -> None:
     with pytest.raises(SettingsError, match=why):
-        check_role(load_settings(said))
+        check_role(load_settings(response))
 
 
 def test_a_worker_may_show_its_health_to_other_machines() -> None:

@@ -43,7 +43,7 @@ class AesGcmSecretBox:
 
     def __init__(self, keys: Sequence[bytes] = (), *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         """keys: 32 bytes each."""
-        self._entropy = random_bytes
+        self._random_bytes = random_bytes
         self._ciphers: dict[str, Any] = {}
         self._warned = False
         if keys:
@@ -67,7 +67,7 @@ class AesGcmSecretBox:
                 _log.warning("secrets are kept in the store as they are, for whoever can read it; set --secrets-keys")
             return text
         name, cipher = next(iter(self._ciphers.items()))
-        nonce = self._entropy(_NONCE_BYTES)
+        nonce = self._random_bytes(_NONCE_BYTES)
         sealed = nonce + cipher.encrypt(nonce, text.encode(), context.encode())
         return f"{SEALED_PREFIX}{name}:{urlsafe_b64encode(sealed).decode()}"
 

@@ -58,7 +58,7 @@ class StoredSigningKeys:
         self._secret_box = secret_box
         self._clock = clock
         self._monotonic = monotonic
-        self._entropy = random_bytes
+        self._random_bytes = random_bytes
         self._keys: tuple[SigningKey, ...] = ()
         self._read_at = 0.0
         self._pairs: dict[str, KeyPair] = {}
@@ -99,7 +99,7 @@ class StoredSigningKeys:
         await self._refresh(force=True)
         now = self._clock()
         resolved = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
-        seed = self._entropy(SIGNING_SEED_BYTES)
+        seed = self._random_bytes(SIGNING_SEED_BYTES)
         pair = await _make_key_pair(resolved, seed)
         fresh = SigningKey(
             id=pair.id,

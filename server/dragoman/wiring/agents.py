@@ -68,8 +68,8 @@ async def open_agents(
     stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
 ) -> ServerAgents:
     """`agents` are the app's. Raises SettingsError, StartError, and LoadError for an executor."""
-    hosted = await stack.enter_async_context(open_executors(executor_options(settings), settings.message_bytes))
-    own = [*agents, *hosted.agents]
+    executors = await stack.enter_async_context(open_executors(executor_options(settings), settings.message_bytes))
+    own = [*agents, *executors.agents]
     if len({agent.spec.id for agent in own}) < len(own):
         raise SettingsError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
     directory = await _open_upstreams(stack, store, settings, secret_box, own)
@@ -77,7 +77,7 @@ async def open_agents(
     hub = await _open_worker_hub(store, settings, own)
     is_empty = settings.workers_only and not own
     root = settings.root or (hub.oldest_agent if is_empty else "")
-    cast = ServerAgents([*own, *hub.agents], root, is_empty, hosted, hub, directory)
+    cast = ServerAgents([*own, *hub.agents], root, is_empty, executors, hub, directory)
     _check_names(settings, cast)
     return cast
 

@@ -55,8 +55,8 @@ def wait_for_exit(pid: int) -> None:
 
 
 async def test_it_is_the_only_agent_where_nobody_named_an_app(server: Server) -> None:
-    assert server.told["agents"] == ["counter"]
-    assert server.told["root"] == "counter"
+    assert server.startup_info["agents"] == ["counter"]
+    assert server.startup_info["root"] == "counter"
 
 
 async def test_it_answers_and_keeps_what_it_notes_of_a_conversation(server: Server) -> None:
@@ -153,8 +153,8 @@ async def test_it_is_served_beside_an_app(tmp_path: Path) -> None:
         "from dragoman import agent, Turn\n\n@agent\nasync def echo(turn: Turn) -> str:\n    return turn.text\n"
     )
     with serving(str(app), "--executor", f"second={COUNTER}:CounterWorker", cwd=tmp_path) as server:
-        assert server.told["agents"] == ["echo", "second"]
-        assert server.told["root"] == "echo"
+        assert server.startup_info["agents"] == ["echo", "second"]
+        assert server.startup_info["root"] == "echo"
 
 
 async def test_it_is_not_told_what_the_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

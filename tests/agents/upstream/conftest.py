@@ -17,7 +17,7 @@ Open = Callable[..., AbstractAsyncContextManager[App]]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):

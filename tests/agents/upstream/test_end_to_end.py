@@ -59,7 +59,7 @@ async def each(pair: Pair, way: str, text: str) -> pb.SendMessageResponse:
         return await client.send(message(text))
 
 
-def said(task: pb.Task) -> str:
+def response_value(task: pb.Task) -> str:
     return "".join(part.text for part in task.status.message.parts)
 
 
@@ -85,17 +85,17 @@ async def all_of_it(pair: Pair, way: str) -> None:
         task = await client.get(events[0].task.id)
         assert texts(task) == "chunk-1 chunk-2 chunk-3 chunk-4 ", way
         task = (await client.send(message("fail"))).task
-        assert (task.status.state, said(task)) == (states.FAILED, "RuntimeError: failing, as asked"), way
+        assert (task.status.state, response_value(task)) == (states.FAILED, "RuntimeError: failing, as asked"), way
         task = (await client.send(message("reject"))).task
         # 0.1 has no word for it
         assert task.status.state == (states.FAILED if way == "jsonrpc-01" else states.REJECTED), way
         answer = await client.send(message("reply hello"))
         if way == "jsonrpc-01":  # nor for an answer without a task
-            assert (answer.task.status.state, said(answer.task)) == (states.COMPLETED, "hello")
+            assert (answer.task.status.state, response_value(answer.task)) == (states.COMPLETED, "hello")
         else:
             assert answer.message.parts[0].text == "hello", way
         requested_task = (await client.send(message("ask"))).task
-        assert (requested_task.status.state, said(requested_task)) == (
+        assert (requested_task.status.state, response_value(requested_task)) == (
             states.INPUT_REQUIRED,
             "what would you like to say?",
         ), way
@@ -111,7 +111,9 @@ async def all_of_it(pair: Pair, way: str) -> None:
 async def canceled(client: Client, way: str) -> None:
     running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
     async for event in client.subscribe(running):
-        if "sleeping" in said(event.task) or "sleeping" in said(pb.Task(status=event.status_update.status)):
+        if "sleeping" in response_value(event.task) or "sleeping" in response_value(
+            pb.Task(status=event.status_update.status)
+        ):
             await client.cancel(running)
     assert (await client.get(running)).status.state == states.CANCELED, way
 
@@ -206,7 +208,9 @@ async def test_what_holds_a_task_is_explained(pair: Pair, tmp_path: Path) -> Non
     async with Client(str(pair.front.grpc), agent="rest-1") as client:
         running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
         async for event in client.subscribe(running):
-            if "sleeping" in said(event.task) or "sleeping" in said(pb.Task(status=event.status_update.status)):
+            if "sleeping" in response_value(event.task) or "sleeping" in response_value(
+                pb.Task(status=event.status_update.status)
+            ):
                 break
         (explanation,) = await pair.front.runtime.explainer.explain(running)
         assert explanation.worker.startswith(f"upstream HTTP+JSON 1.0 at {pair.behind.http.url} as its task ")

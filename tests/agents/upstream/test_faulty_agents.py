@@ -38,7 +38,7 @@ async def ask(app: App, agent: str = "") -> pb.Task:
             return (await client.send(message("hello"))).task
 
 
-def said(task: pb.Task) -> str:
+def response(task: pb.Task) -> str:
     return "".join(part.text for part in task.status.message.parts)
 
 
@@ -169,8 +169,8 @@ async def test_an_answer_that_is_none_fails_the_task(opened: Open) -> None:
         async with opened("front", *urls, upstream_bytes=2048) as app:
             for index, (_, state, why) in enumerate(ANSWERS):
                 task = await ask(app, f"a{index}")
-                assert (task.status.state, why in said(task)) == (state, True), said(task)
-                assert "127.0.0.1" not in said(task)  # callers need not know where it is
+                assert (task.status.state, why in response(task)) == (state, True), response(task)
+                assert "127.0.0.1" not in response(task)  # callers need not know where it is
 
 
 async def test_a_stream_that_breaks_and_a_server_that_forgot_are_a_truthful_failure(opened: Open) -> None:
@@ -185,7 +185,7 @@ async def test_a_stream_that_breaks_and_a_server_that_forgot_are_a_truthful_fail
         async with opened("front", there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))) as app:
             task = await ask(app)
     assert task.status.state == states.FAILED
-    assert said(task).startswith("UPSTREAM_LOST: the agent no longer knows its task t")
+    assert response(task).startswith("UPSTREAM_LOST: the agent no longer knows its task t")
 
 
 async def test_credentials_go_to_the_host_of_the_card_and_nowhere_else(opened: Open) -> None:

@@ -191,7 +191,7 @@ async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("url", "safe", "meant"),
+    ("url", "safe", "resolved"),
     [
         ("h:1", False, "http://h:1"),
         ("h:1", True, "https://h:1"),
@@ -199,8 +199,8 @@ async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path:
         ("https://h:1", False, "https://h:1"),
     ],
 )
-def test_an_address_of_grpc_is_judged_as_a_url(url: str, safe: bool, meant: str) -> None:
-    assert grpc_url(url, encrypted=safe) == meant
+def test_an_address_of_grpc_is_judged_as_a_url(url: str, safe: bool, resolved: str) -> None:
+    assert grpc_url(url, encrypted=safe) == resolved
 
 
 # HTTP -------------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ async def test_a_call_that_a_dialect_has_no_words_for_is_unknown() -> None:
 # Several ----------------------------------------------------------------------------------------------------
 
 
-async def test_another_road_is_taken_when_one_does_not_answer() -> None:
+async def test_the_next_transport_is_used_when_one_does_not_answer() -> None:
     silent, other = (
         ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}),
         ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}),
@@ -316,7 +316,7 @@ async def test_it_is_left_alone_only_when_none_of_them_answers() -> None:
     ] == [True] * 3
 
 
-async def test_nothing_is_sent_over_a_road_that_is_not_asked() -> None:
+async def test_nothing_is_sent_over_a_transport_that_is_not_used() -> None:
     first, second = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED")]]}), ScriptedTransport({})
     await run_turn(RecordingTurnContext("hi"), first, second)
     assert not second.requests

@@ -565,7 +565,7 @@ async def test_a_failure_is_told_as_it_is(failure: Exception, state: str, text: 
         [task("WORKING", id="x" * 1001)],
     ],
 )
-async def test_a_stream_about_another_task_is_nonsense(events: list[pb.Task]) -> None:
+async def test_a_stream_about_another_task_is_a_protocol_error(events: list[pb.Task]) -> None:
     found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [events]}))
     assert state_of(found) == "FAILED"
     assert status_text(found).startswith("InvalidAgentResponse: ")
@@ -594,7 +594,7 @@ async def test_one_that_is_busy_while_it_is_asked_after_is_asked_later() -> None
     assert texts(found) == "a"
 
 
-async def test_an_answer_without_anything_in_it_is_nonsense() -> None:
+async def test_an_empty_answer_is_a_protocol_error() -> None:
     found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendMessage": [[None]]}), streams=False)
     assert "holds neither a task nor a message" in status_text(found)
 

@@ -28,7 +28,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @agent(id="teller", default=True)
-async def teller(turn: Turn) -> AsyncIterator[object]:
+async def reducer(turn: Turn) -> AsyncIterator[object]:
     yield "one "
     yield "two"
     yield b"three"
@@ -41,7 +41,7 @@ async def served(
     anywhere = Address("127.0.0.1", 0)
     store = f"sqlite:///{tmp_path}/t.db"
     settings = Settings(http=anywhere, grpc=anywhere, store=store, token=SecretStr(token), cors=cors)
-    async with open_app(settings, [teller]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
+    async with open_app(settings, [reducer]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
         yield app, http
 
 

@@ -70,16 +70,16 @@ def test_without_authentication_operators_are_on_this_machine(peer: str, here: b
 
 
 @pytest.mark.parametrize(
-    ("said", "field"),
+    ("response", "field"),
     [
         (ops.Selection(), "selection"),
         (ops.Selection(agent="echo"), "selection"),
         (ops.Selection(task_id="1", state=99), "selection.state"),  # type: ignore[arg-type]
     ],
 )
-def test_a_selection_that_means_nothing_is_refused(said: ops.Selection, field: str) -> None:
+def test_a_selection_that_means_nothing_is_refused(response: ops.Selection, field: str) -> None:
     with pytest.raises(InvalidParams) as caught:
-        parse_selection(said)
+        parse_selection(response)
     assert caught.value.violations[0].field == field
 
 

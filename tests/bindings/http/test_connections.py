@@ -109,14 +109,16 @@ async def serving(service: FakeService | None = None, **options: Any) -> AsyncIt
 # Slow heads and idle connections ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: here\r\nX-More: "])
-async def test_a_head_that_is_never_complete_is_given_up(said: bytes) -> None:
+@pytest.mark.parametrize(
+    "response_value", [b"", b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: here\r\nX-More: "]
+)
+async def test_a_head_that_is_never_complete_is_given_up(response_value: bytes) -> None:
     async with handling(well) as (server, clock, bound), Peer.at(bound) as slow, Peer.at(bound) as other:
         assert (await other.get())[0] == 200
-        await slow.say(said)
+        await slow.say(response_value)
         for _ in range(19):
             clock.now += 1
-            await slow.say(b"x" if said else b"")
+            await slow.say(b"x" if response_value else b"")
             server.check_all()
         assert (await other.get())[0] == 200  # nobody else is disturbed
         clock.now += 2

@@ -28,7 +28,7 @@ OPENED: Final = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "
 MESSAGE: Final = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
 CALL: Final = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": MESSAGE}
 LIST: Final = ("GET", "/tasks", None)
-DOORS: Final[list[tuple[str, str, Any]]] = [
+ENDPOINTS: Final[list[tuple[str, str, Any]]] = [
     LIST,
     ("GET", "/v1/tasks/t1", None),
     ("GET", "/tasks/t1:subscribe", None),
@@ -49,7 +49,7 @@ def service() -> FakeService:
     return FakeService(pb.SendMessageResponse(task=TASK), [task_event(), status_event(2, states.COMPLETED, ends=True)])
 
 
-async def asked(
+async def requested(
     client: aiohttp.ClientSession, endpoint: tuple[str, str, Any], headers: dict[str, str]
 ) -> tuple[int, dict[str, Any]]:
     """The status, and the body if it is a JSON object. What is sent has no Content-Type, as a page may send it."""
@@ -68,7 +68,7 @@ async def asked(
 async def status(headers: dict[str, str], cards: Cards | None = None, **options: Any) -> int:
     """Of a list of tasks."""
     async with over_http(FakeService(pb.ListTasksResponse()), cards, **options) as client:
-        return (await asked(client, LIST, headers))[0]
+        return (await requested(client, LIST, headers))[0]
 
 
 # Pages of other origins ------------------------------------------------------------------------------------
@@ -90,8 +90,8 @@ async def status(headers: dict[str, str], cards: Cards | None = None, **options:
 async def test_a_page_of_another_origin_gets_nothing_done_and_nothing_told(headers: dict[str, str]) -> None:
     fake = service()
     async with over_http(fake) as client:
-        for endpoint in DOORS:
-            got, body = await asked(client, endpoint, headers)
+        for endpoint in ENDPOINTS:
+            got, body = await requested(client, endpoint, headers)
             assert got == 403, endpoint
             text = json.dumps(body)
             assert "--cors" in text, endpoint
@@ -101,7 +101,7 @@ async def test_a_page_of_another_origin_gets_nothing_done_and_nothing_told(heade
 
 async def test_the_refusal_is_in_the_words_of_who_asks() -> None:
     async with over_http(service()) as client:
-        values = {endpoint[1]: (await asked(client, endpoint, FOREIGN))[1] for endpoint in DOORS}
+        values = {endpoint[1]: (await requested(client, endpoint, FOREIGN))[1] for endpoint in ENDPOINTS}
     text = f'Origin: a page of "{EVIL}" may not call; --cors names the origins whose pages may'
     v1 = values["/message:send"]["error"]
     assert (v1["code"], v1["status"], v1["message"]) == (403, "PERMISSION_DENIED", text)
@@ -124,30 +124,30 @@ async def test_a_link_elsewhere_opens_a_page_here_and_posts_nothing() -> None:
     fake = service()
     async with over_http(fake) as client:
         for path, expected in (("/console", 200), ("/", 302), ("/docs", 200)):
-            assert (await asked(client, ("GET", path, None), {**OPENED, "Accept": "text/html"}))[0] == expected
-        assert (await asked(client, ("POST", "/message:send", MESSAGE), {**OPENED, "Origin": EVIL}))[0] == 403
-        assert (await asked(client, ("POST", "/", CALL), {**OPENED, "Origin": "null"}))[0] == 403
+            assert (await requested(client, ("GET", path, None), {**OPENED, "Accept": "text/html"}))[0] == expected
+        assert (await requested(client, ("POST", "/message:send", MESSAGE), {**OPENED, "Origin": EVIL}))[0] == 403
+        assert (await requested(client, ("POST", "/", CALL), {**OPENED, "Origin": "null"}))[0] == 403
     assert fake.received == []
 
 
 async def test_health_and_links_to_large_parts_are_for_every_page() -> None:
     async with over_http(service()) as client:
-        assert (await asked(client, ("GET", "/healthz", None), FOREIGN))[0] == 200
-        assert (await asked(client, ("GET", f"/blobs/{'0' * 64}", None), FOREIGN))[0] == 404
+        assert (await requested(client, ("GET", "/healthz", None), FOREIGN))[0] == 200
+        assert (await requested(client, ("GET", f"/blobs/{'0' * 64}", None), FOREIGN))[0] == 404
 
 
 # Pages of this server, named ones, and callers that are no browsers ----------------------------------------
 
 
 @pytest.mark.parametrize("door", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)])
-async def test_who_says_nothing_of_a_page_is_answered(door: tuple[str, str, Any]) -> None:
+async def test_who_says_nothing_of_a_page_is_answered(endpoint_entry: tuple[str, str, Any]) -> None:
     async with over_http(service()) as client:
         for headers in ({}, {"Sec-Fetch-Mode": "cors"}, {"Origin": ""}, {"User-Agent": "Mozilla/5.0"}):
-            assert (await asked(client, door, headers))[0] in (101, 200), headers
+            assert (await requested(client, endpoint_entry, headers))[0] in (101, 200), headers
 
 
 @pytest.mark.parametrize("door", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)])
-async def test_pages_of_this_server_may_call_it(door: tuple[str, str, Any]) -> None:
+async def test_pages_of_this_server_may_call_it(endpoint_entry: tuple[str, str, Any]) -> None:
     async with over_http(service()) as client:
         at = str(client._base_url).rstrip("/")
         for headers in (
@@ -159,7 +159,7 @@ async def test_pages_of_this_server_may_call_it(door: tuple[str, str, Any]) -> N
             {"Origin": "https://localhost:8443", "Host": "localhost:8443"},
             {"Origin": "https://localhost", "Host": "localhost"},
         ):
-            assert (await asked(client, door, headers))[0] in (101, 200), headers
+            assert (await requested(client, endpoint_entry, headers))[0] in (101, 200), headers
 
 
 @pytest.mark.parametrize(
@@ -183,10 +183,10 @@ async def test_its_address_is_what_its_operator_says_it_is(
 
 async def test_pages_of_named_origins_may_call() -> None:
     async with over_http(service(), cors=(PAGE, "null")) as client:
-        for endpoint in DOORS[:-2]:
+        for endpoint in ENDPOINTS[:-2]:
             for origin in (PAGE, "null"):
-                assert (await asked(client, endpoint, {**FOREIGN, "Origin": origin}))[0] == 200, endpoint
-            assert (await asked(client, endpoint, FOREIGN))[0] == 403, endpoint
+                assert (await requested(client, endpoint, {**FOREIGN, "Origin": origin}))[0] == 200, endpoint
+            assert (await requested(client, endpoint, FOREIGN))[0] == 403, endpoint
         async with client.ws_connect("/ws", headers={**FOREIGN, "Origin": PAGE}) as socket:
             await socket.send_json(CALL)
             assert (await socket.receive_json())["result"]["task"]["id"] == "t1"
@@ -227,8 +227,8 @@ async def test_where_nobody_is_asked_no_name_of_a_strangers_leads_here(host: str
 async def test_the_refusal_of_a_name_says_how_to_allow_it() -> None:
     fake = service()
     async with over_http(fake) as client:
-        for endpoint in DOORS:
-            got, body = await asked(client, endpoint, {"Host": "evil.example"})
+        for endpoint in ENDPOINTS:
+            got, body = await requested(client, endpoint, {"Host": "evil.example"})
             text = json.dumps(body)
             assert got == 403, endpoint
             assert all(word in text for word in ("Host: ", "evil.example", "--public-url", "--cors")), endpoint

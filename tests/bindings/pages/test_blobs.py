@@ -31,7 +31,7 @@ async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[str]:
         yield f"http://{app.http}"
 
 
-async def asked(http: aiohttp.ClientSession, base: str, media_type: str = "text/html") -> dict[str, Any]:
+async def requested(http: aiohttp.ClientSession, base: str, media_type: str = "text/html") -> dict[str, Any]:
     """The part that a task gives."""
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": media_type}]}}
     async with http.post(f"{base}/message:send", json=body, headers={"A2A-Version": "1.0"}) as response:
@@ -49,7 +49,7 @@ def changed(url: str, **query: str) -> str:
 
 async def test_a_link_gives_the_bytes_and_says_what_they_are(tmp_path: Path) -> None:
     async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        part = await asked(http, base)
+        part = await requested(http, base)
         assert part["url"].startswith(f"{base}/blobs/")
         async with http.get(part["url"]) as response:
             assert response.status == 200
@@ -67,20 +67,20 @@ async def test_a_link_gives_the_bytes_and_says_what_they_are(tmp_path: Path) -> 
 
 async def test_an_answer_holds_the_bytes_up_to_the_limit(tmp_path: Path) -> None:
     async with served(tmp_path) as base, aiohttp.ClientSession() as http:
-        part = await asked(http, base)
+        part = await requested(http, base)
         assert set(part) == {"raw", "filename", "mediaType"}
 
 
 async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
     public = "https://example.com/agents"
     async with served(tmp_path, inline_bytes=0, public_url=public) as base, aiohttp.ClientSession() as http:
-        assert (await asked(http, base))["url"].startswith(f"{public}/blobs/")
+        assert (await requested(http, base))["url"].startswith(f"{public}/blobs/")
 
 
 @pytest.mark.parametrize("media_type", ["text/html\r\nX-Evil: yes", "nonsense", "a/b, c/d"])
 async def test_a_media_type_that_is_none_is_not_repeated(tmp_path: Path, media_type: str) -> None:
     async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        part = await asked(http, base, media_type)
+        part = await requested(http, base, media_type)
         async with http.get(part["url"]) as response:
             assert response.headers["Content-Type"] == "application/octet-stream"
             assert "X-Evil" not in response.headers
@@ -88,7 +88,7 @@ async def test_a_media_type_that_is_none_is_not_repeated(tmp_path: Path, media_t
 
 async def test_a_link_that_was_changed_gives_nothing(tmp_path: Path) -> None:
     async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        url = (await asked(http, base))["url"]
+        url = (await requested(http, base))["url"]
         for wrong in (
             changed(url, expires="99999999999"),
             changed(url, type="text/plain"),
@@ -105,7 +105,7 @@ async def test_a_link_that_was_changed_gives_nothing(tmp_path: Path) -> None:
 
 async def test_bytes_that_are_gone_are_not_found(tmp_path: Path) -> None:
     async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        url = (await asked(http, base))["url"]
+        url = (await requested(http, base))["url"]
         for blob in (tmp_path / "t.db.blobs").glob("*/*"):
             blob.unlink()
         async with http.get(url) as response:

@@ -17,7 +17,7 @@ from dragoman.cli import cli
 KEY = re.compile(r"dgm_[a-z2-7]{12}_[a-z2-7]{59}")
 
 
-def said(*arguments: str, cwd: Path | None = None) -> CommandResult:
+def response(*arguments: str, cwd: Path | None = None) -> CommandResult:
     result = CliRunner().invoke(cli, arguments, env=clean_environment())
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -28,7 +28,7 @@ def said(*arguments: str, cwd: Path | None = None) -> CommandResult:
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder with a new store, and the operator's key in it."""
     folder = tmp_path_factory.mktemp("asking")
-    result = said("keys", "create", "first", "--grant", "operator", "--store", f"sqlite:///{folder}/dragoman.db")
+    result = response("keys", "create", "first", "--grant", "operator", "--store", f"sqlite:///{folder}/dragoman.db")
     assert result.code == 0, result
     return folder, result.out.strip()
 
@@ -60,7 +60,7 @@ def run(asking: Server, first: tuple[Path, str]) -> Run:
 def test_the_first_key_is_made_in_a_store_that_no_server_holds(first: tuple[Path, str], asking: Server) -> None:
     folder, key = first
     assert KEY.fullmatch(key)
-    held = said("keys", "create", "second", "--store", f"sqlite:///{folder}/dragoman.db")
+    held = response("keys", "create", "second", "--store", f"sqlite:///{folder}/dragoman.db")
     assert held.code == 1
     assert "has held it" in held.err
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_said(run: Run, arguments: tuple[str, ...], code:
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-def test_a_message_says_who_it_is_from_by_every_road(run: Run, binding: str, dialect: str) -> None:
+def test_a_message_names_its_sender_over_every_binding(run: Run, binding: str, dialect: str) -> None:
     arguments = ("send", "echo hi", "--binding", binding, "--dialect", dialect)
     answer = run(*arguments, "--show-wire")
     assert answer.out.strip() == "hi"
@@ -158,7 +158,7 @@ def test_every_command_says_who_it_is_from(run: Run) -> None:
 
 
 def test_the_server_says_who_may_call(asking: Server) -> None:
-    assert asking.told["callers"] == "API keys"
+    assert asking.startup_info["callers"] == "API keys"
 
 
 def test_a_store_is_opened_whoever_a_client_is(tmp_path: Path) -> None:

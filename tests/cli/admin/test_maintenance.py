@@ -105,13 +105,13 @@ def test_a_store_without_a_server_can_be_purged(stopped: Callable[..., Path], dr
 
 
 def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run, playground: Server) -> None:
-    result = dragoman("purge", "--store", f"sqlite:///{playground.told['store']}", "--principal", "anonymous")
+    result = dragoman("purge", "--store", f"sqlite:///{playground.startup_info['store']}", "--principal", "anonymous")
     assert result.code == 1
     assert f"is in use: process {playground.process.pid} has held it" in result.err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "response"),
     [
         (["purge"], 2, "no tasks selected"),
         (["purge", "--agent", "echo"], 2, "no tasks selected"),
@@ -126,9 +126,9 @@ def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run
         (["backup", "/no/such/folder/x"], 3, "the folder /no/such/folder does not exist"),
     ],
 )
-def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: str) -> None:
+def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, response: str) -> None:
     result = dragoman(*arguments)
-    assert (result.code, said in result.err) == (code, True), result
+    assert (result.code, response in result.err) == (code, True), result
     assert not list(Path.cwd().glob("absent.db"))
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import CommandResult, Run
 from tests.cli.server import Server, serving
 
-PATIENCE = 60.0
+WAIT_TIMEOUT = 60.0
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 
@@ -41,7 +41,7 @@ class Hook(ThreadingHTTPServer):
     def until(self, count: int) -> list[int]:
         """The events that came, once they are so many."""
         with self.news:
-            assert self.news.wait_for(lambda: len(self.events) >= count, PATIENCE), self.events
+            assert self.news.wait_for(lambda: len(self.events) >= count, WAIT_TIMEOUT), self.events
             return list(self.events)
 
 
@@ -81,7 +81,7 @@ def post(server: Server, path: str, body: Any) -> Any:
     """A call of REST, by hand."""
     host, _, port = server.http.removeprefix("http://").rpartition(":")
     data = json.dumps(body).encode()
-    with closing(socket.create_connection((host, int(port)), PATIENCE)) as wire:
+    with closing(socket.create_connection((host, int(port)), WAIT_TIMEOUT)) as wire:
         head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
         wire.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
         answer = b"".join(iter(lambda: wire.recv(65536), b""))
@@ -154,7 +154,7 @@ def test_an_export_has_the_receivers_but_for_their_secrets(dragoman: Run, playgr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "response"),
     [
         (["push", "list", NOT_THERE], 3, "TASK_NOT_FOUND"),
         (["push", "redeliver", NOT_THERE], 3, "TASK_NOT_FOUND"),
@@ -163,9 +163,9 @@ def test_an_export_has_the_receivers_but_for_their_secrets(dragoman: Run, playgr
         (["push", "redeliver", "x", "--from", "0"], 2, "--from"),
     ],
 )
-def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, said: str) -> None:
+def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, response: str) -> None:
     result = dragoman(*arguments)
-    assert (result.code, said in result.err) == (code, True), result
+    assert (result.code, response in result.err) == (code, True), result
 
 
 def test_a_task_without_receivers_has_none_to_show_or_to_tell(dragoman: Run, playground: Server) -> None:

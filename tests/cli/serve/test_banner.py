@@ -35,14 +35,14 @@ def test_an_agent_without_text_gets_what_it_takes(mode: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
         monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("response", "shown"),
     [
         ({}, "none (loopback only)"),
         (
@@ -56,12 +56,12 @@ def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_the_banner_says_who_may_call(said: dict[str, Any], shown: str) -> None:
-    assert describe_authentication(load_settings(said)) == shown
+def test_the_banner_says_who_may_call(response: dict[str, Any], shown: str) -> None:
+    assert describe_authentication(load_settings(response)) == shown
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("response", "reported"),
     [
         ({"api_keys": True}, False),
         ({"api_keys": True, "http": "0.0.0.0:0"}, True),
@@ -70,10 +70,10 @@ def test_the_banner_says_who_may_call(said: dict[str, Any], shown: str) -> None:
     ],
 )
 def test_credentials_in_clear_text_are_told(
-    said: dict[str, Any], told: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    response: dict[str, Any], reported: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "banner", lambda *_: "")
     app: Any = SimpleNamespace(certificates=None)
-    settings: Settings = load_settings(said)
+    settings: Settings = load_settings(response)
     command._announce(app, settings)
-    assert ("credentials reach this server unencrypted" in caplog.text) is told
+    assert ("credentials reach this server unencrypted" in caplog.text) is reported

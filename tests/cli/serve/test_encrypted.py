@@ -15,7 +15,7 @@ def test_commands_find_their_way_with_an_authority(tmp_path: Path, dragoman: Run
     certificate, key = write(tmp_path, authority.issue())
     with serving("--tls-cert", str(certificate), "--tls-key", str(key), cwd=tmp_path) as server:
         assert server.http.startswith("https://127.0.0.1:")
-        assert server.told["tls"] is True
+        assert server.startup_info["tls"] is True
         grpc = ("--grpc", f"grpcs://{server.grpc}")
         known = ("--ca", str(authority.ca))
         sent = dragoman("send", "echo hello", "--no-wait", *grpc, *known)

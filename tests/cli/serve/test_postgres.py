@@ -41,7 +41,7 @@ def test_servers_share_a_store_and_take_over_from_one_that_dies(tmp_path: Path, 
     (tmp_path / "agents.py").write_text(AGENTS)
     with ExitStack() as stack:
         one, other = (stack.enter_context(serving("agents.py", "--store", url, cwd=tmp_path)) for _ in range(2))
-        assert one.told["store"] == url
+        assert one.startup_info["store"] == url
         sent = dragoman("send", "hello", "--json", "--grpc", one.grpc)
         task = json.loads(sent.out)["task"]["id"]
         assert json.loads(dragoman("get", task, "--json", "--grpc", other.grpc).out)["id"] == task

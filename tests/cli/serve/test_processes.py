@@ -45,15 +45,15 @@ class Story:
         program = CHILD.format(before=before, code=code)
         self.herd = ProcessSupervisor([[sys.executable, "-c", program, str(self.log)]] * number, reload=reload)
 
-    def said(self, word: str) -> list[str]:
+    def output(self, word: str) -> list[str]:
         """What children wrote after this word."""
         lines = (line.partition(" ") for line in self.log.read_text().splitlines())
         return [rest for first, _, rest in lines if first == word]
 
     async def until(self, word: str, number: int = 1) -> list[str]:
         """Waits until it was written so often."""
-        await until(lambda: len(self.said(word)) >= number)
-        return self.said(word)
+        await until(lambda: len(self.output(word)) >= number)
+        return self.output(word)
 
 
 @pytest.fixture(autouse=True)
@@ -69,14 +69,14 @@ async def test_all_are_started_one_speaks_for_all_and_a_signal_ends_all(tmp_path
     assert text == '{"announce": [' + ", ".join(pids) + "]}"
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
-    assert story.said("SIGTERM") == ["", ""]
+    assert story.output("SIGTERM") == ["", ""]
 
 
 async def test_who_dies_is_started_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     story = Story(tmp_path)
     running = asyncio.create_task(story.herd.run())
     await story.until("told")
-    first = int(story.said("begun")[0])
+    first = int(story.output("begun")[0])
     os.kill(first, signal.SIGKILL)
     await story.until("begun", 3)
     assert f"server 1 (pid {first}) was killed by SIGKILL; restarting it in " in caplog.text
@@ -88,14 +88,14 @@ async def test_who_dies_is_started_again(tmp_path: Path, caplog: pytest.LogCaptu
 async def test_the_first_says_what_is_wrong_and_the_others_are_not_started(tmp_path: Path) -> None:
     story = Story(tmp_path, 3, before="sys.exit(2)")
     assert await story.herd.run() == 2
-    assert len(story.said("begun")) == 1
+    assert len(story.output("begun")) == 1
 
 
 async def test_one_that_does_not_come_up_takes_the_others_with_it(tmp_path: Path) -> None:
     first = tmp_path / "first"
     story = Story(tmp_path, 2, before=f"os.path.exists({str(first)!r}) and sys.exit(1); open({str(first)!r}, 'w')")
     assert await story.herd.run() == 1
-    assert story.said("told") == []
+    assert story.output("told") == []
 
 
 async def test_the_worst_exit_code_is_given(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_a_hangup_is_theirs_where_there_is_a_certificate_and_else_ends_the
         await story.until("SIGHUP", 2)
         os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
-    assert len(story.said("SIGTERM")) == 2
+    assert len(story.output("SIGTERM")) == 2
 
 
 async def test_children_learn_that_their_parent_is_gone(tmp_path: Path) -> None:

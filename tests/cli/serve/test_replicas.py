@@ -69,7 +69,7 @@ def until(holds: Callable[[], Any]) -> Any:
 
 def lines(server: ServerPart, message: str) -> list[dict[str, Any]]:
     """What it said with this message, since it was last started."""
-    response = (json.loads(line) for line in server.said().splitlines(keepends=True) if line.endswith("\n"))
+    response = (json.loads(line) for line in server.output().splitlines(keepends=True) if line.endswith("\n"))
     return [line for line in response if message in line["message"]]
 
 

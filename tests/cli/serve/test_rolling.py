@@ -54,13 +54,13 @@ class Load:
     """Callers of some servers, who go to another one when one does not take them."""
 
     def __init__(self, servers: list[ServerPart]) -> None:
-        self._roads = [Transports(server.http, server.grpc) for server in servers]
+        self._client_transports = [Transports(server.http, server.grpc) for server in servers]
         self._numbers = count()
         self.over = asyncio.Event()
         self.seen: Counter[str] = Counter()
 
     async def close(self) -> None:
-        for transports in self._roads:
+        for transports in self._client_transports:
             await transports.close()
 
     async def sends(self, at: int, binding: str) -> None:
@@ -69,9 +69,11 @@ class Load:
             key = f"send-{next(self._numbers)}"
             task = pb.Task()
             while task.status.state != pb.TASK_STATE_COMPLETED:
-                transports = self._roads[at % len(self._roads)]
+                transports = self._client_transports[at % len(self._client_transports)]
                 try:
-                    task = (await transports.call(binding, "SendMessage", asked(key), pb.SendMessageResponse, key)).task
+                    task = (
+                        await transports.call(binding, "SendMessage", requested(key), pb.SendMessageResponse, key)
+                    ).task
                 except ClientError as error:
                     at += await self._elsewhere(error)
                 else:  # the task as it is, when the other server runs it and this one stops
@@ -85,7 +87,7 @@ class Load:
             key = f"stream-{next(self._numbers)}"
             places: list[Place] = []
             while not (places and ends(places[-1])):
-                stream = self._next(self._roads[at % len(self._roads)], binding, key, places)
+                stream = self._next(self._client_transports[at % len(self._client_transports)], binding, key, places)
                 begins = not places
                 try:
                     async with aclosing(stream):
@@ -111,12 +113,12 @@ class Load:
 
     def _next(self, transports: Transports, binding: str, key: str, places: list[Place]) -> AsyncGenerator[Place]:
         if not places:
-            return transports.stream(binding, "SendStreamingMessage", asked(key, "counts"), key)
+            return transports.stream(binding, "SendStreamingMessage", requested(key, "counts"), key)
         again = pb.SubscribeToTaskRequest(id=places[0].event.task.id, tenant="counts")
         return transports.stream(binding, "SubscribeToTask", again, after=places[-1].cursor)
 
 
-def asked(text: str, tenant: str = "") -> pb.SendMessageRequest:
+def requested(text: str, tenant: str = "") -> pb.SendMessageRequest:
     message = pb.Message(message_id=text, role=pb.ROLE_USER, parts=[pb.Part(text=text)])
     return pb.SendMessageRequest(message=message, tenant=tenant)
 

@@ -88,10 +88,10 @@ def test_the_printed_line_suits_a_root_agent_that_takes_no_text(tmp_path: Path) 
 
 def test_machines_are_told_in_one_log_line(tmp_path: Path) -> None:
     with serving(write_agents(tmp_path / "agents.py"), "--root", "echo", cwd=tmp_path) as server:
-        assert server.told["root"] == "echo"
-        assert server.told["agents"] == ["csv", "echo"]
-        assert server.told["pid"] == server.process.pid
-        assert server.told["store"] == str(tmp_path / "dragoman.db")
+        assert server.startup_info["root"] == "echo"
+        assert server.startup_info["agents"] == ["csv", "echo"]
+        assert server.startup_info["pid"] == server.process.pid
+        assert server.startup_info["store"] == str(tmp_path / "dragoman.db")
         server.signal(signal.SIGINT)
         assert server.ends() == 0
         for line in server.err.rest().splitlines():
@@ -110,24 +110,24 @@ def test_a_second_server_on_the_same_store_is_told_who_holds_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "response"),
     [
         ("import dragoman\nimport no_such_thing\n", "error: agents.py, line 2: ModuleNotFoundError: "),
         ("x = [\n", "error: agents.py, line 1: SyntaxError: "),
         ("x = 1\n", "error: agents.py: declares no agent. An agent is a function with @agent:"),
     ],
 )
-def test_agents_that_do_not_load_are_told_by_file_and_line(tmp_path: Path, text: str, said: str) -> None:
+def test_agents_that_do_not_load_are_told_by_file_and_line(tmp_path: Path, text: str, response: str) -> None:
     (tmp_path / "agents.py").write_text(text)
     with serving("agents.py", cwd=tmp_path, ready=False) as server:
         assert server.ends() == 2
-        assert server.err.rest().startswith(said)
+        assert server.err.rest().startswith(response)
         assert "Traceback" not in server.err.rest()
         assert not list(tmp_path.glob("*.db*"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "response"),
     [
         (["--slots", "none"], 2, 'error: --slots (command line): "none" must be a valid integer'),
         (["--root", "nobody"], 2, 'error: --root: root agent "nobody" is not served; use one of playground'),
@@ -140,11 +140,11 @@ def test_agents_that_do_not_load_are_told_by_file_and_line(tmp_path: Path, text:
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(
-    tmp_path: Path, arguments: list[str], code: int, said: str
+    tmp_path: Path, arguments: list[str], code: int, response: str
 ) -> None:
     with serving(*arguments, cwd=tmp_path, ready=False) as server:
         assert server.ends() == code
-        assert server.err.rest().startswith(said)
+        assert server.err.rest().startswith(response)
         assert "Traceback" not in server.err.rest()
 
 
@@ -212,12 +212,12 @@ def test_the_drain_has_a_limit(tmp_path: Path) -> None:
 def test_reload_serves_what_the_file_says_now_and_survives_a_broken_one(tmp_path: Path) -> None:
     agents = tmp_path / "agents.py"
     with serving(write_agents(agents), "--reload", cwd=tmp_path) as server:
-        assert server.told["agents"] == ["csv", "echo"]
+        assert server.startup_info["agents"] == ["csv", "echo"]
         agents.write_text("import no_such_thing\n")
         server.err.until("agents.py, line 1: ModuleNotFoundError")
         write_agents(agents, first="parrot")
         server.await_ready()
-        assert server.told["agents"] == ["csv", "parrot"]
+        assert server.startup_info["agents"] == ["csv", "parrot"]
         server.signal(signal.SIGTERM)
         assert server.ends() == 0
-        assert server.told["pid"] != server.process.pid
+        assert server.startup_info["pid"] != server.process.pid

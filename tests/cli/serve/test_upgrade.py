@@ -64,7 +64,7 @@ def refuses(server: ServerPart, release: Release, version: int) -> None:
     server.environment = release.environment
     server.start(ready=False)
     assert server.ends(60) == 1
-    assert f"the store has schema {version}; this version of Dragoman knows up to " in server.said()
+    assert f"the store has schema {version}; this version of Dragoman knows up to " in server.output()
 
 
 def no_errors(servers: Sequence[ServerPart]) -> None:

@@ -4,5 +4,5 @@ from dragoman import Turn, agent
 
 
 @agent(name="Weather Desk", description="Says how the weather will be")
-async def weather_desk(turn: Turn) -> str:
+async def weather_office(turn: Turn) -> str:
     return f"{turn.text} no"

@@ -20,7 +20,7 @@ from dragoman.security.authenticators.api_keys import (
 )
 
 
-def made(number: int = 0) -> tuple[str, ApiKey]:
+def created_value(number: int = 0) -> tuple[str, ApiKey]:
     """A key's text, and what is kept of it."""
     id = caller_credentials.new_api_key_id(number.to_bytes(8, "little"))
     text = caller_credentials.format_api_key(id, number.to_bytes(32, "big"))
@@ -30,7 +30,7 @@ def made(number: int = 0) -> tuple[str, ApiKey]:
     )
 
 
-TEXT, KEY = made()
+TEXT, KEY = created_value()
 
 
 class Kept:
@@ -107,7 +107,7 @@ async def test_a_key_that_is_cut_or_mistyped_is_refused_without_a_look(world: Wo
 
 
 async def test_a_stranger_learns_nothing_of_which_ids_there_are(world: World) -> None:
-    unknown, _ = made(7)
+    unknown, _ = created_value(7)
     forged = caller_credentials.format_api_key(KEY.id, b"f" * 32)
     unauthenticateds = [await world.refused(text) for text in (unknown, forged)]
     assert unauthenticateds[0].message == unauthenticateds[1].message == "there is no such API key"
@@ -174,13 +174,13 @@ async def test_a_secret_that_was_rotated_is_good_while_its_grace_lasts(world: Wo
 
 async def test_only_good_keys_are_remembered_and_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "MAX_CACHED_API_KEYS", 3)
-    every = [made(number) for number in range(5)]
+    every = [created_value(number) for number in range(5)]
     world = World(*(key for _, key in every))
     for text, _ in every:
         await world.check.identify(text)
     looks = world.kept.looks
     for number in range(100, 120):
-        await world.refused(made(number)[0])
+        await world.refused(created_value(number)[0])
     for text, _ in every[2:]:
         await world.check.identify(text)
     assert world.kept.looks == looks + 20

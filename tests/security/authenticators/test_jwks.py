@@ -29,13 +29,13 @@ class Web:
     def __init__(self) -> None:
         self.pages: dict[str, Any] = {DISCOVERY: {"issuer": URL, "jwks_uri": JWKS}, JWKS: {"keys": [ONE]}}
         self.fetched: list[str] = []
-        self.asked = asyncio.Event()
+        self.was_requested = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def get(self, url: str) -> bytes:
         self.fetched.append(url)
-        self.asked.set()
+        self.was_requested.set()
         await self.gate.wait()
         page = self.pages[url]
         if isinstance(page, Exception):
@@ -129,7 +129,7 @@ async def test_strangers_cannot_make_us_fetch_more_often_than_every_ten_seconds(
 async def test_many_callers_at_once_wait_for_one_fetch(world: World) -> None:
     world.web.gate.clear()
     callers = [asyncio.create_task(world.keys.find("one", "RS256")) for _ in range(20)]
-    await world.web.asked.wait()
+    await world.web.was_requested.wait()
     callers[0].cancel()
     world.web.gate.set()
     found = await asyncio.gather(*callers, return_exceptions=True)

@@ -63,11 +63,11 @@ async def answer(app: App, headers: Headers) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("road", ["gRPC 1.0", "REST 1.0", "JSON-RPC 0.3", "WebSocket"])
-async def test_a_token_of_the_provider_lets_its_bearer_in(opened: Open, issuer: Provider, road: str) -> None:
+async def test_a_token_of_the_provider_lets_its_bearer_in(opened: Open, issuer: Provider, transport: str) -> None:
     async with opened() as app:
-        assert (await ENDPOINTS[road](app, signed(issuer))).status == 200
+        assert (await ENDPOINTS[transport](app, signed(issuer))).status == 200
         assert await answer(app, signed(issuer, sub="bob")) == (200, "bob")
-    assert sorted(issuer.asked) == ["/.well-known/openid-configuration", "/jwks"]
+    assert sorted(issuer.requests) == ["/.well-known/openid-configuration", "/jwks"]
 
 
 async def test_a_rotation_needs_no_restart(opened: Open, issuer: Provider, monkeypatch: pytest.MonkeyPatch) -> None:

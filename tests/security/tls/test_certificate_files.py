@@ -89,11 +89,11 @@ async def test_a_change_is_seen_by_itself(
 ) -> None:
     taken = asyncio.Event()
 
-    class Told(logging.Handler):
+    class WaitingHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             taken.set()
 
-    reported = Told()
+    reported = WaitingHandler()
     logging.getLogger("dragoman.tls").addHandler(reported)
     caplog.set_level(logging.INFO, "dragoman.tls")
     certificates = CertificateFiles(*write(tmp_path, authority.issue()))

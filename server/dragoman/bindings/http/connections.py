@@ -273,7 +273,10 @@ class HttpConnection(web.RequestHandler):
         elif not request.content.is_eof():
             allowed = http_timeouts.body + self._received_bytes / http_timeouts.rate
             if now - self._receiving_since > allowed and request.content.exception() is None:
-                text = f"it came too slowly; it has {http_timeouts.body:g} s, and 1 s more for each {http_timeouts.rate} bytes"
+                text = (
+                    f"it came too slowly; it has {http_timeouts.body:g} s, and 1 s more for each "
+                    f"{http_timeouts.rate} bytes"
+                )
                 request.content.set_exception(BodyTooSlow(text))
         self._check_write_progress(transport, now, http_timeouts.stalled)
 
