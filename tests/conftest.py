@@ -1,6 +1,7 @@
-"""How thorough property tests are: half of what hypothesis has by itself, or as HYPOTHESIS_PROFILE says.
+"""Fixtures for all tests, and the profiles of property tests.
 
-The profile `fuzz` tries more for each property, begins anywhere, and skips what is left when its time is over.
+The profile `quick` runs half of hypothesis's default examples. HYPOTHESIS_PROFILE=fuzz runs more per property, in
+random order, and skips the rest when FUZZ_FOR seconds are over.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ __all__ = [
     "postgres_database",
     "postgres_url",
 ]
-"""Fixtures for every test that wants a PostgreSQL or a NATS."""
+"""Fixtures for tests that need PostgreSQL or NATS."""
 
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "")
 FUZZ_FOR: Final = float(os.environ.get("FUZZ_FOR", "inf"))
-"""Seconds after which no more property begins, from when all were found: that alone may take as long as there is."""
+"""Seconds after collection at which no further property starts; collection may itself take long."""
 
 _UNTIL: Final = pytest.StashKey[float]()
 
-# Read by gRPC when it is imported. Its handlers at a fork break the child, now and then, before it is PostgreSQL.
+# Read by gRPC on import. Its fork handlers sometimes break the child process before it becomes PostgreSQL.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts us in the background has Ctrl-C ignored, and so would the commands that tests interrupt.
+    # A shell ignores SIGINT in background jobs, and the commands that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fuzz", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,14 +54,13 @@ settings.load_profile(PROFILE or "quick")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if PROFILE == "fuzz":
-        random.shuffle(items)  # so that what the time cuts off is another each time
+        random.shuffle(items)  # so that the time limit skips different tests each time
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[_UNTIL] = time.monotonic() + FUZZ_FOR
-    # Thousands of tests and all modules stay to the end. Were they looked through each time that the collector looks
-    # at everything, every such look would take a quarter of a second. A server does the same
-    # (`cli/serve/command.py`).
+    # Thousands of tests and all modules live to the end. Frozen, they are skipped by full garbage collections, which
+    # would take a quarter of a second each. A server does the same (`cli/serve/command.py`).
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
@@ -68,13 +68,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if time.monotonic() > item.config.stash[_UNTIL]:
-        pytest.skip("the time for fuzzing is over")
+        pytest.skip("the time limit for fuzzing is reached")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_stores() -> Iterator[None]:
-    """Stores that are opened in this process are made in a moment. Migrations have tests of their own, which call them,
-    as commands do."""
+    """Opens stores from a migrated copy, which is faster. Migrations have tests of their own, which call them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "migrate", new_store.migrate)
         patch.setattr(store, "connect", new_store.connect)
@@ -83,19 +82,19 @@ def quick_stores() -> Iterator[None]:
 
 @pytest.fixture
 def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a direct agent answers stays a Message, also on a machine that stands still for longer than it may think."""
+    """Gives direct agents 60 seconds for their Message, so slow machines do not turn it into a task."""
     monkeypatch.setattr("dragoman.runtime.turn.runner.DIRECT_REPLY_TIMEOUT", 60.0)
 
 
 @pytest.fixture
 def time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who cancels is told that the task was canceled, also where its agent takes longer to stop than is waited for."""
+    """Waits 60 seconds for a canceled agent, so slow machines still answer with CANCELED."""
     monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 60.0)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Makes what tests logged fit to travel between processes: some log halves of surrogate pairs on purpose."""
+    """Makes captured logs safe to send between processes: some tests log lone surrogates on purpose."""
     report = yield
     report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
     return report

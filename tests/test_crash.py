@@ -1,4 +1,4 @@
-"""`kill -9`: what was acknowledged is there after the restart, and nothing is left hanging."""
+"""`kill -9`: acknowledged tasks exist after the restart, and none hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receivers that are down, slow, flapping or lying, and a server that is killed: in the end all have everything."""
+"""Receivers that are down, slow, flapping or lying, and a killed server: every receiver gets every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many subscribers on the real servers: everybody gets everything, and one that does not read hurts only itself."""
+"""Many subscribers on real servers: all get every event, and one that does not read delays only itself."""
 
 from __future__ import annotations
 

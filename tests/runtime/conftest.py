@@ -1,4 +1,4 @@
-"""Runtimes whose sessions are the tests' business."""
+"""Fixtures for the tests of the runtime: generous timeouts, and no background polls."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from dragoman.runtime.maintenance import retention
 
 @pytest.fixture(autouse=True)
 def _agents_have_time(time_to_stop: None) -> None:
-    """Unless a test says how much."""
+    """Canceled agents get time to stop, unless a test sets a timeout."""
 
 
 @pytest.fixture(autouse=True)
 def _no_background_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But tests, that move the clock of a store: on a machine that stands still for some seconds, a round of the
-    runtime's own would come in between. Nor does anybody else tidy, or give up what waits."""
+    """Disables renewal, reaping, compaction and ending of abandoned tasks in the background.
+
+    Tests move the clock of a store and call these themselves; on a slow machine a background round would interfere.
+    """
     monkeypatch.setattr(sessions, "RENEW_INTERVAL", 3600.0)
     monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=3600.0))
     monkeypatch.setattr(registry, "ABSENCE_POLL_INTERVAL", 3600.0)

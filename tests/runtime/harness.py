@@ -1,4 +1,4 @@
-"""A small world to run agents in: a real store, a bus, and short spellings of what callers do."""
+"""A test harness: a runtime on a real store and bus, with short methods for client calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def request(text: str = "hello", **message: Any) -> pb.SendMessageRequest:
-    """A request with one text part."""
+    """A send request with one text part."""
     return pb.SendMessageRequest(
         message=pb.Message(message_id=f"m-{text}", role=pb.ROLE_USER, parts=[pb.Part(text=text)], **message)
     )
@@ -33,17 +33,18 @@ def texts(task: pb.Task) -> list[str]:
 
 
 def state(task: pb.Task) -> str:
+    """The task's state without its prefix."""
     return pb.TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
 
 
 def status_text(task: pb.Task) -> str:
-    """What the task's status says."""
+    """The text of the task's status message."""
     return "".join(part.text for part in task.status.message.parts)
 
 
 @dataclass
 class Harness:
-    """A runtime, and what a caller may ask of it."""
+    """A runtime, with the calls of an anonymous client."""
 
     runtime: Runtime
     store: Store
@@ -54,7 +55,7 @@ class Harness:
         return Call(self.runtime.service.authorize("", ANONYMOUS))
 
     def at(self, place: str) -> asyncio.Event:
-        """An event that an agent of the test sets, or waits for."""
+        """A named event, which agents and tests set or wait for."""
         return self.reached.setdefault(place, asyncio.Event())
 
     async def answer(self, text: str = "hello", seconds: float | None = None, **message: Any) -> pb.SendMessageResponse:
@@ -68,7 +69,7 @@ class Harness:
         return (await self.answer(text, **message)).task
 
     async def start(self, text: str = "hello", **message: Any) -> pb.Task:
-        """A send that does not wait."""
+        """A send that returns immediately."""
         send_request = request(text, **message)
         send_request.configuration.return_immediately = True
         return pb.SendMessageResponse.FromString(await self.runtime.service.send_message(self.call, send_request)).task
@@ -80,7 +81,7 @@ class Harness:
         return pb.Task.FromString(await self.runtime.service.cancel_task(self.call, pb.CancelTaskRequest(id=task_id)))
 
     async def idle(self) -> None:
-        """Returns when no run is left."""
+        """Returns when no turn is running."""
         await self.runtime.scheduler._idle.wait()
 
     def stream(self, text: str = "hello", **message: Any) -> AsyncIterator[Event]:
@@ -104,7 +105,7 @@ class Harness:
         return await self.get(task_id)
 
 
-ABOUT = (
+AGENT_OPTIONS = (
     "agent_retention",
     "direct",
     "streaming",
@@ -125,11 +126,11 @@ async def open_harness(
     store: Store | None = None,
     **options: Any,
 ) -> AsyncIterator[Harness]:
-    """Runs these functions as agents, the first as root. `options` are those of open_runtime and of `@agent`."""
-    about: dict[str, Any] = {name: options.pop(name) for name in ABOUT if name in options}
-    if "agent_retention" in about:
-        about["retention"] = about.pop("agent_retention")
-    agents = [declare(**about)(function) for function in functions]
+    """Serves these functions as agents, the first as root. `options` are those of open_runtime and of `@agent`."""
+    agent_options: dict[str, Any] = {name: options.pop(name) for name in AGENT_OPTIONS if name in options}
+    if "agent_retention" in agent_options:
+        agent_options["retention"] = agent_options.pop("agent_retention")
+    agents = [declare(**agent_options)(function) for function in functions]
     opened = store or open_store(tmp_path / "tasks.db")
     try:
         async with open_runtime(opened, bus or LocalBus(), agents, **options) as runtime:
@@ -143,24 +144,24 @@ async def collect(stream: AsyncIterator[Event]) -> list[Event]:
 
 
 def kinds(events: list[Event]) -> list[str]:
-    """What each event is, in a word: the state, or the text of the artifact."""
-    found = []
+    """One word per event: its state, or the text of its artifact."""
+    words = []
     for event in events:
         response = pb.StreamResponse.FromString(event.data)
         match response.WhichOneof("payload"):
             case "task":
-                found.append(f"task {state(response.task)}")
+                words.append(f"task {state(response.task)}")
             case "status_update":
-                found.append(pb.TaskState.Name(response.status_update.status.state).removeprefix("TASK_STATE_"))
+                words.append(pb.TaskState.Name(response.status_update.status.state).removeprefix("TASK_STATE_"))
             case "artifact_update":
-                found.append("".join(part.text for part in response.artifact_update.artifact.parts))
+                words.append("".join(part.text for part in response.artifact_update.artifact.parts))
             case "message":
-                found.append("message")
-    return found
+                words.append("message")
+    return words
 
 
 async def disconnect(task: Awaitable[object]) -> None:
-    """A caller that goes away."""
+    """Cancels a call, as a client that disconnects does."""
     future = asyncio.ensure_future(task)
     future.cancel()
     await asyncio.wait([future])

@@ -1,4 +1,4 @@
-"""Keys as operators make, rotate and revoke them."""
+"""API keys: creation, rotation and revocation by operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that breaks off in the middle of a commit: what was taken all the same is gone on with (G3)."""
+"""G3: claims are recovered when the store fails in the middle of their commit."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_task_that_was_written_all_the_same_is_run(tmp_path: Path) -> No
         await here.idle()
 
 
-async def test_so_is_a_turn_of_a_task_that_was_there(tmp_path: Path) -> None:
+async def test_a_claimed_turn_of_an_existing_task_is_recovered(tmp_path: Path) -> None:
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send("ask")
@@ -105,7 +105,7 @@ async def test_so_is_a_turn_of_a_task_that_was_there(tmp_path: Path) -> None:
         assert (state(ended), texts(ended)) == ("COMPLETED", ["more"])
 
 
-async def test_and_one_that_had_waited_for_a_slot(tmp_path: Path) -> None:
+async def test_a_claimed_turn_that_had_waited_for_a_slot_is_recovered(tmp_path: Path) -> None:
     async def works(turn: Turn) -> str:
         await here.at(turn.text).wait()
         return turn.text
@@ -133,7 +133,7 @@ async def test_the_store_is_polled_until_it_responds(tmp_path: Path) -> None:
         assert texts(await here.ended(await only(here))) == ["hello"]
 
 
-async def test_a_commit_that_comes_late_is_found(tmp_path: Path, polls: list[int]) -> None:
+async def test_a_late_commit_is_found(tmp_path: Path, polls: list[int]) -> None:
     late: list[Append] = []
 
     async def comes_late(change: Append) -> None:
@@ -164,7 +164,7 @@ async def test_a_claim_that_never_appears_is_not_polled_for_ever(
     assert polls == [0]
 
 
-async def test_what_runs_here_does_not_begin_a_second_time(tmp_path: Path, polls: list[int]) -> None:
+async def test_a_running_turn_does_not_begin_twice(tmp_path: Path, polls: list[int]) -> None:
     begun: list[str] = []
 
     async def works(turn: Turn) -> str:
@@ -185,7 +185,7 @@ async def test_what_runs_here_does_not_begin_a_second_time(tmp_path: Path, polls
     assert polls == [0]
 
 
-async def test_what_another_process_took_over_meanwhile_is_left_to_it(tmp_path: Path, polls: list[int]) -> None:
+async def test_a_task_taken_over_by_another_process_is_left_to_it(tmp_path: Path, polls: list[int]) -> None:
     begun: list[str] = []
 
     async def works(turn: Turn) -> str:

@@ -1,4 +1,4 @@
-"""Events are handed on as many at a time as are there: the same events, in the same order, to the same end."""
+"""Batches of events: the same events in the same order as one by one, up to the same end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def followers(store: Stored) -> tuple[TaskFeeds, LocalBus]:
     return TaskFeeds(store, bus), bus  # type: ignore[arg-type]  # all that is asked of it
 
 
-async def test_a_lot_is_what_is_there_and_no_more_than_its_limits() -> None:
+async def test_a_batch_has_all_available_events_up_to_its_limits() -> None:
     many = events(FEED_BATCH_EVENTS + 10)
     following, bus = followers(Stored(many))
     async with following.subscribe(REF) as subscriber:
@@ -72,7 +72,7 @@ async def test_a_lot_is_what_is_there_and_no_more_than_its_limits() -> None:
         assert await subscriber.next_batch() == [alone]
 
 
-async def test_who_stands_at_the_same_place_is_given_the_same_lot() -> None:
+async def test_subscribers_at_the_same_position_share_a_batch() -> None:
     many = events(30)
     following, bus = followers(Stored(many))
     async with following.subscribe(REF) as one, following.subscribe(REF) as other:
@@ -112,7 +112,7 @@ async def test_batches_and_single_events_leave_no_gap_from_any_source(
     assert seen == list(range(1, at + 1))
 
 
-async def test_who_waits_is_given_what_comes() -> None:
+async def test_a_waiting_subscriber_gets_new_events() -> None:
     many = events(FEED_WINDOW_EVENTS)
     following, bus = followers(Stored(many))
     async with asyncio.timeout(60), following.subscribe(REF) as subscriber:
@@ -153,7 +153,7 @@ async def test_a_flow_is_read_either_way_and_ends() -> None:
     await flow.aclose()
 
 
-async def test_a_flow_raises_what_its_operation_raises() -> None:
+async def test_a_stream_raises_the_errors_of_its_operation() -> None:
     async def batches() -> EventBatches:
         yield events(1)
         raise TaskNotFound
@@ -176,7 +176,7 @@ async def quick(turn: Turn) -> str:
     return "done"
 
 
-async def test_a_stream_stops_in_the_middle_of_what_is_there(tmp_path: Path) -> None:
+async def test_a_stream_ends_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     async with open_harness(tmp_path, quick) as here:
         task = await here.send()
         assert task.status.state == states.INPUT_REQUIRED

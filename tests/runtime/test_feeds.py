@@ -1,4 +1,4 @@
-"""Following: everyone sees the same events in the same order, whatever the bus and the readers do."""
+"""Feeds: every subscriber sees the same events in the same order, whatever bus and readers do."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def gated(count: int, open_: Callable[[], asyncio.Event]) -> Callable[[Turn], As
     return agent
 
 
-async def test_one_that_never_reads_hurts_none_of_a_hundred(tmp_path: Path) -> None:
+async def test_one_subscriber_that_never_reads_delays_none_of_a_hundred(tmp_path: Path) -> None:
     async with open_harness(tmp_path, gated(200, lambda: here.at("go"))) as here:
         task, (lazy, *others) = await held(here, 100)
         here.at("go").set()
@@ -205,7 +205,7 @@ async def test_a_bus_that_loses_everything_costs_a_round(tmp_path: Path, monkeyp
         assert state(await here.send()) == "COMPLETED"
 
 
-async def test_a_caller_that_goes_away_changes_nothing(tmp_path: Path) -> None:
+async def test_a_caller_that_disconnects_changes_nothing(tmp_path: Path) -> None:
     async with open_harness(tmp_path, three) as here:
         for wait in range(12):
             sending = asyncio.ensure_future(here.send(context_id="gone"))
@@ -262,7 +262,9 @@ async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_pat
     assert texts(event.task) == texts(task)
 
 
-async def test_the_rest_of_a_finished_task_waits_for_no_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_remaining_events_of_a_finished_task_wait_for_no_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 3600.0)
     async with open_harness(tmp_path, three) as here, asyncio.timeout(60):
         task = await here.send()

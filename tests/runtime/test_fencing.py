@@ -1,4 +1,4 @@
-"""Two runtimes on one store: whoever was paused for too long finds its task gone, whatever it does next."""
+"""Two runtimes on one store: a process paused for too long has lost its task, whatever it writes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
-async def test_what_the_paused_one_writes_late_is_nowhere(tmp_path: Path, late: Any, again: bool) -> None:
+async def test_late_writes_of_a_paused_process_are_rejected(tmp_path: Path, late: Any, again: bool) -> None:
     """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
     go_on, finished = asyncio.Event(), asyncio.Event()
 

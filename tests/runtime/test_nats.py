@@ -1,6 +1,6 @@
-"""Runtimes on one PostgreSQL and one NATS: any request anywhere, and NATS makes it quick but nothing depends on it.
+"""Several runtimes on one PostgreSQL and one NATS: NATS makes them fast, but nothing depends on it.
 
-Where the rounds that ask the store are put off, only the bus can have brought what is seen.
+Where polls of the store are put off, only the bus can have brought the events.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def reads_of(store: Any) -> list[TaskRef]:
 
 
 @pytest.mark.usefixtures("no_rounds")
-async def test_who_follows_elsewhere_sees_every_event_without_a_look_into_the_store(
+async def test_a_subscriber_on_another_server_sees_every_event_without_reading_the_store(
     tmp_path: Path, postgres_url: str, nats: NatsServer
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -352,9 +352,7 @@ async def test_an_event_too_large_for_the_bus_is_read_where_it_is_wanted(
 
 
 @pytest.mark.usefixtures("no_rounds")
-async def test_a_last_event_that_is_lost_shows_itself_by_the_next_look(
-    tmp_path: Path, postgres_url: str, nats: NatsServer
-) -> None:
+async def test_a_lost_last_event_is_found_by_the_next_poll(tmp_path: Path, postgres_url: str, nats: NatsServer) -> None:
     """The bus loses that of every tenth task. The look is what every server does every two seconds."""
     go_on = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""A store that is away for a while: no task hangs because of it (G3), and nothing is said that is not so."""
+"""An unavailable store: no task hangs because of it (G3), and no response is wrong."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_turn_begins_when_the_store_can_read_its_input(tmp_path: Path, w
         assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
 
 
-async def test_a_turn_begins_when_the_store_can_tell_what_its_message_refers_to(tmp_path: Path) -> None:
+async def test_a_turn_begins_when_the_store_can_read_its_references(tmp_path: Path) -> None:
     async def refers(turn: Turn) -> str:
         return str(len(turn.references))
 
@@ -441,7 +441,7 @@ async def test_a_clock_that_jumps_or_stops_makes_no_session_dead(tmp_path: Path,
         assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
 
 
-async def test_who_starts_after_an_outage_leaves_those_in_peace_who_are_not_back_yet(tmp_path: Path) -> None:
+async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still_renew(tmp_path: Path) -> None:
     times = Times()
     async with two(tmp_path, times) as (one, _, beats, others):
         task = await one.start()

@@ -1,4 +1,4 @@
-"""Runtimes on one PostgreSQL, with nothing between them but the store: who runs what, and nobody waits for ever."""
+"""Several runtimes on one PostgreSQL, without a bus: each task runs once and none waits for ever."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def stores(postgres_url: str, clock: Clock) -> Stores:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
-async def test_what_the_paused_one_writes_late_is_nowhere(
+async def test_late_writes_of_a_paused_process_are_rejected(
     tmp_path: Path, stores: Stores, clock: Clock, late: Any, again: bool
 ) -> None:
     """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
@@ -111,7 +111,7 @@ async def test_a_task_without_a_job_message_is_found(
     await stores[1].close()
 
 
-async def test_who_follows_elsewhere_sees_every_event(tmp_path: Path, stores: Stores) -> None:
+async def test_a_subscriber_on_another_process_sees_every_event(tmp_path: Path, stores: Stores) -> None:
     go_on = asyncio.Event()
 
     async def counts(turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL away for longer than sessions last, under two servers: turns go on, and what was taken is done."""
+"""PostgreSQL unavailable for longer than a lease, under two servers: turns continue, accepted messages are answered."""
 
 from __future__ import annotations
 

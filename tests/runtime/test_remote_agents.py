@@ -1,4 +1,4 @@
-"""Agents that other processes run, as the runtime deals with them: room, waiting, and processes that go."""
+"""Remote agents in the runtime: capacity, backlog, and lost processes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_far_is_an_agent_elsewhere() -> None:
     assert isinstance(Far(), RemoteAgent)
 
 
-async def test_no_more_turns_begin_than_there_is_room_for(tmp_path: Path) -> None:
+async def test_no_more_turns_begin_than_the_capacity_allows(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=2)) as here:
         tasks = [await here.start(str(number)) for number in range(5)]
         assert sorted(state(task) for task in tasks) == ["SUBMITTED"] * 5
@@ -191,7 +191,7 @@ async def test_slots_count_for_agents_elsewhere_as_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("retries", "expected"), [(0, "FAILED"), (1, "COMPLETED")])
-async def test_a_turn_whose_process_is_lost_fails_or_begins_again(tmp_path: Path, retries: int, expected: str) -> None:
+async def test_a_turn_of_a_lost_worker_fails_or_is_repeated(tmp_path: Path, retries: int, expected: str) -> None:
     async with served(tmp_path, far := Far(retries=retries)) as here:
         task = await here.start()
         _, end = await far.turns.get()
@@ -215,7 +215,7 @@ async def test_a_turn_that_never_began_is_given_back_in_any_case(tmp_path: Path)
         assert state(await here.ended(task.id)) == "COMPLETED"
 
 
-async def test_who_is_away_is_waited_for_only_so_long(tmp_path: Path) -> None:
+async def test_tasks_wait_a_limited_time_for_an_absent_agent(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=0), worker_wait=60) as here:
         far.seconds_absent = 59.0
         task = await here.start()
@@ -323,7 +323,7 @@ async def test_a_task_that_cannot_be_ended_does_not_block_shutdown(tmp_path: Pat
     assert not [task for task in asyncio.all_tasks() - before if task.get_name().startswith("end ")]
 
 
-async def test_a_task_that_is_written_after_the_last_look_ends(tmp_path: Path) -> None:
+async def test_a_task_written_after_the_last_poll_ends(tmp_path: Path) -> None:
     async with served(tmp_path, Far("near"), Far("far", 0), root="far") as here:
         store: Any = here.store
         look, tasks = store.ready_tasks, list[pb.Task]()
@@ -359,7 +359,7 @@ async def test_a_turn_that_is_given_back_after_its_agent_was_removed_ends(tmp_pa
         assert await outcome(here, task.id) == states.FAILED
 
 
-async def test_what_waits_is_ended_once_the_store_can_tell_of_it(tmp_path: Path) -> None:
+async def test_waiting_tasks_end_once_the_store_is_available(tmp_path: Path) -> None:
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_runtime(store, LocalBus(), [Far("near"), Far("far", 0)], root="far") as runtime:
         here = Harness(runtime, store)

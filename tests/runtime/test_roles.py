@@ -1,4 +1,4 @@
-"""A process that leaves the turns to others: it takes what is sent, shows it, cancels it, and runs none of it."""
+"""A process that runs no agents: it accepts, shows and cancels tasks, and leaves the turns to others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def pair(folder: Path, worker_slots: int = 10) -> AsyncIterator[Pair]:
         yield Pair(server, worker)
 
 
-async def test_what_one_takes_another_runs(tmp_path: Path) -> None:
+async def test_a_task_accepted_by_one_process_runs_on_another(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, worker):
         task = await server.send("hello")
         assert (state(task), texts(task)) == ("COMPLETED", ["begun ", "hello"])
@@ -61,14 +61,14 @@ async def test_what_one_takes_another_runs(tmp_path: Path) -> None:
         assert texts(await worker.get(task.id)) == ["begun ", "hello"]
 
 
-async def test_a_follow_up_goes_the_same_way(tmp_path: Path) -> None:
+async def test_a_follow_up_runs_on_the_other_process_too(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, _):
         task = await server.send("ask")
         assert state(task) == "INPUT_REQUIRED"
         assert state(await server.send("that", task_id=task.id)) == "COMPLETED"
 
 
-async def test_a_cancel_reaches_who_runs_it(tmp_path: Path) -> None:
+async def test_a_cancel_reaches_the_running_process(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, worker):
         stream = server.stream("wait")
         first = await anext(stream)
@@ -78,13 +78,13 @@ async def test_a_cancel_reaches_who_runs_it(tmp_path: Path) -> None:
         assert state(await server.cancel(run.task_id)) == "CANCELED"
 
 
-async def test_what_waits_for_the_only_slot_is_taken_when_it_is_free(tmp_path: Path) -> None:
+async def test_a_task_waiting_for_the_only_slot_runs_when_it_is_free(tmp_path: Path) -> None:
     async with pair(tmp_path, worker_slots=1) as (server, _):
         done = await asyncio.gather(*(server.send(str(number)) for number in range(10)))
         assert {state(task) for task in done} == {"COMPLETED"}
 
 
-async def test_without_anybody_to_run_it_a_task_waits_and_explain_says_for_whom(tmp_path: Path) -> None:
+async def test_without_a_process_to_run_it_a_task_waits_and_explain_says_so(tmp_path: Path) -> None:
     async with open_harness(tmp_path, slow, exclusive=False, runs_agents=False) as server:
         task = await server.start("hello")
         assert state(task) == "SUBMITTED"
@@ -95,7 +95,7 @@ async def test_without_anybody_to_run_it_a_task_waits_and_explain_says_for_whom(
         assert state(await server.cancel(task.id)) == "CANCELED"
 
 
-async def test_who_waits_at_a_process_that_stops_gets_the_task_as_it_is(tmp_path: Path) -> None:
+async def test_a_blocking_call_at_a_stopping_process_gets_the_task_as_it_is(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, worker):
         waiting = asyncio.create_task(server.send("wait"))
         await until(lambda: server.runtime.service.pending_waits._timeouts)

@@ -1,4 +1,4 @@
-"""Who is served next when all slots are taken."""
+"""Which task is served next when all slots are taken."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_principal_with_many_waiting_tasks_does_not_block_others(tmp_pat
         assert gate.served[7:] == [f"alice {number}" for number in range(4, 50)]
 
 
-async def test_who_comes_later_does_not_pass_those_who_wait(tmp_path: Path) -> None:
+async def test_later_tasks_do_not_overtake_waiting_ones(tmp_path: Path) -> None:
     gate = Gate()
     async with asyncio.timeout(60), open_harness(tmp_path, gate.agent(), slots=1) as here:
         for number in range(3):
@@ -121,7 +121,7 @@ async def test_a_task_that_waits_for_a_slot_is_shown_although_its_agent_might_ju
         assert (state(done), status_text(done)) == ("COMPLETED", "yes, second")
 
 
-async def test_what_waited_when_the_server_stopped_is_taken_up_when_it_starts(tmp_path: Path) -> None:
+async def test_waiting_tasks_of_a_stopped_server_run_at_its_start(tmp_path: Path) -> None:
     gate = Gate()
     async with open_harness(tmp_path, gate.agent(), slots=1) as here:
         tasks = [await start(here, name) for name in ("alice", "alice", "bob")]

@@ -1,4 +1,4 @@
-"""G3: no task hangs. Sessions that die, turns that are begun again, limits, and a loop that is blocked."""
+"""G3: no task hangs. Dead sessions, repeated turns, limits, and a blocked loop."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_a_turn_is_begun_again_where_its_author_allows_it(tmp_path: Path) 
         assert 2 in [update.metadata["attempt"] for update in updates if "attempt" in update.metadata]
 
 
-async def test_a_second_attempt_replaces_what_the_first_left_and_sees_it(tmp_path: Path) -> None:
+async def test_a_second_attempt_sees_and_replaces_the_artifacts_of_the_first(tmp_path: Path) -> None:
     seen: list[list[str]] = []
 
     async def writer(turn: Turn) -> None:
@@ -267,7 +267,7 @@ async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
         await store.close()
 
 
-async def test_the_state_of_a_conversation_goes_from_task_to_task(tmp_path: Path) -> None:
+async def test_the_state_of_a_conversation_passes_from_task_to_task(tmp_path: Path) -> None:
     async def counts(turn: Turn) -> str:
         turn.context.state["n"] = turn.context.state.get("n", 0) + 1
         return str(turn.context.state["n"])
@@ -278,7 +278,7 @@ async def test_the_state_of_a_conversation_goes_from_task_to_task(tmp_path: Path
         assert texts(await here.send()) == ["1"], "another conversation"
 
 
-async def test_a_task_does_not_undo_what_another_wrote_of_their_conversation(tmp_path: Path) -> None:
+async def test_a_task_does_not_overwrite_another_task_s_conversation_state(tmp_path: Path) -> None:
     async def races(turn: Turn) -> str:
         turn.context.state["who"] = turn.text
         if turn.text == "slow":
@@ -299,7 +299,7 @@ async def test_a_task_does_not_undo_what_another_wrote_of_their_conversation(tmp
 
 
 @pytest.mark.parametrize("heeded", [True, False])
-async def test_a_verb_that_comes_too_late_for_its_conversation_ends_its_task(tmp_path: Path, heeded: bool) -> None:
+async def test_a_stale_conversation_state_ends_the_task_that_writes_it(tmp_path: Path, heeded: bool) -> None:
     async def races(turn: Turn) -> str:
         if turn.text == "slow":
             here.at("read").set()

@@ -1,4 +1,4 @@
-"""Erasing under the feet of those who run and follow a task, and what an id means to operators."""
+"""Operator operations: erasure of running and followed tasks, exports, and selection by id."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_an_export_is_of_one_moment(tmp_path: Path) -> None:
     assert [piece.message.number for piece in pieces if piece.message] == list(range(1, head.message_count + 1))
 
 
-async def test_an_export_of_a_task_whose_log_was_cut_begins_where_its_log_does(tmp_path: Path) -> None:
+async def test_an_export_of_a_truncated_task_begins_where_its_log_does(tmp_path: Path) -> None:
     async def long(turn: Turn) -> None:
         for number in range(300):
             turn.chunk(f"{number} ")

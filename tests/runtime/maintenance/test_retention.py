@@ -1,4 +1,4 @@
-"""What happens to tasks whose time is over, by a clock that only the test moves."""
+"""Retention: tasks past their time end or are erased, on a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_task_is_erased_when_its_time_is_over_and_not_before(opened: Ope
         assert receipt.selection == "agent echo, COMPLETED, older than 30d"
 
 
-async def test_who_waits_too_long_fails_first_where_followers_see_it(opened: Open, clock: Clock) -> None:
+async def test_a_task_that_waits_too_long_fails_first_where_subscribers_see_it(opened: Open, clock: Clock) -> None:
     async with opened(asks, retention=rules(**{"input-required": "7d", "failed": "30d"})) as here:
         task = await here.send()
         following = asyncio.create_task(collect(here.follow(task.id)))
@@ -111,7 +111,7 @@ async def test_who_waits_too_long_fails_first_where_followers_see_it(opened: Ope
         assert not await is_there(here, task.id)
 
 
-async def test_who_answers_in_the_last_moment_goes_on(opened: Open, clock: Clock) -> None:
+async def test_an_answer_at_the_last_moment_continues_the_task(opened: Open, clock: Clock) -> None:
     async with opened(asks, retention=rules(**{"input-required": "7d"})) as here:
         task = await here.send()
         head = await here.store.find(here.call.caller.owner, "asks", task.id)
@@ -205,7 +205,7 @@ async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
     assert "the next round tries again" in caplog.text
 
 
-async def test_what_was_done_is_logged_with_counts(
+async def test_expired_and_erased_tasks_are_logged_with_counts(
     opened: Open, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.retention")

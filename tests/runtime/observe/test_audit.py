@@ -1,4 +1,4 @@
-"""What is told to the audit log, how it waits, and what becomes of it when the store does not take it."""
+"""The audit log: what is recorded, how entries wait, and what an unavailable store loses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def actions(shelf: Shelf) -> list[str]:
     return [entry.action for entry in shelf.entries]
 
 
-async def test_what_callers_do_is_written_together_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_actions_of_callers_are_written_in_a_batch_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
     shelf = Shelf()
     auditor = open_auditor(shelf)
@@ -66,7 +66,7 @@ async def test_what_callers_do_is_written_together_and_soon(monkeypatch: pytest.
     assert shelf.entries[0] == AuditEntry(1, "task.created", "ok", about, who)
 
 
-async def test_what_operators_do_is_there_when_they_are_answered_and_behind_what_was_before() -> None:
+async def test_actions_of_operators_are_durable_when_they_return_and_follow_earlier_entries() -> None:
     shelf = Shelf()
     auditor = open_auditor(shelf)
     auditor.note_task_action("task.created", ALICE, "default", "echo", "t")

@@ -1,4 +1,4 @@
-"""`explain`: where a task stands, who holds it, and what happens next, in each of the places it can stand."""
+"""`explain`: who holds a task and what happens next, in each of its situations."""
 
 from __future__ import annotations
 

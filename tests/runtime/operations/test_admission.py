@@ -1,4 +1,4 @@
-"""What callers may take up, as the service decides it."""
+"""Rate limits and quotas, as the service enforces them."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_agents_may_have_limits_of_their_own(tmp_path: Path) -> None:
         await Person(here, "alice", "echo").send()
 
 
-async def test_messages_that_wait_weigh_on_who_sent_them(tmp_path: Path) -> None:
+async def test_queued_messages_count_against_their_sender(tmp_path: Path) -> None:
     async def reads(turn: Turn) -> str:
         turn.status("at it")
         async for message in turn.messages():

@@ -1,6 +1,6 @@
-"""G5: a cancel that was acknowledged is done, whoever dies and whatever the bus loses.
+"""G5: an acknowledged cancel happens, whichever process dies and whatever the bus loses.
 
-Two runtimes here have a store in common, and no bus between them.
+Two runtimes share a store here, without a bus between them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who sees a task under each policy, and who is said to have asked."""
+"""Isolation policies: who sees a task, and which principal is recorded."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_task_is_its_principal_s_alone(tmp_path: Path) -> None:
         assert await alice.lists() == {task.id}
 
 
-async def test_who_names_a_stranger_s_conversation_begins_one_of_the_same_name(tmp_path: Path) -> None:
+async def test_naming_a_stranger_s_conversation_begins_one_of_the_same_name(tmp_path: Path) -> None:
     async with people(tmp_path, "owner") as (alice, bob):
         hers = await alice.send()
         his = await bob.send(context_id=hers.context_id)
@@ -102,7 +102,7 @@ async def test_a_shared_principal_owns_no_tasks(tmp_path: Path, policy: str) -> 
                 service.authorize("", Identity(name))
 
 
-async def test_grants_are_looked_at_before_any_task(tmp_path: Path) -> None:
+async def test_grants_are_checked_before_any_task(tmp_path: Path) -> None:
     async with people(tmp_path, "scope") as (alice, _):
         service = alice.here.runtime.service
         with pytest.raises(PermissionDenied):
@@ -155,7 +155,7 @@ async def test_agents_may_have_policies_of_their_own(tmp_path: Path) -> None:
 # Context -----------------------------------------------------------------------------------------------------------
 
 
-async def test_who_names_a_conversation_that_the_server_named_takes_part(tmp_path: Path) -> None:
+async def test_naming_a_conversation_named_by_the_server_joins_it(tmp_path: Path) -> None:
     async with people(tmp_path, "context", "alice", "bob", "carol") as (alice, bob, carol):
         first = await alice.send()
         private = await alice.send()
@@ -235,7 +235,7 @@ async def test_names_that_clients_choose_stay_with_their_clients(tmp_path: Path)
             await alice.get(third.id)
 
 
-async def test_who_may_not_share_any_more_keeps_what_is_kept_with_it(tmp_path: Path) -> None:
+async def test_a_caller_that_may_no_longer_share_keeps_its_own_tasks(tmp_path: Path) -> None:
     async with people(tmp_path, "context") as (alice, bob):
         first = await alice.send()
         second = await bob.send(context_id=first.context_id)

@@ -57,7 +57,7 @@ async def test_a_send_that_does_not_wait_answers_at_once(tmp_path: Path) -> None
         assert texts(await here.ended(task.id)) == ["done"]
 
 
-async def test_a_blocking_send_gives_up_at_its_time_and_the_task_goes_on(tmp_path: Path) -> None:
+async def test_a_blocking_send_returns_at_its_timeout_and_the_task_continues(tmp_path: Path) -> None:
     async def waits(turn: Turn) -> str:
         await here.at("go").wait()
         return "done"
@@ -132,7 +132,7 @@ async def test_a_push_configuration_is_refused_while_push_is_off(tmp_path: Path)
         assert (await here.list()).total_size == 0
 
 
-async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_an_unknown_agent_is_named_in_the_error(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
         with pytest.raises(AgentNotFound, match="nobody"):
             here.runtime.service.authorize("nobody", ANONYMOUS)
@@ -141,7 +141,7 @@ async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
 # Messages while working --------------------------------------------------------------------------------------------
 
 
-async def test_a_running_agent_takes_messages_as_they_come(tmp_path: Path) -> None:
+async def test_a_running_agent_receives_messages_as_they_arrive(tmp_path: Path) -> None:
     async def listens(turn: Turn) -> str:
         received = []
         here.at("listening").set()

@@ -1,4 +1,4 @@
-"""Hosts that are not there: called seldom, and everything at once when they are back."""
+"""Circuit breaker: hosts that are down are called rarely, and get everything once they respond."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
     assert BREAKER_THRESHOLD < len(here.receivers.posts) < BREAKER_THRESHOLD + len(tasks)
 
 
-async def test_the_first_that_is_taken_ends_the_rest(here: Scene) -> None:
+async def test_the_first_accepted_request_closes_the_breaker(here: Scene) -> None:
     tasks = await open_breaker_of_hook(here)
     tasks += [(await here.send()).id for _ in range(5)]
     here.receivers.answer(HOOK)
@@ -90,7 +90,7 @@ async def test_pending_pushes_start_when_the_host_responds(here: Scene) -> None:
     await here.until(late.id, PushState.DONE)
 
 
-async def test_a_receiver_that_does_not_want_to_is_there(here: Scene) -> None:
+async def test_an_error_status_counts_as_a_response(here: Scene) -> None:
     tasks = await open_breaker_of_hook(here)
     here.receivers.answer(HOOK, then=answered(500))
     await here.later(SECOND)
@@ -108,7 +108,7 @@ async def test_one_path_that_is_silent_does_not_stop_the_others(here: Scene) -> 
     await here.until(good.id, PushState.DONE)
 
 
-async def test_other_hosts_do_not_rest(here: Scene) -> None:
+async def test_the_breakers_of_other_hosts_stay_closed(here: Scene) -> None:
     await open_breaker_of_hook(here)
     task = await here.send(url=OTHER)
     await here.until(task.id, PushState.DONE)
@@ -150,7 +150,7 @@ def open_breaker() -> HostBreaker:
     return breaker
 
 
-async def test_only_so_many_in_a_row_make_a_host_rest() -> None:
+async def test_only_consecutive_failures_open_a_breaker() -> None:
     breaker = HostBreaker()
     for _ in range(BREAKER_THRESHOLD - 1):
         breaker.record_failure(HOST, "down")
@@ -162,7 +162,7 @@ async def test_only_so_many_in_a_row_make_a_host_rest() -> None:
     assert HOST in breaker
 
 
-async def test_if_the_one_who_would_find_out_does_not_the_next_one_does() -> None:
+async def test_after_an_inconclusive_probe_the_next_call_probes() -> None:
     breaker, order = open_breaker(), []
     first = asyncio.Event()
 
@@ -191,7 +191,7 @@ async def test_if_the_one_who_would_find_out_does_not_the_next_one_does() -> Non
     assert order == [("first", ""), ("second", ""), ("third", "still down")]
 
 
-async def test_who_is_cancelled_while_it_waits_spoils_nothing() -> None:
+async def test_a_call_cancelled_while_waiting_for_the_probe_has_no_effect() -> None:
     breaker = open_breaker()
     async with breaker.call(HOST) as why:
         assert why == ""
@@ -209,7 +209,7 @@ async def test_who_is_cancelled_while_it_waits_spoils_nothing() -> None:
     assert cancelled.cancelled()
 
 
-async def test_what_is_remembered_does_not_grow() -> None:
+async def test_the_number_of_remembered_hosts_is_limited() -> None:
     breaker = HostBreaker()
     for number in range(2 * MAX_FAILING_HOSTS):
         breaker.record_failure(f"{number}.example:443", "down")

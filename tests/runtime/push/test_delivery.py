@@ -1,4 +1,4 @@
-"""Push notifications, from the commit of an event to a receiver: in order, each until it is taken, and nobody waits."""
+"""Push notifications: in order, each until it is accepted, and never delaying anyone else."""
 
 from __future__ import annotations
 
@@ -395,7 +395,7 @@ async def test_a_failing_receiver_is_given_up_and_gets_all_events_on_redelivery(
         assert here.receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
 
 
-async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
+async def test_results_that_cannot_be_recorded_at_once_are_recorded_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.runtime.push.delivery.RECORD_RETRY_SECONDS", 0.01)
@@ -414,7 +414,9 @@ async def test_what_cannot_be_written_down_at_once_is_not_forgotten(
         assert here.receivers.taken(HOOK) == [1, 2, 3]  # nothing twice
 
 
-async def test_what_was_claimed_without_an_answer_is_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dragoman.runtime.push.scheduler.MAX_HELD_PER_HOST", 2)
     async with scene(tmp_path, echo) as here:
         pushes, broken_off, held = here.world.store.pushes, 0, 0
@@ -568,7 +570,7 @@ async def test_a_receiver_whose_next_event_was_truncated_gets_the_current_task(t
 # Processes ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_not_delivered_when_a_process_ended_is_delivered_by_the_next(tmp_path: Path) -> None:
+async def test_undelivered_events_of_a_stopped_process_are_delivered_by_the_next(tmp_path: Path) -> None:
     receivers, clock = Receivers(), Clock()
     receivers.answer(HOOK, OK, OK, answered(500), then=answered(500))
     async with scene(tmp_path, counter, receivers=receivers, clock=clock) as here:
@@ -596,7 +598,7 @@ async def test_nothing_is_pushed_before_the_server_listens(tmp_path: Path) -> No
     assert listening == [True] * 6
 
 
-async def test_a_process_that_stops_lets_its_call_be_answered_and_leaves_the_rest_to_others(tmp_path: Path) -> None:
+async def test_a_stopping_process_finishes_its_request_and_leaves_the_rest_to_others(tmp_path: Path) -> None:
     receivers, calling, let_go = Receivers(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> OutboundResponse:

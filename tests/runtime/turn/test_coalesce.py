@@ -1,4 +1,4 @@
-"""Chunks that become one event: the same text, the same order, and nobody waits who need not."""
+"""Coalescing of chunks: the same text in the same order, and no needless delay."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def fold_changes(changes: list[Change]) -> tuple[pb.Task, list[str]]:
 
 
 @given(CHANGES, st.integers(1, 12))
-def test_whatever_becomes_one_the_task_and_its_text_are_the_same(changes: list[Change], limit: int) -> None:
+def test_coalescing_changes_neither_the_task_nor_its_text(changes: list[Change], limit: int) -> None:
     found = coalesce_changes(changes, limit)
     assert len(found) <= len(changes)
     before, after = fold_changes(changes), fold_changes(found)
@@ -213,7 +213,7 @@ async def test_chunks_that_came_during_a_commit_wait_for_their_own_time() -> Non
     ],
     ids=["a status", "an artifact", "the last chunk"],
 )
-async def test_whatever_is_no_chunk_takes_the_waiting_ones_along(change: Change) -> None:
+async def test_other_events_flush_waiting_chunks(change: Change) -> None:
     sent = Sent(Coalesce(seconds=LONG))
     sent.put(*words("a", "b"))
     await sent.turn()

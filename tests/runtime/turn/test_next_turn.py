@@ -1,4 +1,4 @@
-"""A run goes on with the next message that waits: nothing that was meant for one turn touches the next one."""
+"""A run continues with the next unread message; nothing of one turn affects the next."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def between_two_turns(here: Harness, stage: Stage) -> tuple[Held, pb.Task]
     return held, task
 
 
-async def test_a_message_that_comes_after_a_cancel_is_not_canceled_by_it(tmp_path: Path) -> None:
+async def test_a_message_after_a_cancel_is_not_canceled(tmp_path: Path) -> None:
     stage = Stage()
     async with asyncio.timeout(60), open_harness(tmp_path, stage.plays) as here:
         task = await here.start("first")
@@ -229,7 +229,7 @@ async def test_a_task_that_has_used_too_much_may_not_go_on_in_another_turn(tmp_p
         assert (state(ended), status_text(ended).split(":")[0]) == ("FAILED", "OVER_BUDGET")
 
 
-async def test_what_a_message_refers_to_is_not_what_the_next_one_does(tmp_path: Path) -> None:
+async def test_references_of_a_message_do_not_carry_over_to_the_next(tmp_path: Path) -> None:
     seen: list[list[str]] = []
     stage = Stage()
 

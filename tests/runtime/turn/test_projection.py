@@ -1,4 +1,4 @@
-"""What a blocking send answers with is the task as the store has it, whether or not it was read back."""
+"""The response of a blocking send equals the stored task, whether or not it was read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs: slots, start-up, drain, limits of what waits for the disk, and stores that fail."""
+"""Turn runner: start, drain, limits of uncommitted events, and failing stores."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_follow_up_waits_for_a_slot_too(tmp_path: Path) -> None:
         assert texts(await here.ended(holding.id)) == ["hold"]
 
 
-async def test_what_an_earlier_session_was_running_ends_as_interrupted(tmp_path: Path) -> None:
+async def test_running_tasks_of_an_earlier_session_end_as_interrupted(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
     dead = await store.open_session(10)
     seen = await store.append(created(new_ref(), claim=dead))
@@ -78,7 +78,7 @@ async def test_what_an_earlier_session_was_running_ends_as_interrupted(tmp_path:
         assert await store.read(unseen.record.ref) is None
 
 
-async def test_what_waited_for_a_worker_is_run_at_start(tmp_path: Path) -> None:
+async def test_tasks_that_waited_run_at_start(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
     waiting = await store.append(created(new_ref(), text="still here", agent=AGENT))
     async with open_harness(tmp_path, echo, store=store) as here:
@@ -126,7 +126,7 @@ async def test_a_silent_run_is_shown_as_working(tmp_path: Path) -> None:
         assert kinds(await collect(following)) == ["done", "COMPLETED"]
 
 
-async def test_a_quick_run_goes_straight_to_its_end(tmp_path: Path) -> None:
+async def test_a_quick_turn_goes_straight_to_its_final_state(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
         assert kinds(await collect(here.stream())) == ["task SUBMITTED", "hello", "COMPLETED"]
 
@@ -159,7 +159,7 @@ async def test_strict_transitions_let_an_end_follow_the_working_that_the_server_
         assert kinds([await anext(following) for _ in range(2 if end == "COMPLETED" else 1)])[-1] == end
 
 
-def test_so_does_one_that_ends_before_that_working_is_written() -> None:
+def test_a_turn_that_ends_before_working_is_written_goes_straight_to_its_final_state() -> None:
     changes: list[Change] = [StatusChange(states.WORKING), StatusChange(states.COMPLETED)]
     assert TransitionChecker(states.SUBMITTED).check_end(changes, current_state=states.SUBMITTED) == changes
 
@@ -186,7 +186,7 @@ async def test_strict_transitions_fail_an_agent_that_breaks_them(tmp_path: Path)
 # Drain -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_drain_waits_for_what_runs(tmp_path: Path) -> None:
+async def test_a_drain_waits_for_running_turns(tmp_path: Path) -> None:
     async def waits(turn: Turn) -> str:
         await here.at("go").wait()
         return "done"
