@@ -1,4 +1,4 @@
-"""`dragoman serve --store postgresql://...` as processes: two servers on one store, one of which is killed."""
+"""`dragoman serve --store postgresql://...` as processes: two servers on one store, and one of them is killed."""
 
 from __future__ import annotations
 
@@ -37,46 +37,46 @@ def url(postgres_database: str) -> str:
     return postgres_database
 
 
-def test_servers_share_a_store_and_one_goes_on_for_another_that_dies(tmp_path: Path, dragoman: Run, url: str) -> None:
+def test_servers_share_a_store_and_take_over_from_one_that_dies(tmp_path: Path, dragoman: Run, url: str) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     with ExitStack() as stack:
         one, other = (stack.enter_context(serving("agents.py", "--store", url, cwd=tmp_path)) for _ in range(2))
         assert one.told["store"] == url
-        said = dragoman("send", "hello", "--json", "--grpc", one.grpc)
-        task = json.loads(said.out)["task"]["id"]
+        sent = dragoman("send", "hello", "--json", "--grpc", one.grpc)
+        task = json.loads(sent.out)["task"]["id"]
         assert json.loads(dragoman("get", task, "--json", "--grpc", other.grpc).out)["id"] == task
         running = dragoman("send", "x", "--agent", "slow", "--no-wait", "--grpc", one.grpc).out.split()[0]
         while not asyncio.run(execute(url, "SELECT 1 FROM tasks WHERE state = 2 AND agent = 'slow'")):
             pass
         one.signal(signal.SIGKILL)
         assert one.ends() == -signal.SIGKILL
-        # The other one sees that its process is gone, and begins the turn again.
+        # The other server detects that the process has died, and starts the turn again.
         followed = dragoman("watch", running, "--agent", "slow", "--grpc", other.grpc)
         assert "attempt 2" in followed.out
         done = json.loads(dragoman("get", running, "--agent", "slow", "--json", "--grpc", other.grpc).out)
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_a_database_that_cannot_be_used_is_told_in_one_line_without_its_password(tmp_path: Path) -> None:
+def test_an_invalid_database_gets_one_line_without_its_password(tmp_path: Path) -> None:
     url = f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/tasks"
     with serving("--store", url, cwd=tmp_path, ready=False) as server:
         assert server.ends() == 1
-        said = server.err.rest()
-    assert said.startswith(f"error: the store {url.replace(':secret-of-mine', '')} cannot be opened: ")
-    assert "cannot be reached" in said
-    assert "secret-of-mine" not in said
-    assert len(said.splitlines()) == 1
+        message = server.err.rest()
+    assert message.startswith(f"error: the store {url.replace(':secret-of-mine', '')} cannot be opened: ")
+    assert "cannot be reached" in message
+    assert "secret-of-mine" not in message
+    assert len(message.splitlines()) == 1
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:secret-of-mine@host", "postgresql://me:secret-of-mine@/?x=1"])
 def test_a_url_that_names_no_database_is_refused_without_its_password(url: str) -> None:
-    said = CliRunner().invoke(cli, ["serve", "--store", url])
-    assert said.exit_code == 2
-    assert "is not the URL of a store; use sqlite:///PATH" in said.output
-    assert "secret-of-mine" not in said.output
+    result = CliRunner().invoke(cli, ["serve", "--store", url])
+    assert result.exit_code == 2
+    assert "is not the URL of a store; use sqlite:///PATH" in result.output
+    assert "secret-of-mine" not in result.output
 
 
-def test_operators_verbs_work_beside_the_servers(tmp_path: Path, dragoman: Run, url: str) -> None:
+def test_operator_commands_work_beside_the_servers(tmp_path: Path, dragoman: Run, url: str) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     with serving("agents.py", "--store", url, cwd=tmp_path) as server:
         task = json.loads(dragoman("send", "hello", "--json", "--grpc", server.grpc).out)["task"]["id"]

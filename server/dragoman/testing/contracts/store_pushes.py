@@ -117,7 +117,7 @@ class StorePushes:
             await store.append(with_push(follow_up(change.task, "late")))
         assert await store.pushes.list_configs(change.task) == []
 
-    async def test_a_task_that_is_not_there_has_none(self, store: Store) -> None:
+    async def test_an_unknown_task_has_none(self, store: Store) -> None:
         with pytest.raises(AppendRejected) as refused:
             await store.pushes.put(new_ref(), HOOK)
         assert refused.value.reason == ABSENT
@@ -140,16 +140,14 @@ class StorePushes:
         assert head is not None
         assert head.record.last_sequence == 1
 
-    async def test_a_refused_one_never_hurts_its_neighbours_in_the_batch(self, store: Store) -> None:
+    async def test_a_rejected_one_does_not_affect_its_batch(self, store: Store) -> None:
         refs = [new_ref() for _ in range(10)]
         await asyncio.gather(*(store.append(created(ref)) for ref in refs))
         writes = [store.pushes.put(ref, HOOK) for ref in (*refs[:5], new_ref(), *refs[5:])]
         results = await asyncio.gather(*writes, return_exceptions=True)
         assert [isinstance(result, AppendRejected) for result in results] == [False] * 5 + [True] + [False] * 5
 
-    async def test_they_are_given_in_the_order_in_which_they_came(
-        self, store: Store, ref: TaskRef, clock: Clock
-    ) -> None:
+    async def test_they_are_listed_in_the_order_of_creation(self, store: Store, ref: TaskRef, clock: Clock) -> None:
         for id in ("z", "a", "m"):
             clock.now += 1
             await store.pushes.put(ref, replace(HOOK, id=id))
@@ -157,9 +155,7 @@ class StorePushes:
 
     # Replacing and removing -------------------------------------------------------------------------------------
 
-    async def test_a_replacement_of_a_live_configuration_keeps_its_cursor(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_a_replacement_of_a_live_one_keeps_its_cursor(self, store: Store, ref: TaskRef, session: int) -> None:
         await store.append(follow_up(ref, "more"))
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
@@ -170,17 +166,13 @@ class StorePushes:
         ]  # from the delivery to the old address
         assert [push.last_delivered for push in await store.pushes.list_configs(ref)] == [1]
 
-    async def test_a_replacement_of_an_ended_configuration_starts_over(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_a_replacement_of_an_ended_one_starts_over(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.ENDED, 0, attempt=attempt_at(1, 410)))
         again = await store.pushes.put(ref, HOOK)
         assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 0)
 
-    async def test_a_removed_configuration_rejects_later_reports(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_a_removed_one_rejects_later_reports(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         assert await store.pushes.remove(ref, "hook")
         assert not await store.pushes.remove(ref, "hook")
@@ -256,9 +248,7 @@ class StorePushes:
 
     # Reports ----------------------------------------------------------------------------------------------------
 
-    async def test_a_cursor_lasts_and_the_claim_holds_while_there_is_more(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_a_claim_lasts_while_there_is_more_to_deliver(self, store: Store, ref: TaskRef, session: int) -> None:
         await store.append(follow_up(ref, "more"))
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(
@@ -282,17 +272,13 @@ class StorePushes:
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, release=True))
         assert (push.session, push.lag) == (session, 1)
 
-    async def test_a_handed_over_push_is_claimed_by_another_session_at_once(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_a_handed_over_push_can_be_claimed_at_once(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 0, hand_over=True))
         (push,) = await claim_due(store, await store.open_session(3600.0))
         assert push.lag == 1
 
-    async def test_the_end_of_a_task_that_was_delivered_is_the_end(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_delivering_the_end_of_a_task_ends_the_push(self, store: Store, ref: TaskRef, session: int) -> None:
         await store.append(cancel(ref))
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1))
@@ -301,7 +287,7 @@ class StorePushes:
         assert (push.state, push.session, push.due_at) == (PushState.DONE, 0, 0)
         assert await claim_due(store, session) == []
 
-    async def test_a_failure_is_tried_again_later_and_not_before(
+    async def test_a_failure_is_retried_later_and_not_before(
         self, store: Store, ref: TaskRef, session: int, clock: Clock
     ) -> None:
         (push,) = await claim_due(store, session)
@@ -318,7 +304,7 @@ class StorePushes:
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
         assert (push.failures, push.failing_since, push.reason) == (0, 0, "")
 
-    async def test_who_takes_nothing_for_too_long_is_given_up_and_can_be_begun_with_again(
+    async def test_a_receiver_that_fails_for_too_long_is_given_up_and_can_be_restarted(
         self, store: Store, ref: TaskRef, session: int, clock: Clock
     ) -> None:
         (push,) = await claim_due(store, session)
@@ -337,9 +323,7 @@ class StorePushes:
         (push,) = await claim_due(store, session)
         assert push.lag == 2
 
-    async def test_what_was_delivered_can_be_delivered_once_more(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_a_finished_push_can_be_restarted(self, store: Store, ref: TaskRef, session: int) -> None:
         await store.pushes.put(ref, replace(HOOK, id="other"))
         await store.append(cancel(ref))
         push = next(push for push in await claim_due(store, session) if push.config.id == "hook")
@@ -379,9 +363,7 @@ class StorePushes:
 
     # Maintenance with pending pushes ----------------------------------------------------------------------------
 
-    async def test_a_task_says_whether_there_is_something_to_deliver(
-        self, store: Store, ref: TaskRef, session: int
-    ) -> None:
+    async def test_a_task_shows_whether_it_has_a_live_push(self, store: Store, ref: TaskRef, session: int) -> None:
         async def pushed() -> bool:
             snapshot = await store.read(ref, history=0)
             assert snapshot is not None
@@ -411,9 +393,8 @@ class StorePushes:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 2))
         assert (await store.erase(selection, reason=RETENTION_REASON)).counts.tasks == 1
-        other = with_push(created(new_ref()))
-        await store.append(other)
-        assert (await store.erase(TaskSelection(task=(await public_id(store, other))))).counts.tasks == 1
+        other = (await store.append(with_push(created(new_ref())))).record
+        assert (await store.erase(TaskSelection(task=other.id))).counts.tasks == 1
 
     async def test_an_erased_task_leaves_none(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
@@ -424,9 +405,7 @@ class StorePushes:
         assert await store.pushes.unfinished(10) == []
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
 
-    async def test_events_that_are_to_be_delivered_are_not_dropped(
-        self, store: Store, session: int, clock: Clock
-    ) -> None:
+    async def test_undelivered_events_are_not_truncated(self, store: Store, session: int, clock: Clock) -> None:
         task = await store.append(with_push(created(new_ref(), claim=session)))
         for number in range(100):
             await store.append(by_runner(task, artifact(f"a{number}", "x")))
@@ -448,10 +427,3 @@ async def apply_reports(store: Store, *reports: DeliveryReport) -> list[PushReco
     after = await store.pushes.apply_reports(reports)
     assert None not in after
     return [push for push in after if push is not None]
-
-
-async def public_id(store: Store, change: Append) -> str:
-    """The public id of the task that a change created."""
-    snapshot = await store.read(change.task, history=0)
-    assert snapshot is not None
-    return snapshot.record.id
