@@ -29,7 +29,7 @@ def test_parts_have_what_was_said_and_nothing_else() -> None:
 def test_files_have_a_name_and_a_type_given_or_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"{}")
-    made = [
+    parts = [
         types.file(path),
         types.file(path, name="b.txt"),
         types.file(path, media_type="text/x"),
@@ -38,7 +38,7 @@ def test_files_have_a_name_and_a_type_given_or_guessed(tmp_path: Path) -> None:
         types.file("text"),
         types.file(b"x", name="strange.%%%"),
     ]
-    assert [(part.filename, part.media_type) for part in made] == [
+    assert [(part.filename, part.media_type) for part in parts] == [
         ("a.json", "application/json"),
         ("b.txt", "text/plain"),
         ("a.json", "text/x"),
@@ -50,9 +50,9 @@ def test_files_have_a_name_and_a_type_given_or_guessed(tmp_path: Path) -> None:
 
 
 def test_artifacts_and_messages_take_any_values() -> None:
-    made = types.artifact("a", {"n": 1}, [types.text("b"), types.text("c")], id="i", name="n", description="d")
-    assert [part.WhichOneof("content") for part in made.parts] == ["text", "data", "text", "text"]
-    assert (made.artifact_id, made.name, made.description) == ("i", "n", "d")
+    artifact = types.artifact("a", {"n": 1}, [types.text("b"), types.text("c")], id="i", name="n", description="d")
+    assert [part.WhichOneof("content") for part in artifact.parts] == ["text", "data", "text", "text"]
+    assert (artifact.artifact_id, artifact.name, artifact.description) == ("i", "n", "d")
     message = types.message("a", id="m", extensions=["urn:x"], references=["t"], metadata={"k": None})
     assert (message.message_id, message.role) == ("m", pb.ROLE_AGENT)
     assert (list(message.extensions), list(message.reference_task_ids)) == (["urn:x"], ["t"])

@@ -49,9 +49,9 @@ def foreign(message: Any) -> Any:
         pool.Add(proto)
 
     copy(message.DESCRIPTOR.file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName(message.DESCRIPTOR.full_name))
-    assert made is not type(message)
-    return made.FromString(message.SerializeToString())
+    foreign_class = message_factory.GetMessageClass(pool.FindMessageTypeByName(message.DESCRIPTOR.full_name))
+    assert foreign_class is not type(message)
+    return foreign_class.FromString(message.SerializeToString())
 
 
 async def returned(value: object) -> pb.Task:
@@ -260,12 +260,12 @@ def data_with(number: float) -> pb.Part:
 
 
 def too_deep() -> pb.Artifact:
-    made = types.artifact("x")
-    value = made.metadata.fields["a"]
+    artifact = types.artifact("x")
+    value = artifact.metadata.fields["a"]
     for _ in range(24):
         value = value.list_value.values.add()
     value.bool_value = True
-    return made
+    return artifact
 
 
 async def _never() -> None: ...

@@ -1,4 +1,4 @@
-"""A desk that remembers: everything an agent puts, as bytes, as events and as the task a client would see."""
+"""A turn_context that remembers: everything an agent puts, as bytes, as events and as the task a client would see."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CountingAwaitable:
 
 
 class RecordingTurnContext:
-    """Implements `dragoman.ports.Desk` in memory."""
+    """Implements `dragoman.ports.TurnContext` in memory."""
 
     def __init__(
         self,
@@ -122,9 +122,9 @@ class NoGuard:
 
 async def run_turn(agent: Agent, *parts: pb.Part | str) -> tuple[pb.Task, TurnResult]:
     """One turn of `agent` on a message of these parts: the task as its caller sees it, and the ending."""
-    desk = RecordingTurnContext(*parts)
-    ending = await agent.take_turn(desk)
-    return desk.task(ending), ending
+    turn_context = RecordingTurnContext(*parts)
+    ending = await agent.take_turn(turn_context)
+    return turn_context.task(ending), ending
 
 
 def state_of(task: pb.Task) -> str:

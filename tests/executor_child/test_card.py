@@ -32,10 +32,10 @@ CARD = {
 
 
 def test_without_a_card_its_name_and_text_count() -> None:
-    said = target.build_registration("greeter", HelloWorldAgentExecutor, None, None)
-    assert said["card"]["name"] == "Hello World"
-    assert said["card"]["description"] == "Greets whoever asks, and nobody else."
-    assert said["direct"] is True
+    registration = target.build_registration("greeter", HelloWorldAgentExecutor, None, None)
+    assert registration["card"]["name"] == "Hello World"
+    assert registration["card"]["description"] == "Greets whoever asks, and nobody else."
+    assert registration["direct"] is True
 
 
 def test_a_text_that_is_inherited_is_not_its_own() -> None:
@@ -43,8 +43,8 @@ def test_a_text_that_is_inherited_is_not_its_own() -> None:
 
 
 def test_of_a_card_only_what_is_the_agents_to_say_is_taken() -> None:
-    said = target.build_registration("greeter", HelloWorldAgentExecutor, CARD, None)["card"]
-    assert said == {
+    registration = target.build_registration("greeter", HelloWorldAgentExecutor, CARD, None)["card"]
+    assert registration == {
         "name": "Greeter",
         "description": "Greets",
         "version": "2.0",
@@ -56,8 +56,8 @@ def test_of_a_card_only_what_is_the_agents_to_say_is_taken() -> None:
 
 def test_skills_of_the_extended_card_are_shown_to_those_who_have_shown_who_they_are() -> None:
     extended = {"skills": [*CARD["skills"], {"id": "more", "name": "More"}]}
-    said = target.build_registration("greeter", HelloWorldAgentExecutor, CARD, extended)
-    assert [skill["id"] for skill in said["extendedSkills"]] == ["more"]
+    registration = target.build_registration("greeter", HelloWorldAgentExecutor, CARD, extended)
+    assert [skill["id"] for skill in registration["extendedSkills"]] == ["more"]
 
 
 def test_cards_are_found_in_the_executor_and_in_its_module() -> None:

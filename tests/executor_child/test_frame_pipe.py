@@ -24,7 +24,7 @@ class Pipes:
         self.tells: BinaryIO = os.fdopen(self._back, "wb", buffering=0)
         self.line = FramePipe(os.fdopen(back, "rb"), os.fdopen(here, "wb"))
 
-    def heard(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         return dict(json.loads(self.hears.readline()))
 
     def close(self) -> None:
@@ -35,9 +35,9 @@ class Pipes:
 
 @pytest.fixture
 def pipes() -> Iterator[Pipes]:
-    made = Pipes()
-    yield made
-    made.close()
+    pipes = Pipes()
+    yield pipes
+    pipes.close()
 
 
 def test_the_first_frame_is_what_it_says_first_however_long_that_takes(pipes: Pipes) -> None:
@@ -47,15 +47,15 @@ def test_the_first_frame_is_what_it_says_first_however_long_that_takes(pipes: Pi
     assert pipes.hears.read() is None
     os.set_blocking(pipes.hears.fileno(), True)
     pipes.line.send(hello={"name": "x"})
-    assert pipes.heard() == {"hello": {"name": "x"}}
-    assert pipes.heard() == {"heartbeat": {}}
+    assert pipes.receive() == {"hello": {"name": "x"}}
+    assert pipes.receive() == {"heartbeat": {}}
 
 
-def test_frames_go_out_in_order_whatever_letters_they_have(pipes: Pipes) -> None:
+def test_frames_go_out_in_order_with_any_characters(pipes: Pipes) -> None:
     assert pipes.line.send(text="ünï\n\u2028") > len('{"text":""}')
     pipes.line.send(number=2)
-    assert pipes.heard() == {"text": "ünï\n\u2028"}
-    assert pipes.heard() == {"number": 2}
+    assert pipes.receive() == {"text": "ünï\n\u2028"}
+    assert pipes.receive() == {"number": 2}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", object()])
@@ -63,28 +63,28 @@ def test_what_json_cannot_say_is_the_callers_error_and_sends_nothing(pipes: Pipe
     with pytest.raises((ValueError, TypeError)):
         pipes.line.send(value=value)
     pipes.line.send(next=1)
-    assert pipes.heard() == {"next": 1}
+    assert pipes.receive() == {"next": 1}
 
 
 def test_what_comes_in_is_heard_until_the_other_end_closes(pipes: Pipes) -> None:
-    heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    pipes.line.start_reading(heard.put, lambda: heard.put(None))
+    received: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    pipes.line.start_reading(received.put, lambda: received.put(None))
     pipes.tells.write(b'{"welcome":{}}\n{"committed":{"number":"1"}}\n')
-    assert heard.get(timeout=60) == {"welcome": {}}
-    assert heard.get(timeout=60) == {"committed": {"number": "1"}}
+    assert received.get(timeout=60) == {"welcome": {}}
+    assert received.get(timeout=60) == {"committed": {"number": "1"}}
     pipes.tells.close()
-    assert heard.get(timeout=60) is None
+    assert received.get(timeout=60) is None
 
 
 def test_a_reader_that_is_gone_ends_it_quietly() -> None:
-    class Gone(io.RawIOBase):
+    class BrokenWriter(io.RawIOBase):
         def writable(self) -> bool:
             return True
 
         def write(self, data: object) -> int:
             raise BrokenPipeError
 
-    line = FramePipe(io.BytesIO(), Gone())  # type: ignore[arg-type]
+    line = FramePipe(io.BytesIO(), BrokenWriter())  # type: ignore[arg-type]
     line.send(x=1)
     line.close(5)
     assert not line._writer.is_alive()

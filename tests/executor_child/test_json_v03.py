@@ -81,8 +81,8 @@ def test_it_is_the_same_form_that_the_server_speaks(part: dict[str, Any]) -> Non
     message = ParseDict(
         {"messageId": "m", "role": "ROLE_AGENT", "parts": [part]}, pb.Message(), descriptor_pool=_pool.POOL
     )
-    made = MessageToDict(v03.write_message(message), descriptor_pool=_pool.POOL)["content"][0]
+    converted = MessageToDict(v03.write_message(message), descriptor_pool=_pool.POOL)["content"][0]
     ours = json_v03.part_to_v03(part)
-    assert made.get("metadata", {}) == ours.get("metadata", {})
+    assert converted.get("metadata", {}) == ours.get("metadata", {})
     if ours["kind"] == "data":
-        assert made["data"]["data"] == ours["data"]
+        assert converted["data"]["data"] == ours["data"]

@@ -12,7 +12,7 @@ from dragoman.executor_child import main, target
 from dragoman.executor_child.target import InvalidTarget
 
 
-class Desk:
+class Greeter:
     """Looks like an AgentExecutor."""
 
     async def execute(self, context: object, queue: object) -> None: ...
@@ -20,11 +20,11 @@ class Desk:
     async def cancel(self, context: object, queue: object) -> None: ...
 
 
-class Wants(Desk):
+class Wants(Greeter):
     def __init__(self, model: str, *, key: str, size: int = 1, **more: Any) -> None: ...
 
 
-class Breaks(Desk):
+class Breaks(Greeter):
     def __init__(self) -> None:
         raise KeyError("MODEL_KEY")
 
@@ -37,14 +37,14 @@ class Abstract(abc.ABC):
     async def cancel(self) -> None: ...
 
 
-async def later() -> Desk:
-    return Desk()
+async def later() -> Greeter:
+    return Greeter()
 
 
 def test_a_class_is_called_and_an_object_taken_as_it_is() -> None:
-    assert isinstance(target.create_executor(Desk, {}), Desk)
-    desk = Desk()
-    assert target.create_executor(desk, {}) is desk
+    assert isinstance(target.create_executor(Greeter, {}), Greeter)
+    executor = Greeter()
+    assert target.create_executor(executor, {}) is executor
 
 
 def test_a_function_makes_one_of_what_it_has_parameters_for() -> None:
@@ -97,8 +97,8 @@ def test_a_module_that_breaks_is_told_with_its_line(tmp_path: Path, text: str, r
 
 
 def test_a_name_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
-    text = "class Desk:\n    def execute(self): ...\n    def cancel(self): ...\nclass Other: ...\n"
-    with pytest.raises(InvalidTarget, match=r'has no "Executor"; its executors: Desk$'):
+    text = "class Greeter:\n    def execute(self): ...\n    def cancel(self): ...\nclass Other: ...\n"
+    with pytest.raises(InvalidTarget, match=r'has no "Executor"; its executors: Greeter$'):
         target.load(f"{write(tmp_path, text)}:Executor")
 
 
@@ -131,12 +131,12 @@ def test_what_is_no_executor_is_refused(name: str, rule: str) -> None:
 
 
 def test_what_only_looks_like_one_needs_the_sdk(tmp_path: Path) -> None:
-    text = "class Desk:\n    def execute(self): ...\n    def cancel(self): ...\n"
+    text = "class Greeter:\n    def execute(self): ...\n    def cancel(self): ...\n"
     with pytest.raises(InvalidTarget, match=r"looks like an AgentExecutor, but .* has no a2a-sdk"):
-        main.open_target(f"{write(tmp_path, text)}:Desk")
+        main.open_target(f"{write(tmp_path, text)}:Greeter")
 
 
 def test_a_worker_needs_fasta2a(tmp_path: Path) -> None:
-    text = "class Desk:\n    def run_task(self): ...\n    def cancel_task(self): ...\n"
+    text = "class Greeter:\n    def run_task(self): ...\n    def cancel_task(self): ...\n"
     with pytest.raises(InvalidTarget, match=r"looks like a fasta2a Worker, but .* has no fasta2a"):
-        main.open_target(f"{write(tmp_path, text)}:Desk")
+        main.open_target(f"{write(tmp_path, text)}:Greeter")

@@ -20,11 +20,11 @@ class SentFrames:
 
     def __init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
-        self.told = asyncio.Event()
+        self.event_sent = asyncio.Event()
 
     def __call__(self, **frame: Any) -> int:
         self.frames.append(frame)
-        self.told.set()
+        self.event_sent.set()
         return 100
 
     @property
@@ -44,79 +44,79 @@ class SentFrames:
 
 
 @pytest.fixture
-def said() -> SentFrames:
+def sent() -> SentFrames:
     return SentFrames()
 
 
 @pytest.fixture
-async def turn(said: SentFrames) -> ExecutorTurn:
-    return ExecutorTurn({"turnId": "1", "taskId": "t", "agentId": "a"}, said, 10_000)
+async def turn(sent: SentFrames) -> ExecutorTurn:
+    return ExecutorTurn({"turnId": "1", "taskId": "t", "agentId": "a"}, sent, 10_000)
 
 
 def artifact(text: str, id: str = "a") -> dict[str, Any]:
     return {"artifactId": id, "parts": [{"text": text}]}
 
 
-async def test_events_are_numbered_from_one(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_events_are_numbered_from_one(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status(WORKING, {"parts": [{"text": "so"}]}, {"key": 1})
     await turn.artifact(artifact("x"), last_chunk=True)
-    numbers = [frame["events"]["number"] for frame in said.frames]
+    numbers = [frame["events"]["number"] for frame in sent.frames]
     assert numbers == ["1", "2"]
-    assert said.events == [
+    assert sent.events == [
         {"status": {"state": WORKING, "message": {"parts": [{"text": "so"}]}, "metadata": {"key": 1}}},
         {"artifact": {"artifact": artifact("x"), "lastChunk": True}},
     ]
 
 
-async def test_a_bare_working_is_said_once_until_something_else_was(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_a_bare_working_is_said_once_until_something_else_was(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.ensure_started()
     await turn.status(WORKING)
     await turn.status(WORKING)
     await turn.artifact(artifact("x"))
     await turn.status(WORKING)
-    assert [next(iter(event)) for event in said.events] == ["status", "artifact", "status"]
+    assert [next(iter(event)) for event in sent.events] == ["status", "artifact", "status"]
 
 
-async def test_submitted_says_nothing(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_submitted_says_nothing(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status("TASK_STATE_SUBMITTED")
-    assert said.frames == []
+    assert sent.frames == []
 
 
-async def test_the_first_piece_of_an_artifact_replaces_and_others_append(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_the_first_piece_of_an_artifact_replaces_and_others_append(turn: ExecutorTurn, sent: SentFrames) -> None:
     for _ in range(2):
         await turn.artifact(artifact("x"), append=True)
-    assert [event["artifact"].get("append", False) for event in said.events] == [False, True]
+    assert [event["artifact"].get("append", False) for event in sent.events] == [False, True]
 
 
-async def test_a_later_turn_may_go_on_with_an_artifact_of_an_earlier_one(said: SentFrames) -> None:
-    turn = ExecutorTurn({"turnId": "1", "taskId": "t", "turnsBefore": 1}, said, 10_000)
+async def test_a_later_turn_may_go_on_with_an_artifact_of_an_earlier_one(sent: SentFrames) -> None:
+    turn = ExecutorTurn({"turnId": "1", "taskId": "t", "turnsBefore": 1}, sent, 10_000)
     await turn.artifact(artifact("x"), append=True)
-    assert said.events[0]["artifact"]["append"]
+    assert sent.events[0]["artifact"]["append"]
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "REJECTED", "INPUT_REQUIRED"])
-async def test_a_state_that_ends_the_turn_ends_it_at_once(turn: ExecutorTurn, said: SentFrames, state: str) -> None:
+async def test_a_state_that_ends_the_turn_ends_it_at_once(turn: ExecutorTurn, sent: SentFrames, state: str) -> None:
     await turn.status(f"TASK_STATE_{state}", {"parts": [{"text": "so"}]})
-    assert said.end == {"status": {"state": f"TASK_STATE_{state}", "message": {"parts": [{"text": "so"}]}}}
+    assert sent.end == {"status": {"state": f"TASK_STATE_{state}", "message": {"parts": [{"text": "so"}]}}}
     assert turn.is_over
 
 
 async def test_what_comes_after_the_end_is_dropped_and_logged(
-    turn: ExecutorTurn, said: SentFrames, caplog: pytest.LogCaptureFixture
+    turn: ExecutorTurn, sent: SentFrames, caplog: pytest.LogCaptureFixture
 ) -> None:
     await turn.status(DONE)
     await turn.status(WORKING)
     await turn.artifact(artifact("x"))
     turn.reply({"parts": [{"text": "late"}]})
     turn.on_returned(None)
-    assert len(said.frames) == 1
+    assert len(sent.frames) == 1
     assert caplog.text.count("was sent after the end of the turn") == 3
 
 
-async def test_a_message_is_the_whole_answer(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_a_message_is_the_whole_answer(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.reply({"parts": [{"text": "hi"}]})
     turn.on_returned(None)
-    assert said.end == {"reply": {"parts": [{"text": "hi"}]}}
+    assert sent.end == {"reply": {"parts": [{"text": "hi"}]}}
 
 
 async def test_a_state_that_is_none_is_the_executors_error(turn: ExecutorTurn) -> None:
@@ -124,35 +124,35 @@ async def test_a_state_that_is_none_is_the_executors_error(turn: ExecutorTurn) -
         await turn.status("TASK_STATE_DREAMING")
 
 
-async def test_auth_required_ends_the_turn_of_one_that_returns_then(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_auth_required_ends_the_turn_of_one_that_returns_then(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status(AUTH, {"parts": [{"text": "log in"}]})
     turn.on_returned(None)
-    assert said.events == []
-    assert said.end["status"] == {"state": AUTH, "message": {"parts": [{"text": "log in"}]}}
+    assert sent.events == []
+    assert sent.end["status"] == {"state": AUTH, "message": {"parts": [{"text": "log in"}]}}
 
 
-async def test_auth_required_is_an_event_of_one_that_goes_on(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_auth_required_is_an_event_of_one_that_goes_on(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status(AUTH)
     await turn.artifact(artifact("x"))
     await turn.status(DONE)
-    assert [next(iter(event)) for event in said.events] == ["status", "artifact"]
-    assert said.end == {"status": {"state": DONE}}
+    assert [next(iter(event)) for event in sent.events] == ["status", "artifact"]
+    assert sent.end == {"status": {"state": DONE}}
 
 
 async def test_auth_required_is_shown_while_the_executor_waits(
-    turn: ExecutorTurn, said: SentFrames, monkeypatch: pytest.MonkeyPatch
+    turn: ExecutorTurn, sent: SentFrames, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "AUTH_HOLD_SECONDS", 0.0)
     await turn.status(AUTH, {"parts": [{"text": "log in"}]})
     async with asyncio.timeout(60):
-        await said.told.wait()
+        await sent.event_sent.wait()
     turn.on_returned(None)
-    assert said.end == {"status": {"state": AUTH}}
+    assert sent.end == {"status": {"state": AUTH}}
 
 
-async def test_an_error_fails_the_task_with_its_name(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_an_error_fails_the_task_with_its_name(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.on_returned(KeyError("x"))
-    assert said.end["status"]["state"] == "TASK_STATE_FAILED"
+    assert sent.end["status"]["state"] == "TASK_STATE_FAILED"
 
 
 def test_an_error_of_the_sdk_is_told_by_what_it_wraps() -> None:
@@ -167,57 +167,57 @@ def test_an_error_of_the_sdk_is_told_by_what_it_wraps() -> None:
     assert turns.describe_error(ValueError()) == "ValueError"
 
 
-async def test_one_that_returns_without_an_end_fails_the_task(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_one_that_returns_without_an_end_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status(WORKING)
     turn.on_returned(None)
-    assert "returned without a final state" in said.text
+    assert "returned without a final state" in sent.text
 
 
-async def test_a_turn_that_was_told_to_stop_and_did_is_canceled(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_a_turn_that_was_told_to_stop_and_did_is_canceled(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.cancelled, turn.cancel_reason = True, "client"
     await turn.status("TASK_STATE_CANCELED", {"parts": [{"text": "cleaned up"}]})
-    assert said.events == [{"status": {"state": WORKING, "message": {"parts": [{"text": "cleaned up"}]}}}]
+    assert sent.events == [{"status": {"state": WORKING, "message": {"parts": [{"text": "cleaned up"}]}}}]
     turn.on_returned(asyncio.CancelledError())
-    assert said.end == {"canceled": {}}
+    assert sent.end == {"canceled": {}}
 
 
-async def test_a_result_that_is_faster_than_a_cancel_counts(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_a_result_that_is_faster_than_a_cancel_counts(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.cancelled, turn.cancel_reason = True, "client"
     await turn.status(DONE)
     turn.on_returned(asyncio.CancelledError())
-    assert said.end == {"status": {"state": DONE}}
+    assert sent.end == {"status": {"state": DONE}}
 
 
-async def test_a_turn_that_is_stopped_by_a_drain_is_given_back(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_a_turn_that_is_stopped_by_a_drain_is_given_back(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.cancelled, turn.cancel_reason = True, "drain"
     turn.on_returned(asyncio.CancelledError())
-    assert said.end == {"givenBack": {}}
+    assert sent.end == {"givenBack": {}}
 
 
-async def test_one_that_cancels_itself_has_failed(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_one_that_cancels_itself_has_failed(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status("TASK_STATE_CANCELED")
-    assert said.text == "The agent canceled this task without a cancel request."
+    assert sent.text == "The agent canceled this task without a cancel request."
 
 
-async def test_a_cancellation_from_within_has_failed(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_a_cancellation_from_within_has_failed(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.on_returned(asyncio.CancelledError())
-    assert said.text.startswith("CancelledError")
+    assert sent.text.startswith("CancelledError")
 
 
-async def test_notes_go_out_with_whatever_is_said_next(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_notes_go_out_with_whatever_is_said_next(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.set_state(context_state='{"a":1}')
     await turn.artifact(artifact("x"))
     turn.set_state(task_state='{"b":1}')
     await turn.status(DONE)
-    assert said.frames[0]["events"]["notes"] == {"contextState": '{"a":1}'}
-    assert said.end["notes"] == {"taskState": '{"b":1}'}
+    assert sent.frames[0]["events"]["notes"] == {"contextState": '{"a":1}'}
+    assert sent.end["notes"] == {"taskState": '{"b":1}'}
 
 
-async def test_an_event_that_is_too_large_is_the_executors_error(turn: ExecutorTurn, said: SentFrames) -> None:
+async def test_an_event_that_is_too_large_is_the_executors_error(turn: ExecutorTurn, sent: SentFrames) -> None:
     with pytest.raises(ValueError, match=r"Send it in several chunks, or .* --message-bytes"):
         await turn.artifact(artifact("x" * 10_001))
     await turn.artifact(artifact("x"))
-    assert [frame["events"]["number"] for frame in said.frames][-1:] == ["2"]
+    assert [frame["events"]["number"] for frame in sent.frames][-1:] == ["2"]
 
 
 async def test_it_waits_where_too_much_is_not_on_disk(turn: ExecutorTurn, monkeypatch: pytest.MonkeyPatch) -> None:

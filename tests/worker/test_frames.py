@@ -55,14 +55,14 @@ def test_many_events_are_cut_into_frames_in_order() -> None:
 
 
 def test_large_events_go_in_frames_of_their_own() -> None:
-    made = encode_events(
+    encoded = encode_events(
         "t",
         1,
         [chunk("x" * TARGET_FRAME_BYTES), StatusChange(states.WORKING), chunk("y" * TARGET_FRAME_BYTES)],
         NO_CHANGE,
         10 * TARGET_FRAME_BYTES,
     )
-    assert [len(frame.events) for frame in made] == [1, 1, 1]
+    assert [len(frame.events) for frame in encoded] == [1, 1, 1]
 
 
 def test_notes_may_be_too_large_as_well() -> None:

@@ -29,8 +29,8 @@ from dragoman.wiring.agent_loader import LoadError
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
-DESK: Final = Path(__file__).parent / "stand_in" / "desk.py"
-EXECUTOR: Final = ("--executor", f"{DESK}:DeskWorker", "--executor-retries", "1")
+COUNTER: Final = Path(__file__).parent / "stand_in" / "counter.py"
+EXECUTOR: Final = ("--executor", f"{COUNTER}:CounterWorker", "--executor-retries", "1")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def until_gone(pid: int) -> None:
+def wait_for_exit(pid: int) -> None:
     deadline = time.monotonic() + PROCESS_TIMEOUT
     while is_there(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"
@@ -55,8 +55,8 @@ def until_gone(pid: int) -> None:
 
 
 async def test_it_is_the_only_agent_where_nobody_named_an_app(server: Server) -> None:
-    assert server.told["agents"] == ["desk"]
-    assert server.told["root"] == "desk"
+    assert server.told["agents"] == ["counter"]
+    assert server.told["root"] == "counter"
 
 
 async def test_it_answers_and_keeps_what_it_notes_of_a_conversation(server: Server) -> None:
@@ -72,7 +72,7 @@ async def test_what_it_prints_is_in_the_servers_log(server: Server) -> None:
     async with Client(server.grpc) as client:
         assert (await client.send(message("print"))).task.status.state == states.COMPLETED
         assert (await client.send(message("read x"))).task.status.state == states.COMPLETED  # of nothing
-    assert '"agent": "desk"' in server.err.until("printed by the executor")
+    assert '"agent": "counter"' in server.err.until("printed by the executor")
     server.err.until("written by the executor")
 
 
@@ -86,7 +86,7 @@ async def test_a_cancel_stops_it(server: Server) -> None:
 async def test_one_that_blocks_looks_alive_and_is_overtaken_by_a_cancel(
     tmp_path: Path,
 ) -> None:
-    with serving("--executor", f"{DESK}:DeskWorker", cwd=tmp_path) as server:
+    with serving("--executor", f"{COUNTER}:CounterWorker", cwd=tmp_path) as server:
         async with Client(server.grpc) as client:
             task = (await client.send(message("block"), configuration=NOW)).task.id
             pid = int(await wait_for_text(client, task))
@@ -95,7 +95,7 @@ async def test_one_that_blocks_looks_alive_and_is_overtaken_by_a_cancel(
             assert is_there(pid)
         server.signal(signal.SIGTERM)
         assert server.ends() == 0
-        until_gone(pid)
+        wait_for_exit(pid)
 
 
 async def test_a_turn_whose_process_dies_begins_again_and_then_fails(server: Server) -> None:
@@ -129,7 +129,7 @@ async def test_one_that_is_killed_is_replaced_and_its_turn_begins_again_there(se
 
 async def test_its_id_is_no_workers_to_have(server: Server) -> None:
     async with connected_worker(server.grpc) as line:
-        await line.send(hello=wk.Hello(name="thief", agents=[registration("desk", turns=1)]))
+        await line.send(hello=wk.Hello(name="thief", agents=[registration("counter", turns=1)]))
         code, text = await line.status()
     assert code == "ALREADY_EXISTS"
     assert "is an agent of the server itself" in text
@@ -137,14 +137,14 @@ async def test_its_id_is_no_workers_to_have(server: Server) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_it_ends_with_its_server(tmp_path: Path, how: signal.Signals) -> None:
-    with serving("--executor", f"{DESK}:DeskWorker", cwd=tmp_path) as server:
+    with serving("--executor", f"{COUNTER}:CounterWorker", cwd=tmp_path) as server:
         async with Client(server.grpc) as client:
             task = (await client.send(message("count"))).task
             pid = int(task.history[-1].parts[0].text)
         assert is_there(pid)
         server.signal(how)
         server.ends()
-        until_gone(pid)
+        wait_for_exit(pid)
 
 
 async def test_it_is_served_beside_an_app(tmp_path: Path) -> None:
@@ -152,25 +152,25 @@ async def test_it_is_served_beside_an_app(tmp_path: Path) -> None:
     app.write_text(
         "from dragoman import agent, Turn\n\n@agent\nasync def echo(turn: Turn) -> str:\n    return turn.text\n"
     )
-    with serving(str(app), "--executor", f"second={DESK}:DeskWorker", cwd=tmp_path) as server:
+    with serving(str(app), "--executor", f"second={COUNTER}:CounterWorker", cwd=tmp_path) as server:
         assert server.told["agents"] == ["echo", "second"]
         assert server.told["root"] == "echo"
 
 
 async def test_it_is_not_told_what_the_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_TOKEN", "a secret of the server")
-    monkeypatch.setenv("DESK_KEY", "a secret of the executor")
+    monkeypatch.setenv("COUNTER_KEY", "a secret of the executor")
     monkeypatch.chdir(tmp_path)
     async with (
-        open_app(settings(tmp_path, executor=f"{DESK}:DeskWorker")) as app,
+        open_app(settings(tmp_path, executor=f"{COUNTER}:CounterWorker")) as app,
         Client(str(app.grpc), token="a secret of the server") as client,
     ):
-        assert texts((await client.send(message("env"))).task) == {"output": "DESK_KEY"}
+        assert texts((await client.send(message("env"))).task) == {"output": "COUNTER_KEY"}
 
 
 async def test_a_worker_may_host_it(tmp_path: Path) -> None:
     with serving("--workers-only", cwd=tmp_path) as server:
-        executor = Path(f"--executor={DESK}:DeskWorker")
+        executor = Path(f"--executor={COUNTER}:CounterWorker")
         with worker_process("--executor-retries", "1", server=server.grpc, cwd=tmp_path, app=executor) as worker:
             async with Client(server.grpc) as client:
                 assert texts((await client.send(message("echo far"))).task) == {"output": "far"}
@@ -183,33 +183,33 @@ async def test_a_worker_may_host_it(tmp_path: Path) -> None:
                 assert (await client.cancel(task)).status.state == states.CANCELED
             worker.signal(signal.SIGTERM)
             assert worker.ends() == 0
-            until_gone(pid)
+            wait_for_exit(pid)
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("options", "text"),
     [
         ({"executor": "no_such_module:X"}, '--executor no_such_module:X: module "no_such_module" was not found'),
-        ({"executor": f"{DESK}:Another"}, "the class Another has required arguments: model"),
-        ({"executor": f"{DESK}:said"}, "the function said has required arguments: text"),
-        ({"executor": f"{DESK}:DeskWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
+        ({"executor": f"{COUNTER}:Another"}, "the class Another has required arguments: model"),
+        ({"executor": f"{COUNTER}:agent_message"}, "the function agent_message has required arguments: text"),
+        ({"executor": f"{COUNTER}:CounterWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
     ],
 )
-async def test_what_gives_no_executor_is_told_at_the_start(tmp_path: Path, said: dict[str, str], text: str) -> None:
+async def test_what_gives_no_executor_is_told_at_the_start(tmp_path: Path, options: dict[str, str], text: str) -> None:
     with pytest.raises(LoadError, match=re.escape(text)):
-        async with open_app(settings(tmp_path, **said)):
+        async with open_app(settings(tmp_path, **options)):
             pass
 
 
 async def test_an_id_that_the_app_has_is_refused(tmp_path: Path) -> None:
-    said = {"app": "dragoman.playground", "executor": f"playground={DESK}:DeskWorker"}
+    options = {"app": "dragoman.playground", "executor": f"playground={COUNTER}:CounterWorker"}
     with pytest.raises(SettingsError, match="has the id of an agent of APP"):
-        async with open_app(settings(tmp_path, **said)):
+        async with open_app(settings(tmp_path, **options)):
             pass
 
 
-def settings(folder: Path, **said: str) -> Settings:
-    return load_settings({"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **said})
+def settings(folder: Path, **options: str) -> Settings:
+    return load_settings({"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **options})
 
 
 def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The process of an executor, as its keeper sees it: started, started again, and never harmed by one turn."""
+"""The process of an executor, under its supervisor: start, restart, and isolation of turns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dragoman.ports import WorkerLost
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DESK = ExecutorSpec("desk", "app:Desk")
+EXECUTOR = ExecutorSpec("desk", "app:Desk")
 
 
 class FakeProcess:
-    """A process by hand. Implements `FrameChannel`."""
+    """A process that the test controls. Implements `FrameChannel`."""
 
     name = "pid 1"
 
     def __init__(self, *first: wk.ConnectRequest, last: str = "ended with code 1") -> None:
         self.received: asyncio.Queue[wk.ConnectResponse] = asyncio.Queue()
         self.ended = False
-        self.cannot_be_told: type[Exception] | None = None
+        self.send_error: type[Exception] | None = None
         self._emitted: asyncio.Queue[wk.ConnectRequest | Exception | None] = asyncio.Queue()
         self._last = last
         for frame in first:
@@ -53,8 +53,8 @@ class FakeProcess:
             yield frame
 
     async def send(self, frame: wk.ConnectResponse) -> None:
-        if self.cannot_be_told is not None:
-            error, self.cannot_be_told = self.cannot_be_told, None
+        if self.send_error is not None:
+            error, self.send_error = self.send_error, None
             raise error("no JSON for that")
         self.received.put_nowait(frame)
 
@@ -75,7 +75,7 @@ def finished(turn: str, text: str) -> dict[str, Any]:
 
 
 class Supervised:
-    """A host whose processes and whose time are the test's. Each test says which lives its process has."""
+    """A supervisor with fake processes and fake time. `lives`: the results of its starts, in order."""
 
     def __init__(self, *lives: FakeProcess | OSError, **options: Any) -> None:
         self.waits: list[float] = []
@@ -84,7 +84,7 @@ class Supervised:
         self._lives = iter(lives)
         given = {"clock": lambda: 1_000_000, "timings": HeartbeatTimings(60, 120), "frame_bytes": 100_000, **options}
         self.supervisor = ExecutorSupervisor(
-            DESK,
+            EXECUTOR,
             "python",
             start_process=self._start,
             sleep=self._sleep,
@@ -108,41 +108,41 @@ class Supervised:
 
 
 async def test_its_agent_is_what_it_says_of_itself_under_the_id_that_it_was_given() -> None:
-    keeping = Supervised(FakeProcess(hello(retries=9, turns=1)), turns=3, retries=2)
-    agent = await keeping.supervisor.open()
+    supervised = Supervised(FakeProcess(hello(retries=9, turns=1)), turns=3, retries=2)
+    agent = await supervised.supervisor.open()
     assert (agent.spec.id, agent.spec.name, agent.spec.direct) == ("desk", "Desk", True)
     assert (agent.capacity, agent.spec.retries, agent.seconds_absent) == (3, 2, 0)
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
     assert agent.seconds_absent > 0
 
 
 async def test_a_turn_runs_in_the_process() -> None:
-    guest = FakeProcess(hello())
-    keeping = Supervised(guest)
-    agent = await keeping.supervisor.open()
-    assert (await guest.receive("welcome")).max_frame_bytes == 100_000
-    desk = RecordingTurnContext("hello")
-    turn = asyncio.create_task(agent.take_turn(desk))
-    start = await guest.receive("turn_start")
+    process = FakeProcess(hello())
+    supervised = Supervised(process)
+    agent = await supervised.supervisor.open()
+    assert (await process.receive("welcome")).max_frame_bytes == 100_000
+    turn_context = RecordingTurnContext("hello")
+    turn = asyncio.create_task(agent.take_turn(turn_context))
+    start = await process.receive("turn_start")
     assert (start.agent_id, start.message.parts[0].text) == ("desk", "hello")
-    guest.emit(**finished(start.turn_id, "hi"))
-    task = desk.task(await turn)
+    process.emit(**finished(start.turn_id, "hi"))
+    task = turn_context.task(await turn)
     assert (state_of(task), status_text(task)) == ("COMPLETED", "hi")
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 async def test_whoever_waits_for_room_is_told_of_more() -> None:
-    guest = FakeProcess(hello())
-    keeping = Supervised(guest, turns=1)
-    told = asyncio.Event()
-    keeping.supervisor.on_capacity_change = told.set
-    agent = await keeping.supervisor.open()
-    told.clear()
-    guest.emit(credit=wk.Credit(agent_id="desk", turns=1))
+    process = FakeProcess(hello())
+    supervised = Supervised(process, turns=1)
+    capacity_changed = asyncio.Event()
+    supervised.supervisor.on_capacity_change = capacity_changed.set
+    agent = await supervised.supervisor.open()
+    capacity_changed.clear()
+    process.emit(credit=wk.Credit(agent_id="desk", turns=1))
     async with asyncio.timeout(60):
-        await told.wait()
+        await capacity_changed.wait()
     assert agent.capacity == 2
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 @pytest.mark.parametrize(
@@ -158,25 +158,25 @@ async def test_whoever_waits_for_room_is_told_of_more() -> None:
     ids=["no program", "no hello", "a card that is none"],
 )
 async def test_one_that_cannot_begin_is_refused(life: Any, why: str) -> None:
-    keeping = Supervised(life)
+    supervised = Supervised(life)
     with pytest.raises(ExecutorStartFailed, match=why):
-        await keeping.supervisor.open()
-    await keeping.supervisor.close()
+        await supervised.supervisor.open()
+    await supervised.supervisor.close()
     assert isinstance(life, OSError) or life.ended
 
 
 async def test_one_that_ends_before_it_says_what_it_is_is_refused_with_its_last_words() -> None:
-    guest = FakeProcess(last="there is no module app")
-    guest.break_off()
-    keeping = Supervised(guest)
+    process = FakeProcess(last="there is no module app")
+    process.break_off()
+    supervised = Supervised(process)
     with pytest.raises(ExecutorStartFailed, match=r"^there is no module app$"):
-        await keeping.supervisor.open()
+        await supervised.supervisor.open()
 
 
 async def test_a_process_that_dies_loses_its_turns_and_is_started_again() -> None:
     first, second = FakeProcess(hello()), FakeProcess(hello())
-    keeping = Supervised(first, second)
-    agent = await keeping.supervisor.open()
+    supervised = Supervised(first, second)
+    agent = await supervised.supervisor.open()
     await first.receive("welcome")
     turn = asyncio.create_task(agent.take_turn(RecordingTurnContext("hello")))
     await first.receive("turn_start")
@@ -185,96 +185,96 @@ async def test_a_process_that_dies_loses_its_turns_and_is_started_again() -> Non
         await turn
     await second.receive("welcome")
     assert first.ended
-    assert keeping.waits == [0.5]
+    assert supervised.waits == [0.5]
     assert agent.capacity == 100
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 async def test_the_longer_it_keeps_dying_the_longer_it_is_waited_for() -> None:
     lives = [FakeProcess(hello()) for _ in range(8)]
     for life in lives[:7]:
         life.break_off()
-    keeping = Supervised(*lives)
-    await keeping.supervisor.open()
+    supervised = Supervised(*lives)
+    await supervised.supervisor.open()
     await lives[7].receive("welcome")
-    assert keeping.waits == [0.5, 1, 2, 4, 8, 15, 15]
-    keeping.now = 10.0
+    assert supervised.waits == [0.5, 1, 2, 4, 8, 15, 15]
+    supervised.now = 10.0
     lives[7].break_off()
-    keeping.restarted.clear()
+    supervised.restarted.clear()
     async with asyncio.timeout(60):
-        await keeping.restarted.wait()
-    assert keeping.waits[-1] == 0.5
-    await keeping.supervisor.close()
+        await supervised.restarted.wait()
+    assert supervised.waits[-1] == 0.5
+    await supervised.supervisor.close()
 
 
 async def test_one_that_cannot_be_started_again_is_tried_again() -> None:
     first, third = FakeProcess(hello()), FakeProcess(hello())
     first.break_off()
-    keeping = Supervised(first, OSError(12, "Cannot allocate memory"), third)
-    agent = await keeping.supervisor.open()
+    supervised = Supervised(first, OSError(12, "Cannot allocate memory"), third)
+    agent = await supervised.supervisor.open()
     await third.receive("welcome")
-    assert keeping.waits == [0.5, 1]
+    assert supervised.waits == [0.5, 1]
     assert agent.seconds_absent == 0
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 async def test_a_process_that_breaks_a_rule_is_ended() -> None:
     first, second = FakeProcess(hello()), FakeProcess(hello())
-    keeping = Supervised(first, second)
-    await keeping.supervisor.open()
+    supervised = Supervised(first, second)
+    await supervised.supervisor.open()
     first.break_off(InvalidParams("a line of the process is no frame"))
     await second.receive("welcome")
     assert first.ended
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 async def test_a_process_that_is_silent_is_ended() -> None:
     first, second = FakeProcess(hello()), FakeProcess(hello())
-    keeping = Supervised(first, second, timings=HeartbeatTimings(0.01, 0.05))
-    await keeping.supervisor.open()
+    supervised = Supervised(first, second, timings=HeartbeatTimings(0.01, 0.05))
+    await supervised.supervisor.open()
     await second.receive("welcome")
     assert first.ended
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 async def test_an_event_that_is_too_large_fails_its_turn_alone() -> None:
-    guest = FakeProcess(hello())
-    keeping = Supervised(guest)
-    agent = await keeping.supervisor.open()
-    await guest.receive("welcome")
-    desk, other = RecordingTurnContext("big"), RecordingTurnContext("small")
-    turns = [asyncio.create_task(agent.take_turn(one)) for one in (desk, other)]
-    starts = [await guest.receive("turn_start") for _ in turns]
-    guest.emit(**finished(starts[0].turn_id, "x" * 100_000))
-    task = desk.task(await turns[0])
+    process = FakeProcess(hello())
+    supervised = Supervised(process)
+    agent = await supervised.supervisor.open()
+    await process.receive("welcome")
+    turn_context, other = RecordingTurnContext("big"), RecordingTurnContext("small")
+    turns = [asyncio.create_task(agent.take_turn(one)) for one in (turn_context, other)]
+    starts = [await process.receive("turn_start") for _ in turns]
+    process.emit(**finished(starts[0].turn_id, "x" * 100_000))
+    task = turn_context.task(await turns[0])
     assert state_of(task) == "FAILED"
     assert "this server accepts at most 100000." in status_text(task)
-    assert (await guest.receive("turn_over")).turn_id == starts[0].turn_id
-    guest.emit(**finished(starts[1].turn_id, "fine"))
+    assert (await process.receive("turn_over")).turn_id == starts[0].turn_id
+    process.emit(**finished(starts[1].turn_id, "fine"))
     assert state_of(other.task(await turns[1])) == "COMPLETED"
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 async def test_a_message_that_json_cannot_say_fails_its_turn_alone() -> None:
-    guest = FakeProcess(hello())
-    keeping = Supervised(guest, turns=1)
-    agent = await keeping.supervisor.open()
-    await guest.receive("welcome")
-    guest.cannot_be_told = ValueError
-    desk = RecordingTurnContext("not a number")
-    task = desk.task(await agent.take_turn(desk))
+    process = FakeProcess(hello())
+    supervised = Supervised(process, turns=1)
+    agent = await supervised.supervisor.open()
+    await process.receive("welcome")
+    process.send_error = ValueError
+    turn_context = RecordingTurnContext("not a number")
+    task = turn_context.task(await agent.take_turn(turn_context))
     assert (state_of(task), status_text(task)) == ("FAILED", "the message has no JSON form: no JSON for that")
     turn = asyncio.create_task(agent.take_turn(RecordingTurnContext("next")))
-    start = await guest.receive("turn_start")  # the credit was given back
-    guest.emit(**finished(start.turn_id, "fine"))
+    start = await process.receive("turn_start")  # the credit was given back
+    process.emit(**finished(start.turn_id, "fine"))
     await turn
-    await keeping.supervisor.close()
+    await supervised.supervisor.close()
 
 
 async def test_closing_ends_the_process_and_starts_no_other() -> None:
-    guest = FakeProcess(hello())
-    keeping = Supervised(guest, FakeProcess(hello()))
-    await keeping.supervisor.open()
-    await keeping.supervisor.close()
-    assert guest.ended
-    assert keeping.waits == []
+    process = FakeProcess(hello())
+    supervised = Supervised(process, FakeProcess(hello()))
+    await supervised.supervisor.open()
+    await supervised.supervisor.close()
+    assert process.ended
+    assert supervised.waits == []

@@ -18,14 +18,14 @@ from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, ta
 
 async def canceled(it: DeclaredAgent[Any, Any]) -> RecordingTurnContext:
     """Cancels the run of `it` after it has put something, and expects it to obey."""
-    desk = RecordingTurnContext("go")
-    run = asyncio.create_task(it.take_turn(desk))
-    await desk.event_put.wait()
-    desk.cancelled = True
+    turn_context = RecordingTurnContext("go")
+    run = asyncio.create_task(it.take_turn(turn_context))
+    await turn_context.event_put.wait()
+    turn_context.cancelled = True
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    return desk
+    return turn_context
 
 
 async def test_a_cancel_reaches_an_async_function_at_its_await() -> None:
@@ -106,19 +106,19 @@ async def test_a_result_that_comes_before_the_stop_wins() -> None:
         return "done all the same"
 
     for it in (loop, sync):
-        desk = RecordingTurnContext("go")
-        run = asyncio.create_task(it.take_turn(desk))
-        await desk.event_put.wait()
-        desk.cancelled = True
+        turn_context = RecordingTurnContext("go")
+        run = asyncio.create_task(it.take_turn(turn_context))
+        await turn_context.event_put.wait()
+        turn_context.cancelled = True
         run.cancel()
-        task = desk.task(await run)
+        task = turn_context.task(await run)
         assert state_of(task) == "COMPLETED"
         assert task.artifacts[0].parts[0].text == "done all the same"
 
 
-@pytest.mark.parametrize("patience", [0.0, 3600.0])
-async def test_a_thread_that_does_not_stop_is_left_behind_when_patience_ends_or_at_a_second_cancel(
-    patience: float,
+@pytest.mark.parametrize("stop_timeout", [0.0, 3600.0])
+async def test_a_thread_that_does_not_stop_is_left_behind_after_the_timeout_or_at_a_second_cancel(
+    stop_timeout: float,
 ) -> None:
     release = threading.Event()
 
@@ -127,15 +127,23 @@ async def test_a_thread_that_does_not_stop_is_left_behind_when_patience_ends_or_
         assert release.wait(60)
         raise ValueError("nobody hears this")
 
-    desk, left = RecordingTurnContext("go"), LeakedThreads()
+    turn_context, left = RecordingTurnContext("go"), LeakedThreads()
     with ThreadPoolExecutor(1) as threads:
         run = asyncio.create_task(
-            take_turn(it, desk, agent="a", new_id=lambda: "id", thread_pool=threads, leaked=left, stop_timeout=patience)
+            take_turn(
+                it,
+                turn_context,
+                agent="a",
+                new_id=lambda: "id",
+                thread_pool=threads,
+                leaked=left,
+                stop_timeout=stop_timeout,
+            )
         )
-        await desk.event_put.wait()
+        await turn_context.event_put.wait()
         run.cancel()
         await asyncio.sleep(0)
-        if patience:
+        if stop_timeout:
             assert not run.done()
             run.cancel()
         with pytest.raises(asyncio.CancelledError):

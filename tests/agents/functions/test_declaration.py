@@ -154,10 +154,10 @@ async def test_a_declared_function_is_still_that_function() -> None:
     assert inspect.signature(declared) == inspect.signature(csv_profile)
     assert 'agent "csv-profile"' in repr(declared)
 
-    class Told:
+    class FixedContext:
         text = "hi"
 
-    assert await declared(Told()) == "hi"  # type: ignore[arg-type]
+    assert await declared(FixedContext()) == "hi"  # type: ignore[arg-type]
 
 
 def test_a_declared_function_is_an_agent_to_the_server() -> None:
@@ -182,9 +182,9 @@ def test_a_generator_and_a_method_can_be_declared() -> None:
 
 
 def module(**values: object) -> ModuleType:
-    made = ModuleType("shop")
-    vars(made).update(values)
-    return made
+    module = ModuleType("shop")
+    vars(module).update(values)
+    return module
 
 
 def named(name: str, **arguments: Any) -> DeclaredAgent[Any, Any]:
@@ -265,5 +265,5 @@ def test_another_library_may_register_the_same_names_before_or_after(first: str)
 
 def test_the_package_knows_its_version() -> None:
     assert dragoman.__version__.count(".") == 2
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        dragoman.nonsense  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        dragoman.no_such_name  # noqa: B018

@@ -68,16 +68,16 @@ async def test_an_async_generator_waits_for_room_and_gives_the_loop_a_turn() -> 
         for n in range(5):
             yield str(n)
 
-    async def watch(desk: RecordingTurnContext) -> None:
+    async def watch(turn_context: RecordingTurnContext) -> None:
         while True:
-            seen.append(len(desk.changes))
+            seen.append(len(turn_context.changes))
             await asyncio.sleep(0)
 
-    desk = RecordingTurnContext("go")
-    watching = asyncio.create_task(watch(desk))
-    await it.take_turn(desk)
+    turn_context = RecordingTurnContext("go")
+    watching = asyncio.create_task(watch(turn_context))
+    await it.take_turn(turn_context)
     watching.cancel()
-    assert desk.room.waits == 5
+    assert turn_context.room.waits == 5
     assert {1, 2, 3, 4, 5} <= set(seen)
 
 
@@ -282,9 +282,9 @@ async def test_a_run_that_lost_its_task_ends_quietly_and_closes_its_generator(
         turn.chunk("x")
 
     for it in (loop, sync, verb):
-        desk = RecordingTurnContext("go")
-        desk.put_error = over
-        ending = await it.take_turn(desk)
+        turn_context = RecordingTurnContext("go")
+        turn_context.put_error = over
+        ending = await it.take_turn(turn_context)
         assert isinstance(ending, TurnResult)
     assert closed == ["loop", "sync"]
     assert not caplog.records

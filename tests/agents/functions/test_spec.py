@@ -28,7 +28,7 @@ def spec(**arguments: Any) -> AgentSpec:
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("given", "expected"),
     [
         (CITE, Extension(uri=CITE)),
         ({"uri": CITE}, Extension(uri=CITE)),
@@ -41,16 +41,16 @@ def spec(**arguments: Any) -> AgentSpec:
         ("urn:example:cite", Extension(uri="urn:example:cite")),
     ],
 )
-def test_an_extension_is_a_uri_a_dict_or_one_itself(given: Any, made: Extension) -> None:
-    assert spec(extensions=[given]).extensions == (made,)
-    assert spec(extensions=iter([given])).extensions == (made,)
+def test_an_extension_is_a_uri_a_dict_or_one_itself(given: Any, expected: Extension) -> None:
+    assert spec(extensions=[given]).extensions == (expected,)
+    assert spec(extensions=iter([given])).extensions == (expected,)
 
 
 def test_params_are_kept_as_json_and_not_as_the_dict_that_was_given() -> None:
     params: dict[str, Any] = {"pair": (1, 2), "inner": {"a": 1}}
-    made = spec(extensions=[{"uri": CITE, "params": params}])
+    agent_spec = spec(extensions=[{"uri": CITE, "params": params}])
     params["inner"]["a"] = 2
-    assert made.extensions[0].params == {"pair": [1, 2], "inner": {"a": 1}}
+    assert agent_spec.extensions[0].params == {"pair": [1, 2], "inner": {"a": 1}}
 
 
 SCHEMES: list[dict[str, Any]] = [
@@ -82,9 +82,9 @@ SCHEMES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: "-".join(map(str, scheme.values()))[:40])
 def test_a_scheme_that_is_taken_can_be_shown_on_every_card(scheme: dict[str, Any]) -> None:
-    made = spec(security_schemes={"it": scheme}, security=[{"it": []}])
-    assert made.security_schemes == {"it": scheme}
-    assert made.security == ({"it": ()},)
+    agent_spec = spec(security_schemes={"it": scheme}, security=[{"it": []}])
+    assert agent_spec.security_schemes == {"it": scheme}
+    assert agent_spec.security == ({"it": ()},)
     at = agent_card.CardAddresses(http="http://x", is_root=True)
     for document in (
         agent_card.v1_document,
@@ -93,30 +93,30 @@ def test_a_scheme_that_is_taken_can_be_shown_on_every_card(scheme: dict[str, Any
         agent_card.combined_document,
         agent_card.legacy_document,
     ):
-        assert json.loads(document(made, at))["name"] == "Echo"
-    assert json.loads(agent_card.v03_document(made, at))["securitySchemes"] == {"it": scheme}
+        assert json.loads(document(agent_spec, at))["name"] == "Echo"
+    assert json.loads(agent_card.v03_document(agent_spec, at))["securitySchemes"] == {"it": scheme}
 
 
 @pytest.mark.parametrize("flow", list(SCHEMES[-1]["flows"]))
 def test_each_flow_is_shown_by_itself(flow: str) -> None:
     flows = {flow: SCHEMES[-1]["flows"][flow]}
-    made = spec(security_schemes={"it": {"type": "oauth2", "flows": flows}})
+    agent_spec = spec(security_schemes={"it": {"type": "oauth2", "flows": flows}})
     at = agent_card.CardAddresses(http="http://x", is_root=True)
-    shown = json.loads(agent_card.v1_document(made, at))["securitySchemes"]["it"]["oauth2SecurityScheme"]
+    shown = json.loads(agent_card.v1_document(agent_spec, at))["securitySchemes"]["it"]["oauth2SecurityScheme"]
     assert shown == {"flows": flows}
 
 
 def test_requirements_are_any_one_of_several() -> None:
     schemes = {"bearer": BEARER, "tls": {"type": "mutualTLS"}}
-    made = spec(security_schemes=schemes, security=[{"bearer": ["read", "write"], "tls": []}, {"tls": ()}, {}])
-    assert made.security == ({"bearer": ("read", "write"), "tls": ()}, {"tls": ()}, {})
+    agent_spec = spec(security_schemes=schemes, security=[{"bearer": ["read", "write"], "tls": []}, {"tls": ()}, {}])
+    assert agent_spec.security == ({"bearer": ("read", "write"), "tls": ()}, {"tls": ()}, {})
 
 
 def test_extended_skills_are_given_as_skills_are() -> None:
     whisper = Skill(id="whisper", name="Whisper", description="Quietly")
-    made = spec(skills=["Talk"], extended_skills=[whisper, {"name": "Shout", "tags": ["loud"]}, "Hum"])
-    assert [skill.id for skill in made.skills] == ["talk"]
-    assert made.extended_skills == (
+    agent_spec = spec(skills=["Talk"], extended_skills=[whisper, {"name": "Shout", "tags": ["loud"]}, "Hum"])
+    assert [skill.id for skill in agent_spec.skills] == ["talk"]
+    assert agent_spec.extended_skills == (
         whisper,
         Skill(id="shout", name="Shout", description="Shout", tags=("loud",)),
         Skill(id="hum", name="Hum", description="Hum"),
@@ -124,10 +124,10 @@ def test_extended_skills_are_given_as_skills_are() -> None:
 
 
 def test_without_them_there_is_nothing() -> None:
-    made = spec()
-    assert (made.extensions, made.security, made.extended_skills) == ((), (), ())
-    assert made.security_schemes == {}
-    assert made.state_transition_history is False
+    agent_spec = spec()
+    assert (agent_spec.extensions, agent_spec.security, agent_spec.extended_skills) == ((), (), ())
+    assert agent_spec.security_schemes == {}
+    assert agent_spec.state_transition_history is False
     assert spec(state_transition_history=True).state_transition_history is True
 
 

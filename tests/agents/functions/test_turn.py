@@ -56,15 +56,15 @@ async def test_a_turn_knows_its_task_and_its_request() -> None:
     envelope = pb.SendMessageRequest()
     envelope.configuration.accepted_output_modes.append("text/plain")
     fill_struct(envelope.metadata, {"trace": [1, "a"]})
-    asked = types.message("which?")
-    desk = RecordingTurnContext("x", history=[asked], question=asked, envelope=envelope)
-    turn = make_turn(desk)
+    question = types.message("which?")
+    turn_context = RecordingTurnContext("x", history=[question], question=question, envelope=envelope)
+    turn = make_turn(turn_context)
     assert (turn.task_id, turn.context_id, turn.principal) == ("task-1", "context-1", "anonymous")
     assert turn.accepts == ["text/plain"]
     assert turn.metadata == {"trace": [1, "a"]}
-    assert turn.history == [asked]
-    assert turn.question == asked
-    assert turn.message is desk.message
+    assert turn.history == [question]
+    assert turn.question == question
+    assert turn.message is turn_context.message
 
 
 async def test_a_turn_that_was_asked_nothing_special_has_empty_answers() -> None:
@@ -77,12 +77,12 @@ async def test_a_turn_that_was_asked_nothing_special_has_empty_answers() -> None
 
 
 async def test_status_says_working_with_a_message_or_without() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     turn.status()
     turn.status("halfway")
     turn.status({"percent": 50})
-    quiet, text, data = desk.changes
+    quiet, text, data = turn_context.changes
     assert quiet == StatusChange(states.WORKING)
     assert isinstance(text, StatusChange)
     assert isinstance(data, StatusChange)
@@ -92,42 +92,42 @@ async def test_status_says_working_with_a_message_or_without() -> None:
 
 
 async def test_status_may_say_that_authentication_is_needed_elsewhere() -> None:
-    desk = RecordingTurnContext()
-    make_turn(desk).status("log in at ...", state=types.AUTH_REQUIRED)
-    assert state_of(desk.task()) == "AUTH_REQUIRED"
+    turn_context = RecordingTurnContext()
+    make_turn(turn_context).status("log in at ...", state=types.AUTH_REQUIRED)
+    assert state_of(turn_context.task()) == "AUTH_REQUIRED"
 
 
 @pytest.mark.parametrize("state", sorted({*states.TERMINAL, states.INPUT_REQUIRED, states.SUBMITTED, 0}))
 async def test_status_refuses_states_that_end_a_turn(state: int) -> None:
-    desk = RecordingTurnContext()
+    turn_context = RecordingTurnContext()
     with pytest.raises(ValueError, match="ends a turn"):
-        make_turn(desk).status("x", state=state)
-    assert not desk.changes
+        make_turn(turn_context).status("x", state=state)
+    assert not turn_context.changes
 
 
 async def test_artifact_takes_any_value_and_its_fields() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     turn.artifact("hi", name="Greeting", description="Says hi", id="greeting", last=True, metadata={"k": [1]})
     turn.artifact({"n": 1})
-    task = desk.task()
+    task = turn_context.task()
     first, second = task.artifacts
     assert (first.artifact_id, first.name, first.description) == ("greeting", "Greeting", "Says hi")
     assert first.metadata.fields["k"].list_value.values[0].number_value == 1
     assert second.artifact_id == "id-1"
-    change = desk.changes[0]
+    change = turn_context.changes[0]
     assert isinstance(change, ArtifactChange)
     assert (change.append, change.last_chunk) == (False, True)
 
 
 async def test_artifact_replaces_and_appends_by_id() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     turn.artifact("one", id="a")
     turn.artifact("two", id="a", append=True)
     turn.artifact("other", id="b")
     turn.artifact("three", id="b")
-    texts = {artifact.artifact_id: [part.text for part in artifact.parts] for artifact in desk.task().artifacts}
+    texts = {artifact.artifact_id: [part.text for part in artifact.parts] for artifact in turn_context.task().artifacts}
     assert texts == {"a": ["one", "two"], "b": ["three"]}
 
 
@@ -137,20 +137,20 @@ async def test_artifact_cannot_append_to_nothing() -> None:
 
 
 async def test_artifact_leaves_the_authors_object_as_it_is() -> None:
-    made = types.artifact("hi")
-    make_turn(RecordingTurnContext()).artifact(made, name="other")
-    assert made == types.artifact("hi")
+    artifact = types.artifact("hi")
+    make_turn(RecordingTurnContext()).artifact(artifact, name="other")
+    assert artifact == types.artifact("hi")
 
 
 async def test_chunk_begins_an_artifact_and_then_appends_to_it() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     turn.chunk("a")
     turn.chunk("b", last=True)
     turn.chunk("log line", artifact="log")
     turn.chunk([types.text("x"), types.text("y")], artifact="log")
-    made = [change for change in desk.changes if isinstance(change, ArtifactChange)]
-    assert [(c.artifact_id, c.append, c.last_chunk, c.text) for c in made] == [
+    changes = [change for change in turn_context.changes if isinstance(change, ArtifactChange)]
+    assert [(c.artifact_id, c.append, c.last_chunk, c.text) for c in changes] == [
         ("output", False, False, "a"),
         ("output", True, True, "b"),
         ("log", False, False, "log line"),
@@ -160,9 +160,9 @@ async def test_chunk_begins_an_artifact_and_then_appends_to_it() -> None:
 
 async def test_the_answer_to_a_follow_up_leaves_earlier_answers_in_place() -> None:
     history = [pb.Message(role=pb.ROLE_USER), pb.Message(role=pb.ROLE_AGENT)]
-    desk = RecordingTurnContext(history=history)
-    make_turn(desk).chunk("second answer")
-    [change] = desk.changes
+    turn_context = RecordingTurnContext(history=history)
+    make_turn(turn_context).chunk("second answer")
+    [change] = turn_context.changes
     assert isinstance(change, ArtifactChange)
     assert (change.artifact_id, change.append) == ("output-2", False)
 
@@ -179,28 +179,28 @@ async def test_chunk_refuses_an_artifact_without_a_name() -> None:
 
 
 async def test_verbs_give_what_to_wait_for_and_do_not_insist() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     turn.chunk("a")
-    assert desk.room.waits == 0
+    assert turn_context.room.waits == 0
     await turn.chunk("b")
     await turn.status("c")
     await turn.artifact("d")
-    assert desk.room.waits == 3
+    assert turn_context.room.waits == 3
 
 
 async def test_flush_waits_for_the_disk_on_the_loop_and_in_a_thread() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     await turn.flush()
     await asyncio.to_thread(turn.flush)
-    assert desk.flushes == 2
+    assert turn_context.flushes == 2
 
 
 async def test_messages_gives_what_arrives_while_the_agent_runs() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
-    desk.queued_messages.put_nowait(pb.Message(parts=[pb.Part(text="more"), types.data(7)]))
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
+    turn_context.queued_messages.put_nowait(pb.Message(parts=[pb.Part(text="more"), types.data(7)]))
     async for message in turn.messages():
         assert (message.text, message.data) == ("more", [7])
         break
@@ -245,8 +245,8 @@ async def test_turn_ending_verbs_end_the_turn_wherever_they_are_called(end: Call
             group.create_task(asyncio.to_thread(deep, turn))
 
     for one in (plain, streaming, sync, in_thread, in_group):
-        desk = RecordingTurnContext("go")
-        task = desk.task(await one.take_turn(desk))
+        turn_context = RecordingTurnContext("go")
+        task = turn_context.task(await one.take_turn(turn_context))
         assert (state_of(task), status_text(task)) == (state, "which?")
 
 
@@ -270,10 +270,10 @@ async def test_turn_ending_verbs_have_to_say_something(verb: str) -> None:
 
 
 async def test_check_raises_only_for_a_cancelled_run() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     turn.check()
-    desk.cancelled = True
+    turn_context.cancelled = True
     assert turn.cancelled
     with pytest.raises(asyncio.CancelledError):
         turn.check()
@@ -287,14 +287,14 @@ def test_the_end_of_a_turn_is_no_exception() -> None:
 
 
 async def test_state_is_stored_with_the_next_event_when_it_changed() -> None:
-    desk = RecordingTurnContext(task_state=b'{"count":1}')
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext(task_state=b'{"count":1}')
+    turn = make_turn(turn_context)
     turn.chunk("a")
     turn.state["count"] += 1
     turn.state["names"] = ["x"]
     turn.chunk("b")
     turn.chunk("c")
-    assert desk.task_states == [b'{"count":1}', b'{"count":2,"names":["x"]}']
+    assert turn_context.task_states == [b'{"count":1}', b'{"count":2,"names":["x"]}']
 
 
 async def ended(change: Callable[[Turn], None], memory: bytes = b"") -> TurnResult:
@@ -324,10 +324,10 @@ async def test_state_that_was_not_touched_or_not_changed_is_not_stored() -> None
     ids=lambda value: type(value).__name__,
 )
 async def test_state_that_json_cannot_hold_fails_the_task(value: object) -> None:
-    def keep(turn: Turn) -> None:
+    def store_set(turn: Turn) -> None:
         turn.state["x"] = value
 
-    ending = await ended(keep)
+    ending = await ended(store_set)
     assert ending.status.state == states.FAILED
     assert "TypeError: turn.state: " in pb.Message.FromString(ending.status.message).parts[0].text
 
@@ -336,8 +336,8 @@ async def test_state_that_json_cannot_hold_fails_the_task(value: object) -> None
 
 
 async def test_chunks_from_many_threads_all_arrive_and_only_the_first_replaces() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     begin = threading.Barrier(8)
 
     def speak(name: int) -> None:
@@ -349,31 +349,31 @@ async def test_chunks_from_many_threads_all_arrive_and_only_the_first_replaces()
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(loop.run_in_executor(pool, speak, name) for name in range(8)))
 
-    made = [change for change in desk.changes if isinstance(change, ArtifactChange)]
-    assert [change.append for change in made] == [False] + [True] * 399
-    words = "".join(part.text for part in desk.task().artifacts[0].parts).split()
+    changes = [change for change in turn_context.changes if isinstance(change, ArtifactChange)]
+    assert [change.append for change in changes] == [False] + [True] * 399
+    words = "".join(part.text for part in turn_context.task().artifacts[0].parts).split()
     assert len(words) == 400
     for name in range(8):
         assert [w for w in words if w.startswith(f"{name}.")] == [f"{name}.{n}" for n in range(50)]
 
 
 async def test_the_loop_does_not_wait_for_a_thread_that_waits_for_room() -> None:
-    desk = RecordingTurnContext()
-    turn = make_turn(desk)
+    turn_context = RecordingTurnContext()
+    turn = make_turn(turn_context)
     full, room = threading.Event(), threading.Event()
-    plain_put = desk.put
+    plain_put = turn_context.put
 
     def put(change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> object:
-        made = plain_put(change, state_update=state_update)
+        accepted = plain_put(change, state_update=state_update)
         if not full.is_set():
             full.set()
             assert room.wait(60)
-        return made
+        return accepted
 
-    desk.put = put  # type: ignore[method-assign,assignment]
+    turn_context.put = put  # type: ignore[method-assign,assignment]
     thread = asyncio.create_task(asyncio.to_thread(turn.chunk, "from the thread "))
     await asyncio.to_thread(full.wait)
     turn.chunk("from the loop")
     room.set()
     await thread
-    assert [part.text for part in desk.task().artifacts[0].parts] == ["from the thread ", "from the loop"]
+    assert [part.text for part in turn_context.task().artifacts[0].parts] == ["from the thread ", "from the loop"]

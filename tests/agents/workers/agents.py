@@ -51,8 +51,8 @@ async def asks(turn: Turn) -> str:
     turn.context.state["seen"] = turn.context.state.get("seen", 0) + 1
     if turn.question is None:
         turn.ask("what is your name?")
-    said = [message.parts[0].text for message in turn.history]
-    return f"{turn.text}, turn {turn.state['turns']}, seen {turn.context.state['seen']}, after {said}"
+    earlier = [message.parts[0].text for message in turn.history]
+    return f"{turn.text}, turn {turn.state['turns']}, seen {turn.context.state['seen']}, after {earlier}"
 
 
 @agent(direct=True)
@@ -90,13 +90,13 @@ async def wrong(turn: Turn) -> object:
 async def listens(turn: Turn) -> str:
     """Waits for two messages while it runs."""
     turn.status("listening")
-    heard = []
+    texts = []
     async for message in turn.messages():
-        heard.append(message.text)
+        texts.append(message.text)
         turn.status(f"heard {message.text}")
-        if len(heard) == 2:
+        if len(texts) == 2:
             break
-    return " and ".join(heard)
+    return " and ".join(texts)
 
 
 @agent

@@ -24,7 +24,7 @@ async def echo(turn: Turn) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):

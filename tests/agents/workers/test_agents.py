@@ -69,9 +69,9 @@ async def test_values_of_every_kind_arrive_as_they_are(at: At) -> None:
 
 async def test_a_question_is_answered_in_another_turn_that_remembers(at: At) -> None:
     async with at("asks") as client:
-        asked = (await client.send(message("hi"))).task
-        assert (asked.status.state, status_text(asked)) == (states.INPUT_REQUIRED, "what is your name?")
-        done = (await client.send(message("Ada", task=asked.id))).task
+        paused = (await client.send(message("hi"))).task
+        assert (paused.status.state, status_text(paused)) == (states.INPUT_REQUIRED, "what is your name?")
+        done = (await client.send(message("Ada", task=paused.id))).task
         assert list(texts(done).values()) == ["Ada, turn 2, seen 2, after ['hi', 'what is your name?']"]
         other = (await client.send(message("hi", context=done.context_id))).task
         done = (await client.send(message("Bob", task=other.id))).task
@@ -82,8 +82,8 @@ async def test_a_direct_agent_answers_with_a_message(at: At) -> None:
     async with at("replies") as client:
         # It is a task when the turn could not begin at once, or the machine stood still for the two seconds it has.
         answers = [await client.send(message("Ada")) for _ in range(10)]
-        (told,) = {answer.message.parts[0].text for answer in answers if not answer.HasField("task")}
-        assert told == "hello Ada"
+        (reply,) = {answer.message.parts[0].text for answer in answers if not answer.HasField("task")}
+        assert reply == "hello Ada"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
             task = (await client.send(message("x"), configuration=NOW)).task.id
             assert await app.runtime.registry.end_abandoned_tasks() == 0
             line.cancel()
-            await gone(app)
+            await wait_until_absent(app)
         with pytest.raises(ClientError, match='no worker of agent "desk" has been connected for') as caught:
             await client.send(message("y"))
         assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "UNAVAILABLE")
@@ -84,8 +84,8 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
         assert [one.id async for one in client.list()] == [task]
 
 
-async def gone(app: App) -> None:
-    """Waits until no worker is there."""
+async def wait_until_absent(app: App) -> None:
+    """Waits until no worker is connected."""
     async with asyncio.timeout(60):
         while app.runtime.scheduler.remote_capacity.seconds_absent("desk") == 0:  # noqa: ASYNC110  # nothing tells when
             await asyncio.sleep(0)
@@ -112,10 +112,10 @@ async def test_turns_go_to_the_workers_with_credits_one_after_the_other(opened: 
         await second.register(registration(), credit=1)
         for _ in range(4):
             await client.send(message("x"), configuration=NOW)
-        told = Counter[str]()
+        started = Counter[str]()
         for _ in range(3):
             await first.receive("turn_start")
-            told["first"] += 1
+            started["first"] += 1
         await second.receive("turn_start")
         task = (await client.send(message("x"), configuration=NOW)).task
         assert task.status.state == states.SUBMITTED

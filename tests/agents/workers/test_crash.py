@@ -218,12 +218,12 @@ async def test_a_silent_worker_is_let_go() -> None:
         await asyncio.Event().wait()
 
     now, listed = 1_000_000, MemoryAgentRegistry()
-    switchboard = LocalWorkerHub(MemoryWorkerRegistry(), [], clock=lambda: now, timings=HeartbeatTimings(0.001, 0.01))
-    switchboard.attach_registry(listed)
+    hub = LocalWorkerHub(MemoryWorkerRegistry(), [], clock=lambda: now, timings=HeartbeatTimings(0.001, 0.01))
+    hub.attach_registry(listed)
     kinds = []
 
     async def connect() -> None:
-        async for frame in switchboard.connect(frames(), ANONYMOUS, "here"):
+        async for frame in hub.connect(frames(), ANONYMOUS, "here"):
             kinds.append(frame.WhichOneof("frame"))
             assert listed.agents[0].seconds_absent == 0
 

@@ -40,8 +40,8 @@ async def test_operators_see_who_has_which_agent_and_which_turn(opened: Open) ->
         assert [(one.agent, one.principal) for one in answer.agents] == [("desk", "anonymous"), ("other", "anonymous")]
         (worker,) = answer.agents[0].workers
         assert (worker.name, worker.free, worker.running, worker.draining) == ("box 1", 2, 1, False)
-        (told,) = (await operator.explain(ops.ExplainRequest(task_id=task))).tasks
-        assert told.worker == f"box 1 ({worker.peer})"
+        (status,) = (await operator.explain(ops.ExplainRequest(task_id=task))).tasks
+        assert status.worker == f"box 1 ({worker.peer})"
 
 
 async def test_an_agent_is_forgotten_when_its_workers_are_gone(opened: Open) -> None:
@@ -98,26 +98,26 @@ async def test_only_operators_see_workers(opened: Open) -> None:
 
 
 class Site:
-    """A switchboard of one of several servers on a roster, and a worker that may be there."""
+    """One of several servers on a store: its hub, and a worker that connects on demand."""
 
-    def __init__(self, roster: MemoryWorkerRegistry) -> None:
+    def __init__(self, registry: MemoryWorkerRegistry) -> None:
         self.now = 1_000_000
         self.listed = MemoryAgentRegistry()
-        self.switchboard = LocalWorkerHub(roster, [], clock=lambda: self.now)
-        self.switchboard.attach_registry(self.listed)
+        self.hub = LocalWorkerHub(registry, [], clock=lambda: self.now)
+        self.hub.attach_registry(self.listed)
         self._leaving = asyncio.Event()
         self._there = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def arrive(self, *agents: wk.AgentRegistration, principal: str = "alice") -> None:
-        """A worker comes."""
+        """Connects the worker."""
         self._task = asyncio.create_task(self._connect(agents, principal))
         waiting = asyncio.create_task(self._there.wait())
         await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
 
     async def depart(self) -> None:
-        """It goes."""
+        """Disconnects the worker."""
         assert self._task is not None
         self._leaving.set()
         await self._task
@@ -127,15 +127,15 @@ class Site:
             yield wk.ConnectRequest(hello=wk.Hello(agents=agents))
             await self._leaving.wait()
 
-        async for _ in self.switchboard.connect(frames(), Identity(principal, frozenset(("worker",))), "there"):
+        async for _ in self.hub.connect(frames(), Identity(principal, frozenset(("worker",))), "there"):
             self._there.set()
 
 
 async def test_a_server_learns_of_agents_whose_workers_are_at_another_one() -> None:
-    roster = MemoryWorkerRegistry()
-    here, there = Site(roster), Site(roster)
+    registry = MemoryWorkerRegistry()
+    here, there = Site(registry), Site(registry)
     await there.arrive(registration(card=pb.AgentCard(name="Front desk")))
-    await here.switchboard.sync_once()
+    await here.hub.sync_once()
     (agent,) = here.listed.agents
     assert (agent.spec.id, agent.spec.name, agent.capacity) == ("desk", "Front desk", 0)
     assert agent.seconds_absent == 0
@@ -143,48 +143,48 @@ async def test_a_server_learns_of_agents_whose_workers_are_at_another_one() -> N
     for site in (here, there):
         site.now += 60_000
     assert agent.seconds_absent == 60
-    await there.switchboard.sync_once()
-    await here.switchboard.sync_once()
+    await there.hub.sync_once()
+    await here.hub.sync_once()
     assert agent.seconds_absent == 0
     await there.depart()
     here.now += 14_000
-    await here.switchboard.sync_once()
+    await here.hub.sync_once()
     assert agent.seconds_absent == 0  # it may be there still: nobody says so often
     here.now += 3_000
-    await here.switchboard.sync_once()
+    await here.hub.sync_once()
     assert agent.seconds_absent == 17
 
 
 async def test_what_a_server_noted_itself_does_not_make_it_think_that_others_have_a_worker() -> None:
     here = Site(MemoryWorkerRegistry())
     await here.arrive(registration())
-    await here.switchboard.sync_once()
+    await here.hub.sync_once()
     (agent,) = here.listed.agents
     await here.depart()
     here.now += 3_000
-    await here.switchboard.sync_once()
+    await here.hub.sync_once()
     assert agent.seconds_absent == 3
 
 
 async def test_an_agent_that_is_forgotten_at_one_server_goes_at_the_others() -> None:
-    roster = MemoryWorkerRegistry()
-    here, there = Site(roster), Site(roster)
+    registry = MemoryWorkerRegistry()
+    here, there = Site(registry), Site(registry)
     await there.arrive(registration())
-    await here.switchboard.sync_once()
+    await here.hub.sync_once()
     await there.depart()
-    await there.switchboard.forget("desk")
+    await there.hub.forget("desk")
     here.now += 60_000
-    await here.switchboard.sync_once()
+    await here.hub.sync_once()
     assert (there.listed.unregistered, here.listed.unregistered) == (["desk"], ["desk"])
-    assert here.switchboard.list_agents() == []
+    assert here.hub.list_agents() == []
 
 
-async def test_a_roster_that_cannot_be_read_keeps_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    roster = MemoryWorkerRegistry()
-    there = Site(roster)
+async def test_a_registry_that_cannot_be_read_keeps_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    registry = MemoryWorkerRegistry()
+    there = Site(registry)
     await there.arrive(registration("a"), registration("b"))
-    roster.entries["a"] = type(roster.entries["a"])("a", "alice", b"", 0, 0)
-    found = LocalWorkerHub(roster, await roster.list(), clock=lambda: 0)
+    registry.entries["a"] = type(registry.entries["a"])("a", "alice", b"", 0, 0)
+    found = LocalWorkerHub(registry, await registry.list(), clock=lambda: 0)
     assert [agent.spec.id for agent in found.agents] == ["b"]
     assert "stored registration of agent a is ignored" in caplog.text
     await there.depart()

@@ -24,7 +24,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @asynccontextmanager
-async def at_the_desk(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, Client]]:
+async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, Client]]:
     """A worker with one turn to give for the agent `desk`, and a client of that agent."""
     async with connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
         await line.register(registration(**fields))
@@ -35,7 +35,7 @@ async def at_the_desk(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker
 
 
 async def test_a_turn_is_told_all_that_a_function_knows(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         sending = asyncio.create_task(client.send(message("first"), metadata={"urgent": True}))
         turn = await line.receive("turn_start")
         assert (turn.agent_id, turn.principal, turn.attempt, turn.turns_before) == ("desk", "anonymous", 1, 0)
@@ -44,12 +44,12 @@ async def test_a_turn_is_told_all_that_a_function_knows(opened: Open) -> None:
         notes = wk.Notes(task_state='{"seen": 1}', context_state='{"name": "x"}')
         status = wk.StatusChange(state=pb.TASK_STATE_INPUT_REQUIRED, message=pb.Message(parts=[pb.Part(text="and?")]))
         await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, status=status, notes=notes))
-        asked = (await sending).task
-        assert asked.status.state == states.INPUT_REQUIRED
+        paused = (await sending).task
+        assert paused.status.state == states.INPUT_REQUIRED
         await line.send(credit=wk.Credit(agent_id="desk", turns=1))
-        sending = asyncio.create_task(client.send(message("second", task=asked.id)))
+        sending = asyncio.create_task(client.send(message("second", task=paused.id)))
         turn = await line.receive("turn_start")
-        assert (turn.task_id, turn.context_id) == (asked.id, asked.context_id)
+        assert (turn.task_id, turn.context_id) == (paused.id, paused.context_id)
         assert [one.parts[0].text for one in turn.history] == ["first", "and?"]
         assert turn.asked.parts[0].text == "and?"
         assert turn.turns_before == 1
@@ -59,26 +59,26 @@ async def test_a_turn_is_told_all_that_a_function_knows(opened: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "expected"),
     [(0, []), (1, ["and?"]), (2, ["first", "and?"]), (3, ["first", "and?"]), (4, ["first", "and?"])],
 )
-async def test_a_worker_is_told_as_much_history_as_it_wants(opened: Open, wanted: int, told: list[str]) -> None:
-    async with opened() as app, at_the_desk(app, history_length=wanted) as (line, client):
+async def test_a_worker_is_told_as_much_history_as_it_wants(opened: Open, wanted: int, expected: list[str]) -> None:
+    async with opened() as app, connected(app, history_length=wanted) as (line, client):
         sending = asyncio.create_task(client.send(message("first")))
         turn = await line.receive("turn_start")
         await line.end(turn.turn_id, pb.TASK_STATE_INPUT_REQUIRED, "and?")
-        asked = (await sending).task
+        paused = (await sending).task
         await line.send(credit=wk.Credit(agent_id="desk", turns=1))
-        sending = asyncio.create_task(client.send(message("second", task=asked.id)))
+        sending = asyncio.create_task(client.send(message("second", task=paused.id)))
         turn = await line.receive("turn_start")
-        assert [one.parts[0].text for one in turn.history] == told
+        assert [one.parts[0].text for one in turn.history] == expected
         assert turn.turns_before == 1
         await line.end(turn.turn_id)
         await sending
 
 
 async def test_events_reach_the_caller_in_order_and_are_told_to_be_on_disk(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         stream = client.stream(message("go"))
         first = await anext(stream)
         turn = await line.receive("turn_start")
@@ -106,7 +106,7 @@ async def test_events_reach_the_caller_in_order_and_are_told_to_be_on_disk(opene
 
 @pytest.mark.usefixtures("time_to_think")
 async def test_a_direct_agent_may_answer_with_a_message(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app, direct=True) as (line, client):
+    async with opened() as app, connected(app, direct=True) as (line, client):
         sending = asyncio.create_task(client.send(message("hello")))
         turn = await line.receive("turn_start")
         reply = pb.Message(parts=[pb.Part(text="hi")])
@@ -115,7 +115,7 @@ async def test_a_direct_agent_may_answer_with_a_message(opened: Open) -> None:
 
 
 async def test_messages_for_a_running_turn_come_one_by_one_when_they_are_wanted(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         await client.send(message("one", task=task.id), configuration=NOW)
@@ -128,7 +128,7 @@ async def test_messages_for_a_running_turn_come_one_by_one_when_they_are_wanted(
 
 
 async def test_a_message_that_nobody_wanted_begins_another_turn(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         await client.send(message("more", task=task.id), configuration=NOW)
@@ -141,7 +141,7 @@ async def test_a_message_that_nobody_wanted_begins_another_turn(opened: Open) ->
 
 
 async def test_a_cancel_reaches_the_worker_and_means_that_the_agent_stopped(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         canceling = asyncio.create_task(client.cancel(task.id))
@@ -153,7 +153,7 @@ async def test_a_cancel_reaches_the_worker_and_means_that_the_agent_stopped(open
 
 
 async def test_a_result_that_is_faster_than_the_cancel_wins(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         canceling = asyncio.create_task(client.cancel(task.id))
@@ -165,7 +165,7 @@ async def test_a_result_that_is_faster_than_the_cancel_wins(opened: Open) -> Non
 
 async def test_a_cancel_is_none_of_the_turn_that_follows(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         assert (await client.cancel(task.id)).status.state in (states.SUBMITTED, states.WORKING)
@@ -187,7 +187,7 @@ async def test_a_worker_may_not_say_that_a_turn_was_canceled_because_the_one_bef
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         await client.cancel(task.id)
@@ -202,7 +202,7 @@ async def test_a_worker_may_not_say_that_a_turn_was_canceled_because_the_one_bef
 
 
 async def test_an_agent_may_refuse_to_be_canceled(opened: Open) -> None:
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         await line.send(cancel_refused=wk.CancelRefused(turn_id=turn.turn_id, reason="the rocket has left"))
@@ -256,7 +256,7 @@ async def test_the_card_of_a_worker_is_served_and_changes_with_the_next_one(open
 
 async def test_a_worker_that_ignores_a_cancel_is_fenced_off(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "FENCE_TIMEOUT", 0.05)
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await line.receive("turn_start")
         await client.cancel(task.id)
@@ -271,7 +271,7 @@ async def test_a_worker_that_ignores_a_cancel_is_fenced_off(opened: Open, monkey
 
 async def test_of_two_turns_that_write_the_conversation_one_is_told_to_give_way(opened: Open) -> None:
     """`context_state` is written by one turn at a time: the second is told, and its task fails."""
-    async with opened() as app, at_the_desk(app) as (line, client):
+    async with opened() as app, connected(app) as (line, client):
         await line.send(credit=wk.Credit(agent_id="desk", turns=1))
         first = (await client.send(message("a"), configuration=NOW)).task
         second = (await client.send(message("b", context=first.context_id), configuration=NOW)).task

@@ -1,4 +1,4 @@
-"""A worker that does what it is told, and says which process it is."""
+"""A worker that runs commands and reports its process id."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from fasta2a import Worker
 
 
-class DeskWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the one that mypy knows nothing of
-    """A desk."""
+class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the one that mypy knows nothing of
+    """A counter."""
 
     async def run_task(self, params: Any) -> None:
         id, context = params["id"], params["context_id"]
         word, _, rest = params["message"]["parts"][0]["text"].partition(" ")
-        await self.storage.update_task(id, state="working", new_messages=[said(str(os.getpid()))])
+        await self.storage.update_task(id, state="working", new_messages=[agent_message(str(os.getpid()))])
         if word == "die":
             os._exit(3)
         if word == "once":  # dies in its first attempt only
@@ -30,14 +30,14 @@ class DeskWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the one t
         if word == "hang":
             await asyncio.sleep(1000)
         if word == "block":
-            time.sleep(1000)  # noqa: ASYNC251  # as executors do that nobody told better
+            time.sleep(1000)  # noqa: ASYNC251  # as careless executors do
         if word == "print":
             print("printed by the executor")
             print("written by the executor", file=sys.stderr)
         if word == "read":
             rest = sys.stdin.read() if sys.stdin else ""
         if word == "env":
-            rest = " ".join(name for name in sorted(os.environ) if name.startswith(("DRAGOMAN_", "DESK_"))) or "none"
+            rest = " ".join(name for name in sorted(os.environ) if name.startswith(("DRAGOMAN_", "COUNTER_"))) or "none"
         count = await self.storage.load_context(context) or {"turns": 0}
         await self.storage.update_context(context, {"turns": count["turns"] + 1})
         texts = [{"text": rest or str(count["turns"])}]
@@ -47,10 +47,10 @@ class DeskWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the one t
         pass
 
 
-class Another(DeskWorker):
+class Another(CounterWorker):
     def __init__(self, broker: Any, storage: Any, model: str) -> None:
         super().__init__(broker, storage)
 
 
-def said(text: str) -> Any:
+def agent_message(text: str) -> Any:
     return {"role": "agent", "parts": [{"text": text}], "message_id": "m"}
