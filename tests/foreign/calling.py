@@ -52,13 +52,13 @@ async def echo(agent: Agent) -> None:
 
 @check
 async def each_chunk_comes_once(agent: Agent) -> None:
-    told = []
+    chunks = []
     async for event in agent.client.run("stream 5 20"):
-        told += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
-    assert "".join(told) == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 ", told
-    assert "stream" in agent.without or len(told) == 5, told
+        chunks += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
+    assert "".join(chunks) == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 ", chunks
+    assert "stream" in agent.without or len(chunks) == 5, chunks
     assert event.ok
-    assert event.result.text == "".join(told), event.result.text
+    assert event.result.text == "".join(chunks), event.result.text
 
 
 @check
@@ -67,9 +67,9 @@ async def a_question_is_answered_in_the_same_task(agent: Agent) -> None:
         return
     result = await agent.client.ask("ask", answer=lambda question: f"not {question.text}")
     assert result.text == "you said: not what would you like to say?", result
-    asked = await agent.client.ask("ask")
-    assert asked.question == "what would you like to say?", asked
-    assert (await agent.client.ask("blue", task=asked.task_id)).text == "you said: blue"
+    paused = await agent.client.ask("ask")
+    assert paused.question == "what would you like to say?", paused
+    assert (await agent.client.ask("blue", task=paused.task_id)).text == "you said: blue"
 
 
 @check
@@ -118,15 +118,15 @@ async def a_task_is_left_and_canceled(agent: Agent) -> None:
 
 
 @broken
-async def what_breaks_off_is_made_up_for(agent: Agent) -> None:
-    told = []
+async def a_broken_stream_is_resumed(agent: Agent) -> None:
+    chunks = []
     async for event in agent.client.run("stream 40 20"):
-        told += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
+        chunks += [event.text] if type(event).__name__ == "Text" and event.artifact_id else []
         if getattr(event, "replaces", False):
             assert "parts" in agent.without, event
-            told.clear()
-    assert "".join(told) == "".join(f"chunk-{n} " for n in range(1, 41)), told
-    assert event.result.text == "".join(told)
+            chunks.clear()
+    assert "".join(chunks) == "".join(f"chunk-{n} " for n in range(1, 41)), chunks
+    assert event.result.text == "".join(chunks)
 
 
 class Flaky:
@@ -157,7 +157,7 @@ class Flaky:
 
 
 @asynccontextmanager
-async def through_a_bad_road(url: str) -> AsyncIterator[tuple[str, Flaky]]:
+async def through_a_bad_connection(url: str) -> AsyncIterator[tuple[str, Flaky]]:
     """The URL of the agent's card, as it would be behind the proxy."""
     import aiohttp
     from aiohttp import web
@@ -208,7 +208,7 @@ async def main() -> bool:
     async with connect(given.url) as client:
         good = await check.run(f"dragoman.client, {given.title}", Agent(client, without))
     if "restart" not in without:
-        async with through_a_bad_road(given.url) as (url, proxy), connect(url) as client:
+        async with through_a_bad_connection(given.url) as (url, proxy), connect(url) as client:
             good &= await broken.run(f"dragoman.client, {given.title}", Agent(client, without))
             print("ok" if proxy.cut else "FAIL", f" dragoman.client, {given.title}: it was cut {proxy.cut} times")
             good &= bool(proxy.cut)

@@ -76,8 +76,8 @@ async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
                 await found
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        said = " ".join(str(error).splitlines())
-        return f"{type(error).__name__}: {said} (line {where.lineno}: {where.line})"
+        text = " ".join(str(error).splitlines())
+        return f"{type(error).__name__}: {text} (line {where.lineno}: {where.line})"
     return ""
 
 
@@ -110,7 +110,7 @@ def command(project: str, *words: str) -> str:
     return subprocess.check_output([f"{project}/.venv/bin/python", "-m", "dragoman", *words], text=True).strip()
 
 
-async def heard(following: asyncio.Task[Any], begun: asyncio.Event) -> None:
+async def wait_until_received(following: asyncio.Task[Any], begun: asyncio.Event) -> None:
     """Returns when a follower has begun to hear of its task, or has ended."""
     hearing = asyncio.ensure_future(begun.wait())
     await asyncio.wait((following, hearing), return_when=asyncio.FIRST_COMPLETED)

@@ -44,9 +44,9 @@ async def stream(
                 yield answer
 
 
-def check_letters(letters: list[tuple[dict[str, str], Any]], token: str = "t0ken") -> None:
+def check_deliveries(deliveries: list[tuple[dict[str, str], Any]], token: str = "t0ken") -> None:
     """What receivers are sent with the body."""
-    for headers, _ in letters:
+    for headers, _ in deliveries:
         assert headers["content-type"] == "application/json"
         assert headers.get("x-a2a-notification-token", token) == token
         assert headers["dragoman-event"]

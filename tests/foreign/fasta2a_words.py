@@ -33,13 +33,13 @@ class Words(Worker[list[str]]):
         await self.storage.update_task(id, state="working")
         before = await self.storage.load_context(context) or []
         await self.storage.update_context(context, [command])
-        made = [self.parts.text(rest)]
+        parts = [self.parts.text(rest)]
         if before == ["ask"]:
-            made = [self.parts.text(f"you said: {params['message']['parts'][0]['text']}")]
+            parts = [self.parts.text(f"you said: {params['message']['parts'][0]['text']}")]
         elif command == "ask":
-            said = {"role": "agent", "parts": [self.parts.text("what would you like to say?")]}
-            said |= {"message_id": str(uuid.uuid4()), **self.parts.kind}
-            await self.storage.update_task(id, state="input-required", new_messages=[said])
+            question = {"role": "agent", "parts": [self.parts.text("what would you like to say?")]}
+            question |= {"message_id": str(uuid.uuid4()), **self.parts.kind}
+            await self.storage.update_task(id, state="input-required", new_messages=[question])
             return
         elif command == "stream":
             count, pause = map(int, rest.split())
@@ -49,14 +49,14 @@ class Words(Worker[list[str]]):
                     chunk = {"artifact_id": "output", "parts": [part]}
                     await self.publish_artifact(id, context, chunk, append=number > 1, last_chunk=number == count)
                 await asyncio.sleep(pause / 1000)
-            made = [self.parts.text("".join(f"chunk-{n} " for n in range(1, count + 1)))]
+            parts = [self.parts.text("".join(f"chunk-{n} " for n in range(1, count + 1)))]
         elif command == "fail":
             raise RuntimeError("failing, as asked")
         elif command == "file":
-            made = [self.parts.raw("aGVsbG8gZnJvbSB0aGUgcGxheWdyb3VuZAo=", "hello.txt", "text/plain")]
+            parts = [self.parts.raw("aGVsbG8gZnJvbSB0aGUgcGxheWdyb3VuZAo=", "hello.txt", "text/plain")]
         elif command == "data":
-            made = [self.parts.data(DATA)]
-        artifact = {"artifact_id": "output", "parts": made}
+            parts = [self.parts.data(DATA)]
+        artifact = {"artifact_id": "output", "parts": parts}
         await self.storage.update_task(id, state="completed", new_artifacts=[artifact])
 
     async def cancel_task(self, params: Any) -> None:

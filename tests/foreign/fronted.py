@@ -86,7 +86,7 @@ def texts(task: dict[str, Any]) -> str:
     return "".join(part.get("text", "") for part in parts)
 
 
-def said(task: dict[str, Any]) -> str:
+def status_text(task: dict[str, Any]) -> str:
     return "".join(part.get("text", "") for part in task["status"].get("message", {}).get("parts", ()))
 
 
@@ -97,7 +97,7 @@ async def echo(front: Front) -> None:
 
 
 @check
-async def what_is_no_command_is_said_back(front: Front) -> None:
+async def what_is_no_command_is_echoed(front: Front) -> None:
     assert texts((await front.ask("good morning"))["task"]) == "good morning"
 
 
@@ -120,16 +120,16 @@ async def sleep(front: Front) -> None:
 @check
 async def a_cancel_reaches_the_agent(front: Front) -> None:
     task = (await front.ask("sleep 600", NOW))["task"]["id"]
-    await front.until(task, lambda found: "sleeping" in said(found))
+    await front.until(task, lambda found: "sleeping" in status_text(found))
     await front.cancel(task)
     ended = await front.until(task, lambda found: state(found) in OVER)
-    assert (state(ended), said(ended)) == ("CANCELED", "canceled, as asked"), ended
+    assert (state(ended), status_text(ended)) == ("CANCELED", "canceled, as asked"), ended
 
 
 @check
-async def a_question_is_asked_and_its_answer_heard(front: Front) -> None:
+async def a_question_is_sent_and_its_answer_received(front: Front) -> None:
     task = (await front.ask("ask"))["task"]
-    assert (state(task), said(task)) == ("INPUT_REQUIRED", "what would you like to say?")
+    assert (state(task), status_text(task)) == ("INPUT_REQUIRED", "what would you like to say?")
     answered = (await front.ask("blue", taskId=task["id"]))["task"]
     assert (answered["id"], state(answered), texts(answered)) == (task["id"], "COMPLETED", "you said: blue")
 
@@ -141,22 +141,22 @@ async def a_canceled_question_is_canceled_there_too(front: Front) -> None:
 
 
 @check
-async def authentication_is_asked_for(front: Front) -> None:
+async def authentication_is_requested(front: Front) -> None:
     task = (await front.ask("auth"))["task"]
-    assert (state(task), said(task)) == ("AUTH_REQUIRED", "authenticate, then send anything")
+    assert (state(task), status_text(task)) == ("AUTH_REQUIRED", "authenticate, then send anything")
     assert texts((await front.ask("done", taskId=task["id"]))["task"]) == "you said: done"
 
 
 @check
-async def a_failure_is_told(front: Front) -> None:
+async def a_failure_is_reported(front: Front) -> None:
     task = (await front.ask("fail"))["task"]
-    assert (state(task), said(task)) == ("FAILED", "failing, as asked")
+    assert (state(task), status_text(task)) == ("FAILED", "failing, as asked")
 
 
 @check
-async def a_rejection_is_told(front: Front) -> None:
+async def a_rejection_is_reported(front: Front) -> None:
     task = (await front.ask("reject"))["task"]
-    assert (state(task), said(task)) == ("REJECTED", "rejecting, as asked")
+    assert (state(task), status_text(task)) == ("REJECTED", "rejecting, as asked")
 
 
 @check

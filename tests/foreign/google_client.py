@@ -168,25 +168,25 @@ def it_keeps_lists_and_deletes_webhooks(caller: Caller) -> None:
 
 
 @check.of("push")
-def it_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+def it_receives_the_task_as_its_state_changes(caller: Caller) -> None:
     with hook() as there:
         body = caller.body("echo hello")
         body["configuration"] = {"blocking": True, "pushNotification": {"id": "c", "url": there.url, "token": "t0ken"}}
         task = caller.root.message().send(tenant=AGENT, body=body).execute()["task"]
-        letters = there.wait(lambda told: told["status"]["state"] == "TASK_STATE_COMPLETED")
-        assert {told["id"] for _, told in letters} == {task["id"]}
-        assert letters[-1][1]["artifacts"][0]["parts"] == [{"text": "hello"}]
-        assert {headers["x-a2a-notification-token"] for headers, _ in letters} == {"t0ken"}
+        deliveries = there.wait(lambda body: body["status"]["state"] == "TASK_STATE_COMPLETED")
+        assert {body["id"] for _, body in deliveries} == {task["id"]}
+        assert deliveries[-1][1]["artifacts"][0]["parts"] == [{"text": "hello"}]
+        assert {headers["x-a2a-notification-token"] for headers, _ in deliveries} == {"t0ken"}
 
 
 @check.of("push")
-def it_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+def it_receives_what_comes_after_it_was_registered(caller: Caller) -> None:
     with hook() as there:
         task = caller.send("ask")["task"]["id"]
         caller.push(task, there.url)
         caller.send("blue", taskId=task)
-        letters = there.wait(lambda told: told["status"]["state"] == "TASK_STATE_COMPLETED")
-        assert [told["status"]["state"] for _, told in letters] == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+        deliveries = there.wait(lambda body: body["status"]["state"] == "TASK_STATE_COMPLETED")
+        assert [body["status"]["state"] for _, body in deliveries] == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
 
 
 @check.of("errors")

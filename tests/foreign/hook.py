@@ -1,4 +1,4 @@
-"""A receiver of push notifications for the checks: takes everything, in a thread of its own."""
+"""A receiver of push notifications for the checks: accepts everything, in its own thread."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PATIENCE = 60.0
+CHECK_TIMEOUT = 60.0
 
 
 class Hook(ThreadingHTTPServer):
-    """`letters` are the headers and the parsed bodies that came, in order."""
+    """`deliveries` are the received headers and parsed bodies, in order."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Take)
-        self.letters: list[tuple[dict[str, str], Any]] = []
+        self.deliveries: list[tuple[dict[str, str], Any]] = []
         self._news = threading.Condition()
 
     @property
@@ -29,15 +29,15 @@ class Hook(ThreadingHTTPServer):
 
     def take(self, headers: dict[str, str], body: Any) -> None:
         with self._news:
-            self.letters.append((headers, body))
+            self.deliveries.append((headers, body))
             self._news.notify_all()
 
     def wait(self, last: Callable[[Any], bool]) -> list[tuple[dict[str, str], Any]]:
-        """The letters, once there is one with such a body."""
+        """Waits for a delivery whose body matches, and returns all deliveries."""
         with self._news:
-            there = self._news.wait_for(lambda: any(last(body) for _, body in self.letters), PATIENCE)
-            assert there, f"no such letter came, but {self.letters}"
-            return list(self.letters)
+            there = self._news.wait_for(lambda: any(last(body) for _, body in self.deliveries), CHECK_TIMEOUT)
+            assert there, f"no such delivery came, but {self.deliveries}"
+            return list(self.deliveries)
 
     async def until(self, last: Callable[[Any], bool]) -> list[tuple[dict[str, str], Any]]:
         """`wait`, off the loop."""
@@ -55,7 +55,7 @@ class _Take(BaseHTTPRequestHandler):
         self.server.take({name.lower(): value for name, value in self.headers.items()}, json.loads(body))
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextmanager

@@ -1,14 +1,13 @@
-"""`make foreign`: real clients against one real server, each in an environment of its own.
+"""`make foreign`: runs published clients, each in its own environment, against one real server.
 
-With `--replicated`: against three servers on one PostgreSQL, behind a plain TCP round-robin (replicated.py).
+With `--replicated`: against three servers on one PostgreSQL, behind a TCP round-robin (replicated.py).
 
 Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
-`check.py` or `check.mjs` is given `--http URL --grpc HOST:PORT --project FOLDER`, prints `ok  SENTENCE` or
-`FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 only if all were
-ok. `bare.py` or `bare.mjs`, where there is one, is run likewise against a server that offers no capability at all
-(bare_agents.py), and `hosted.py` against one that runs the `executor.py` beside it, in the client's environment.
-Environments are kept in `.foreign/` under the hash of what they were made from. Names as arguments run only those
-clients.
+`check.py` or `check.mjs` is called with `--http URL --grpc HOST:PORT --project FOLDER`. It prints `ok  SENTENCE` or
+`FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 if all checks passed.
+Optional scripts: `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), and
+`executor_check.py` against a server that runs the `executor.py` beside it in the client's environment. Environments
+are kept in `.foreign/` under the hash of their requirements. Arguments select clients by name.
 
 A run of all clients on one server writes docs/reference/clients.md, unless a client broke off (incomplete rows).
 """
@@ -38,21 +37,21 @@ from tools.environments import CACHE, ROOT, Environment, NotMade
 HERE = Path(__file__).resolve().parent
 TABLE = ROOT / "docs" / "reference" / "clients.md"
 BARE = (str(HERE / "bare_agents.py"), "--no-push")
-"""What makes a server of which no card declares any capability."""
+"""Arguments of a server whose cards declare no capability."""
 SIGNED = (str(HERE / "signed_agents.py"), "--sign-cards", "--public-url", "https://agents.example")
-"""What makes a server that signs its cards."""
+"""Arguments of a server that signs its cards."""
 START_LIMIT = 180
 CLIENT_LIMIT = 600
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
 
 Serve = Callable[..., AbstractContextManager[dict[str, str]]]
-"""Serves the playground, or what the arguments say; gives the addresses."""
+"""Starts a server with the arguments, by default the playground; yields its addresses."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """One foreign client: its folder, and the files that say what it is made of."""
+    """One foreign client: a folder with its requirements and scripts."""
 
     folder: Path
 
@@ -71,20 +70,19 @@ class Client:
 
     @property
     def scripts(self) -> list[str]:
-        """What it runs: `check`, `bare` where it has something to try on a server that offers next to nothing,
-        `signed`
-        where it checks signatures of cards, and `hosted` where there is an executor for its SDK."""
+        """Its scripts: `check`; `bare` for a server without capabilities, `signed` for signatures of cards, and
+        `executor_check` for an executor of its SDK, where they exist."""
         ending = "mjs" if self.is_node else "py"
-        names = ("check", "bare", "signed", "hosted")
+        names = ("check", "bare", "signed", "executor_check")
         return [f"{name}.{ending}" for name in names if (self.folder / f"{name}.{ending}").exists()]
 
     def options(self, script: str) -> list[str]:
-        """What the server that a script asks is started with."""
+        """Arguments of the server for a script."""
         if script.startswith("bare"):
             return list(BARE)
         if script.startswith("signed"):
             return list(SIGNED)
-        if not script.startswith("hosted"):
+        if not script.startswith("executor_check"):
             return []
         kind = "Worker" if self.name.startswith("fasta2a") else "AgentExecutor"
         target = f"{self.folder / 'executor.py'}:Scripted{kind}"
@@ -93,7 +91,7 @@ class Client:
 
 @dataclass
 class Outcome:
-    """What one client said."""
+    """The result of one script."""
 
     client: Client
     passed: int
@@ -105,7 +103,7 @@ class Outcome:
 
 
 def clients(names: list[str]) -> list[Client]:
-    """The clients of this folder, all or by name."""
+    """The clients with these names; all if none is given."""
     found = [
         Client(folder)
         for folder in sorted(HERE.iterdir())
@@ -118,7 +116,7 @@ def clients(names: list[str]) -> list[Client]:
 
 
 def make(client: Client) -> None:
-    """Makes a client's environment unless it is there. Exits with what a failing step said."""
+    """Creates a client's environment unless it exists. Exits with the output of a failed step."""
     try:
         client.environment.make()
     except NotMade as failed:
@@ -127,7 +125,7 @@ def make(client: Client) -> None:
 
 @contextmanager
 def server(*arguments: str) -> Iterator[dict[str, str]]:
-    """The playground, or what the arguments say, on free ports, with a store of its own. Gives its addresses."""
+    """Starts a server on free ports with a new store; without arguments the playground. Yields its addresses."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(sys.executable, "-m", "dragoman", "serve", *arguments, "--log-format", "json"),
@@ -142,28 +140,28 @@ def server(*arguments: str) -> Iterator[dict[str, str]]:
 
 
 def addresses(log: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Where the server says that it listens."""
+    """Reads the addresses from the server's log."""
     deadline = time.monotonic() + START_LIMIT
     while process.poll() is None and time.monotonic() < deadline:
         for line in log.read_text("utf-8").splitlines():
             if '"serving"' in line:
-                told = json.loads(line)
-                return {"http": told["http"], "grpc": told["grpc"]}
+                server_addresses = json.loads(line)
+                return {"http": server_addresses["http"], "grpc": server_addresses["grpc"]}
         time.sleep(0.02)
     sys.exit(f"the server did not start:\n{log.read_text('utf-8')}")
 
 
-def check(client: Client, told: dict[str, str], script: str) -> Outcome:
+def check(client: Client, server_addresses: dict[str, str], script: str) -> Outcome:
     """Runs one script of a client against the server."""
     folder = client.environment.folder
     if client.is_node:
-        # Where its node_modules are.
+        # Node resolves modules from the folder with node_modules.
         shutil.copy(HERE / "checks.mjs", folder)
         command = ["node", str(shutil.copy(client.folder / script, folder))]
     else:
         command = [str(client.environment.python), str(client.folder / script)]
-    command += ["--http", told["http"], "--grpc", told["grpc"], "--project", str(ROOT)]
-    began = time.monotonic()
+    command += ["--http", server_addresses["http"], "--grpc", server_addresses["grpc"], "--project", str(ROOT)]
+    started_at = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         done = subprocess.run(
@@ -175,19 +173,19 @@ def check(client: Client, told: dict[str, str], script: str) -> Outcome:
         until_then = bytes(late.stdout or b"").decode("utf-8", "replace")  # bytes, whatever `text` says
         output, code = f"{until_then}\nFAIL  it ends within {CLIENT_LIMIT} s", 1
     lines = output.splitlines()
-    said = [found[1] for line in lines if (found := CHECK.match(line))]
-    passed, failed = said.count("ok"), said.count("FAIL")
+    results = [found[1] for line in lines if (found := CHECK.match(line))]
+    passed, failed = results.count("ok"), results.count("FAIL")
     broke_off = "end" not in lines
     if not failed and (code or not passed or broke_off):
         failed = 1
         output += f"\nFAIL  it ends well: exit status {code}, {passed} checks"
     records = [record for line in lines if (record := table.read(line))]
-    return Outcome(client, passed, failed, time.monotonic() - began, output, broke_off, records)
+    return Outcome(client, passed, failed, time.monotonic() - started_at, output, broke_off, records)
 
 
 @contextmanager
 def standing(*, replicated: bool) -> Iterator[Serve]:
-    """How servers are come by: a new one each time, or replicas that stay until the end of the block."""
+    """Yields a function that starts servers: a new one per call, or shared replicas with `replicated`."""
     if not replicated:
         yield server
         return
@@ -203,12 +201,12 @@ def standing(*, replicated: bool) -> Iterator[Serve]:
 
 
 def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool) -> Iterator[Outcome]:
-    """All scripts of a client, told of as they end. Executors are a matter of one process, and not tried on more."""
+    """Runs all scripts of a client and prints each result. Skips executors with `replicated`: they need one process."""
     for script in client.scripts:
-        if replicated and script.startswith("hosted"):
+        if replicated and script.startswith("executor_check"):
             continue
-        with serve(*client.options(script)) as told:
-            outcome = check(client, told, script)
+        with serve(*client.options(script)) as server_addresses:
+            outcome = check(client, server_addresses, script)
         name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
         line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
         print(line, flush=True)
@@ -218,7 +216,7 @@ def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool) -> Ite
 
 
 def write(outcomes: list[Outcome]) -> None:
-    """Writes docs/reference/clients.md, if it can be complete."""
+    """Writes docs/reference/clients.md, unless a client broke off."""
     broken = [outcome.client.name for outcome in outcomes if outcome.broke_off]
     if broken:
         print(f"{TABLE.relative_to(ROOT)} stays as it is: {', '.join(broken)} broke off")
@@ -237,7 +235,7 @@ def main() -> int:
     print(f"foreign: {len(chosen)} clients, environments in {CACHE.relative_to(ROOT)}/", flush=True)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(make, chosen))
-    # Two at a time: each mostly waits. Replicas are there for all of them, and taken by one.
+    # Two at a time: each mostly waits. Replicas serve one client at a time.
     with (
         standing(replicated=arguments.replicated) as serve,
         ThreadPoolExecutor(1 if arguments.replicated else 2) as pool,

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from a2a.client import A2ACardResolver
 from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import AgentCapabilities
-from check import Caller, asked, callers, message, webhook
+from check import Caller, callers, config_params, message, webhook
 from checks import Checks, arguments, finish
 
 bare = Checks("a2a-sdk")
@@ -61,7 +61,7 @@ async def streams_are_an_unsupported_operation(caller: Caller) -> None:
 async def webhooks_are_not_supported(caller: Caller) -> None:
     task = (await caller.send("hello")).id
     await refused(caller.blocking.set_task_callback(webhook(task, URL)), NO_PUSH)
-    await refused(caller.blocking.get_task_callback(asked(task, "c")), NO_PUSH)
+    await refused(caller.blocking.get_task_callback(config_params(task, "c")), NO_PUSH)
     await refused(caller.ask(message("hello"), webhook(task, URL).push_notification_config), NO_PUSH)
 
 

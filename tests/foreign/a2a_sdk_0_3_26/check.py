@@ -33,7 +33,7 @@ from a2a.types import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checks import Checks, arguments, finish, heard, raises
+from checks import Checks, arguments, finish, raises, wait_until_received
 from descriptors import check_recorded
 from hook import Hook, hook
 
@@ -67,8 +67,8 @@ class Caller:
     async def send(self, text: str = "hello", **fields: Any) -> Any:
         return await self.ask(message(text, **fields))
 
-    async def ask(self, asked: Message, webhook: PushNotificationConfig | None = None) -> Any:
-        sending = (self.pushed(webhook) if webhook else self.blocking).send_message(asked)
+    async def ask(self, user_message: Message, webhook: PushNotificationConfig | None = None) -> Any:
+        sending = (self.pushed(webhook) if webhook else self.blocking).send_message(user_message)
         answer = [event async for event in sending][-1]
         return answer if isinstance(answer, Message) else answer[0]
 
@@ -179,7 +179,7 @@ async def a_small_text_file_comes_back_with_its_name(caller: Caller) -> None:
 
 
 @check.of("get")
-async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
+async def history_is_cut_to_the_requested_length(caller: Caller) -> None:
     task = await caller.send("ask")
     await caller.send("blue", task_id=task.id)
     assert len((await caller.get(task.id, history_length=1)).history) == 1
@@ -191,7 +191,7 @@ async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> Non
     task = await caller.start("sleep 30")
     begun = asyncio.Event()
     following = asyncio.create_task(caller.follow(task.id, begun))
-    await heard(following, begun)
+    await wait_until_received(following, begun)
     assert (await caller.cancel(task.id)).status.state == TaskState.canceled
     _, last = (await following)[-1]
     assert last.status.state == TaskState.canceled
@@ -236,7 +236,7 @@ async def a_webhook_is_kept_and_replaced(caller: Caller) -> None:
     for url in ("https://one.example/hook", "https://two.example/hook"):
         for shown in (
             await caller.blocking.set_task_callback(webhook(task, url)),
-            await caller.blocking.get_task_callback(asked(task, "c")),
+            await caller.blocking.get_task_callback(config_params(task, "c")),
         ):
             config = shown.push_notification_config
             assert (shown.task_id, config.id, config.url) == (task, "c", url)
@@ -259,34 +259,34 @@ async def a_webhook_that_cannot_be_is_refused(caller: Caller) -> None:
     for call in (
         caller.blocking.set_task_callback(webhook("no-such-task", "https://one.example/hook")),
         caller.blocking.set_task_callback(webhook(task, "http://169.254.169.254/latest")),
-        caller.blocking.get_task_callback(asked(task, "no-such-config")),
+        caller.blocking.get_task_callback(config_params(task, "no-such-config")),
     ):
         await raises(REFUSED, call)  # type: ignore[arg-type]
 
 
 @check.of("push")
-async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+async def a_receiver_gets_the_task_as_its_state_changes(caller: Caller) -> None:
     with hook() as there:
         task = await caller.ask(message("echo hello"), config(there))
-        letters = await there.until(lambda body: body["status"]["state"] == "completed")
-        told = [Task.model_validate(body) for _, body in letters]
-        assert {one.id for one in told} == {task.id}
-        assert (told[0].status.state, texts(told[-1])) == (TaskState.submitted, "hello")
-        for headers, _ in letters:
+        deliveries = await there.until(lambda body: body["status"]["state"] == "completed")
+        received = [Task.model_validate(body) for _, body in deliveries]
+        assert {one.id for one in received} == {task.id}
+        assert (received[0].status.state, texts(received[-1])) == (TaskState.submitted, "hello")
+        for headers, _ in deliveries:
             assert headers["x-a2a-notification-token"] == "t0ken"
             assert headers["authorization"] == "Bearer s3cret"
 
 
 @check.of("push")
-async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+async def a_receiver_gets_what_comes_after_it_was_registered(caller: Caller) -> None:
     with hook() as there:
         task = await caller.send("ask")
         await caller.blocking.set_task_callback(
             TaskPushNotificationConfig(task_id=task.id, push_notification_config=config(there))
         )
         await caller.send("blue", task_id=task.id)
-        letters = await there.until(lambda body: body["status"]["state"] == "completed")
-        assert [body["status"]["state"] for _, body in letters] == ["working", "completed"]
+        deliveries = await there.until(lambda body: body["status"]["state"] == "completed")
+        assert [body["status"]["state"] for _, body in deliveries] == ["working", "completed"]
 
 
 def config(there: Hook) -> PushNotificationConfig:
@@ -299,7 +299,7 @@ def webhook(task: str, url: str) -> TaskPushNotificationConfig:
     return TaskPushNotificationConfig(task_id=task, push_notification_config=inner)
 
 
-def asked(task: str, name: str) -> GetTaskPushNotificationConfigParams:
+def config_params(task: str, name: str) -> GetTaskPushNotificationConfigParams:
     return GetTaskPushNotificationConfigParams(id=task, push_notification_config_id=name)
 
 

@@ -81,8 +81,8 @@ class ScriptedAgentExecutor(AgentExecutor):
             await add(updates, "who", text(f"{user.is_authenticated} {user.user_name}"))
         elif task is not None:
             # The history holds the message that is answered, too, as of 0.3.
-            told = [part.root.text for message in task.history[:-1] for part in message.parts]
-            await add(updates, "answer", text(f"after {told}: {word}"))
+            texts = [part.root.text for message in task.history[:-1] for part in message.parts]
+            await add(updates, "answer", text(f"after {texts}: {word}"))
         else:
             print("printed in the middle of a turn")
             await add(updates, "echo", text(rest))
@@ -107,5 +107,5 @@ async def add(updates: TaskUpdater, id: str, *parts: Part, append: bool = False,
     await updates.add_artifact(list(parts), artifact_id=id, name=id, append=append, last_chunk=last)
 
 
-def text(said: str) -> Part:
-    return Part(root=TextPart(text=said))
+def text(value: str) -> Part:
+    return Part(root=TextPart(text=value))

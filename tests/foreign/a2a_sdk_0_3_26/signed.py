@@ -42,7 +42,7 @@ async def so_is_the_one_over_rest(http: str) -> None:
 
 
 @signed
-async def a_card_that_somebody_changed_is_refused(http: str) -> None:
+async def a_changed_card_is_rejected(http: str) -> None:
     card, verify = await fetched(http, "", "/.well-known/agent-card.json")
     card.url = "https://mallory.example"
     try:

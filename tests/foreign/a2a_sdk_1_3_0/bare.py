@@ -50,9 +50,9 @@ async def webhooks_are_not_supported(caller: Caller) -> None:
     await raises(off, client.create_task_push_notification_config(webhook(task, URL)))
     one = pb.GetTaskPushNotificationConfigRequest(task_id=task, id="c")
     await raises(off, client.get_task_push_notification_config(one))
-    asked = request("hello")
-    asked.configuration.task_push_notification_config.CopyFrom(webhook("", URL))
-    await raises(off, caller.ask(asked))
+    send_request = request("hello")
+    send_request.configuration.task_push_notification_config.CopyFrom(webhook("", URL))
+    await raises(off, caller.ask(send_request))
 
 
 @lists.of("refusals")
@@ -60,21 +60,21 @@ async def nor_are_they_listed_or_deleted(caller: Caller) -> None:
     client, task, off = caller.blocking, (await caller.send("hello")).task.id, errors.PushNotificationNotSupportedError
     some = pb.ListTaskPushNotificationConfigsRequest(task_id=task)
     await raises(off, client.list_task_push_notification_configs(some))
-    gone = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id="c")
-    await raises(off, client.delete_task_push_notification_config(gone))
+    delete_request = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id="c")
+    await raises(off, client.delete_task_push_notification_config(delete_request))
 
 
 @v1_only.of("refusals")
 async def an_extended_card_is_an_unsupported_operation(caller: Caller) -> None:
-    asked = caller.blocking.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
-    await raises(errors.UnsupportedOperationError, asked)
+    card_call = caller.blocking.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
+    await raises(errors.UnsupportedOperationError, card_call)
 
 
 @v1_only.of("refusals")
 async def an_extension_that_is_required_has_to_be_named(caller: Caller) -> None:
-    asked = request("hello")
-    asked.tenant = "strict"
-    await raises(errors.ExtensionSupportRequiredError, caller.ask(asked))
+    send_request = request("hello")
+    send_request.tenant = "strict"
+    await raises(errors.ExtensionSupportRequiredError, caller.ask(send_request))
 
 
 async def main() -> bool:

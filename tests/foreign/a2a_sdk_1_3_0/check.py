@@ -18,7 +18,7 @@ from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.compat.v0_3.types import Task as OldTask
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
-from checks import Checks, arguments, command, finish, heard, raises, serving
+from checks import Checks, arguments, command, finish, raises, serving, wait_until_received
 from descriptors import check_recorded
 from google.protobuf.json_format import ParseDict
 from hook import hook
@@ -47,13 +47,13 @@ class Caller:
     async def send(self, text: str = "hello", **message: Any) -> pb.StreamResponse:
         return await self.ask(request(text, **message))
 
-    async def ask(self, asked: pb.SendMessageRequest) -> pb.StreamResponse:
-        return [event async for event in self.blocking.send_message(asked)][-1]
+    async def ask(self, send_request: pb.SendMessageRequest) -> pb.StreamResponse:
+        return [event async for event in self.blocking.send_message(send_request)][-1]
 
     async def start(self, text: str) -> pb.Task:
-        asked = request(text)
-        asked.configuration.return_immediately = True
-        return (await self.ask(asked)).task
+        send_request = request(text)
+        send_request.configuration.return_immediately = True
+        return (await self.ask(send_request)).task
 
     async def get(self, task: str, **fields: Any) -> pb.Task:
         return await self.blocking.get_task(pb.GetTaskRequest(id=task, **fields))
@@ -161,7 +161,7 @@ async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> Non
     task = await caller.start("sleep 30")
     begun = asyncio.Event()
     following = asyncio.create_task(caller.follow(task.id, begun))
-    await heard(following, begun)
+    await wait_until_received(following, begun)
     assert (await caller.cancel(task.id)).status.state == STATES.Value("TASK_STATE_CANCELED")
     events = await following
     assert events[0].HasField("task")
@@ -193,7 +193,7 @@ async def bytes_go_there_and_back(caller: Caller) -> None:
 
 
 @v1_only.of("get")
-async def history_is_cut_to_what_was_asked_for(caller: Caller) -> None:
+async def history_is_cut_to_the_requested_length(caller: Caller) -> None:
     task = (await caller.send("ask")).task
     await caller.send("blue", task_id=task.id)
     lengths = [len((await caller.get(task.id, history_length=n)).history) for n in (0, 1, 2)]
@@ -214,15 +214,15 @@ async def a_subscription_begins_with_the_task(caller: Caller) -> None:
 @v1_only.of("list")
 async def pages_of_tasks_follow_their_tokens(caller: Caller) -> None:
     tasks = [(await caller.send("hello", context_id="paged by the sdk")).task.id for _ in range(5)]
-    asked = pb.ListTasksRequest(context_id="paged by the sdk", page_size=2)
+    list_request = pb.ListTasksRequest(context_id="paged by the sdk", page_size=2)
     seen: list[str] = []
     while True:
-        page = await caller.blocking.list_tasks(asked)
+        page = await caller.blocking.list_tasks(list_request)
         assert page.total_size == len(tasks) or page.total_size % len(tasks) == 0
         seen += [task.id for task in page.tasks]
         if not page.next_page_token:
             break
-        asked.page_token = page.next_page_token
+        list_request.page_token = page.next_page_token
     assert set(tasks) <= set(seen)
     failed = await caller.blocking.list_tasks(pb.ListTasksRequest(context_id="paged by the sdk", status=4))
     assert failed.total_size == 0
@@ -236,7 +236,7 @@ async def a_finished_task_takes_nothing_more(caller: Caller) -> None:
 
 
 @v1_only.of("errors")
-async def bad_messages_are_told_apart(caller: Caller) -> None:
+async def bad_messages_are_distinguished(caller: Caller) -> None:
     empty = request("x")
     del empty.message.parts[:]
     await raises(errors.InvalidParamsError, caller.ask(empty))
@@ -269,9 +269,9 @@ async def webhooks_are_listed_and_deleted(caller: Caller) -> None:
         await client.create_task_push_notification_config(webhook(task, "https://one.example/hook", name))
     listed = (await client.list_task_push_notification_configs(some)).configs
     assert sorted(config.id for config in listed) == ["a", "b"]
-    gone = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id="a")
+    delete_request = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id="a")
     for _ in range(2):
-        await client.delete_task_push_notification_config(gone)
+        await client.delete_task_push_notification_config(delete_request)
     assert [config.id for config in (await client.list_task_push_notification_configs(some)).configs] == ["b"]
 
 
@@ -291,42 +291,42 @@ async def a_webhook_in_the_server_s_own_network_is_refused(caller: Caller) -> No
 
 
 @v1_only.of("push")
-async def a_receiver_is_told_every_event_of_the_stream(caller: Caller) -> None:
+async def a_receiver_gets_every_event_of_the_stream(caller: Caller) -> None:
     with hook() as there:
-        asked = request("stream 3 5")
-        asked.configuration.task_push_notification_config.CopyFrom(webhook("", there.url))
-        task = (await caller.ask(asked)).task
-        letters = await there.until(lambda body: "COMPLETED" in str(body))
-        told = [ParseDict(body, pb.StreamResponse()) for _, body in letters]
-        assert told[0].task.id == task.id
-        chunks = [one.artifact_update.artifact.parts[0].text for one in told if one.HasField("artifact_update")]
+        send_request = request("stream 3 5")
+        send_request.configuration.task_push_notification_config.CopyFrom(webhook("", there.url))
+        task = (await caller.ask(send_request)).task
+        deliveries = await there.until(lambda body: "COMPLETED" in str(body))
+        received = [ParseDict(body, pb.StreamResponse()) for _, body in deliveries]
+        assert received[0].task.id == task.id
+        chunks = [one.artifact_update.artifact.parts[0].text for one in received if one.HasField("artifact_update")]
         assert chunks == [f"chunk-{number} " for number in range(1, 4)]
-        assert told[-1].status_update.status.state == STATES.Value("TASK_STATE_COMPLETED")
-        check_headers(letters)
+        assert received[-1].status_update.status.state == STATES.Value("TASK_STATE_COMPLETED")
+        check_headers(deliveries)
 
 
 @compat_only.of("push")
-async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+async def a_receiver_gets_the_task_as_its_state_changes(caller: Caller) -> None:
     with hook() as there:
-        asked = request("echo hello")
-        asked.configuration.task_push_notification_config.CopyFrom(webhook("", there.url))
-        task = (await caller.ask(asked)).task
-        letters = await there.until(lambda body: body["status"]["state"] == "completed")
-        told = [OldTask.model_validate(body) for _, body in letters]
-        assert {one.id for one in told} == {task.id}
-        assert [one.status.state.value for one in told][:: len(told) - 1] == ["submitted", "completed"]
-        check_headers(letters)
+        send_request = request("echo hello")
+        send_request.configuration.task_push_notification_config.CopyFrom(webhook("", there.url))
+        task = (await caller.ask(send_request)).task
+        deliveries = await there.until(lambda body: body["status"]["state"] == "completed")
+        received = [OldTask.model_validate(body) for _, body in deliveries]
+        assert {one.id for one in received} == {task.id}
+        assert [one.status.state.value for one in received][:: len(received) - 1] == ["submitted", "completed"]
+        check_headers(deliveries)
 
 
 @check.of("push")
-async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+async def a_receiver_gets_what_comes_after_it_was_registered(caller: Caller) -> None:
     with hook() as there:
         task = (await caller.send("ask")).task
         await caller.blocking.create_task_push_notification_config(webhook(task.id, there.url))
         await caller.send("blue", task_id=task.id)
-        letters = await there.until(lambda body: "completed" in str(body).lower())
-        assert task.id in str(letters[0])
-        check_headers(letters)
+        deliveries = await there.until(lambda body: "completed" in str(body).lower())
+        assert task.id in str(deliveries[0])
+        check_headers(deliveries)
 
 
 def webhook(task: str, url: str, name: str = "c") -> pb.TaskPushNotificationConfig:
@@ -334,12 +334,12 @@ def webhook(task: str, url: str, name: str = "c") -> pb.TaskPushNotificationConf
     return pb.TaskPushNotificationConfig(task_id=task, id=name, url=url, token="t0ken", authentication=authentication)
 
 
-def check_headers(letters: list[Any]) -> None:
-    for headers, _ in letters:
+def check_headers(deliveries: list[Any]) -> None:
+    for headers, _ in deliveries:
         assert headers["authorization"] == "Bearer s3cret"
         assert headers["x-a2a-notification-token"] == "t0ken"
         assert headers["content-type"] == "application/json"
-    assert len({headers["dragoman-event"] for headers, _ in letters}) == len(letters)
+    assert len({headers["dragoman-event"] for headers, _ in deliveries}) == len(deliveries)
 
 
 @v1_only
@@ -355,7 +355,7 @@ secured = Checks()
 TOKEN = "only for foreign clients"
 
 
-class Shown(CredentialService):
+class FixedCredentials(CredentialService):
     """Credentials by the names of the schemes on the card."""
 
     def __init__(self, **credentials: str) -> None:
@@ -374,7 +374,7 @@ class Stranger:
         self.key = key
 
     async def send(self, **credentials: str) -> pb.Task:
-        interceptors = [AuthInterceptor(Shown(**credentials))] if credentials else []
+        interceptors = [AuthInterceptor(FixedCredentials(**credentials))] if credentials else []
         client = ClientFactory(self.config).create(self.card, interceptors=interceptors)
         return [event async for event in client.send_message(request("echo hello"))][-1].task
 
@@ -400,7 +400,7 @@ async def callers_do_not_see_each_other_s_tasks(stranger: Stranger) -> None:
     task = (await stranger.send(bearer=TOKEN)).id
     config, card = stranger.config, stranger.card
     for credentials, seen in (({"bearer": TOKEN}, True), ({"apiKey": stranger.key}, False)):
-        client = ClientFactory(config).create(card, interceptors=[AuthInterceptor(Shown(**credentials))])
+        client = ClientFactory(config).create(card, interceptors=[AuthInterceptor(FixedCredentials(**credentials))])
         asking = client.get_task(pb.GetTaskRequest(id=task))
         if seen:
             assert (await asking).id == task
@@ -408,13 +408,13 @@ async def callers_do_not_see_each_other_s_tasks(stranger: Stranger) -> None:
             await raises(errors.TaskNotFoundError, asking)
 
 
-async def behind_a_door(project: str) -> bool:
+async def with_credentials(project: str) -> bool:
     """The same SDK with credentials, by what the card says of them."""
     good = True
-    with serving(project, "--token", TOKEN, "--api-keys") as told:
-        key = command(project, "keys", "create", "sdk", "--grpc", told["grpc"], "--token", TOKEN)
+    with serving(project, "--token", TOKEN, "--api-keys") as addresses:
+        key = command(project, "keys", "create", "sdk", "--grpc", addresses["grpc"], "--token", TOKEN)
         async with httpx.AsyncClient(timeout=60) as web:
-            card = await A2ACardResolver(web, told["http"]).get_agent_card()
+            card = await A2ACardResolver(web, addresses["http"]).get_agent_card()
             for title, shown in (("1.0", card), ("0.3 compat", of_old(card))):
                 for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):
                     config = ClientConfig(
@@ -474,7 +474,7 @@ async def main() -> bool:
                 own.append(lists)
             for some in (check, *own):
                 good &= await some.run(f"{title} over {transport}", caller)
-    return good & await behind_a_door(where.project)
+    return good & await with_credentials(where.project)
 
 
 if __name__ == "__main__":

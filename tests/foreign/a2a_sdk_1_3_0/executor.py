@@ -35,7 +35,7 @@ class Updates:
     async def status(self, state: int, text: str = "") -> None:
         status = pb.TaskStatus(state=state)
         if text:
-            status.message.CopyFrom(said(text))
+            status.message.CopyFrom(agent_message(text))
         await self._queue.enqueue_event(pb.TaskStatusUpdateEvent(**self._ids, status=status))
 
     async def artifact(self, id: str, *parts: pb.Part, append: bool = False, last: bool = True) -> None:
@@ -51,7 +51,7 @@ class ScriptedAgentExecutor(AgentExecutor):
         word, _, rest = context.get_user_input().partition(" ")
         updates = Updates(context, event_queue)
         if word == "message":
-            await event_queue.enqueue_event(said(f"a message: {rest}"))
+            await event_queue.enqueue_event(agent_message(f"a message: {rest}"))
             return
         if word == "die":
             os._exit(3)
@@ -85,8 +85,8 @@ class ScriptedAgentExecutor(AgentExecutor):
             user = context.call_context.user
             await updates.artifact("who", pb.Part(text=f"{user.is_authenticated} {user.user_name}"))
         elif task is not None:
-            told = [part.text for message in task.history for part in message.parts]
-            await updates.artifact("answer", pb.Part(text=f"after {told}: {word}"))
+            texts = [part.text for message in task.history for part in message.parts]
+            await updates.artifact("answer", pb.Part(text=f"after {texts}: {word}"))
         else:
             print("printed in the middle of a turn")
             await updates.artifact("echo", pb.Part(text=rest))
@@ -105,5 +105,5 @@ def make() -> NeedsArguments:
     return NeedsArguments("made")
 
 
-def said(text: str) -> pb.Message:
+def agent_message(text: str) -> pb.Message:
     return pb.Message(message_id=f"m-{text}", role=pb.ROLE_AGENT, parts=[pb.Part(text=text)])

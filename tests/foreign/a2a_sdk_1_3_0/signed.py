@@ -54,7 +54,7 @@ async def so_is_the_one_of_1_0(reader: Reader) -> None:
 
 
 @signed
-async def a_card_that_somebody_changed_is_refused(reader: Reader) -> None:
+async def a_changed_card_is_rejected(reader: Reader) -> None:
     card, verify = await reader.card(), await reader.verifier()
     verify(card)
     card.supported_interfaces[0].url = "https://mallory.example"
@@ -79,11 +79,11 @@ async def signed_with(reader: Reader, algorithm: str) -> None:
 
 @signed
 async def it_stays_good_through_changes_of_keys(reader: Reader) -> None:
-    said = arguments()
+    options = arguments()
     before = await reader.card()
     for algorithm in ("EdDSA", "ES256"):
-        words = ("--algorithm", algorithm, "--lead", "0", "--grpc", said.grpc)
-        command(said.project, "signing", "rotate", *words)
+        words = ("--algorithm", algorithm, "--lead", "0", "--grpc", options.grpc)
+        command(options.project, "signing", "rotate", *words)
         async with asyncio.timeout(60):
             await signed_with(reader, algorithm)
         (await reader.verifier())(before)
@@ -94,9 +94,9 @@ async def the_card_of_a_server_that_asks_who_calls_is_verified(_: Reader) -> Non
     project = arguments().project
     agents = f"{project}/tests/foreign/signed_agents.py"
     options = ("--sign-cards", "--public-url", "https://agents.example", "--api-keys")
-    with serving(project, agents, *options, "--store", "sqlite:///t.db") as told:
+    with serving(project, agents, *options, "--store", "sqlite:///t.db") as addresses:
         async with httpx.AsyncClient() as client:
-            card = await Reader(told["http"], client).card()
+            card = await Reader(addresses["http"], client).card()
             assert card.security_requirements
 
 

@@ -64,8 +64,8 @@ async def objects_of_the_sdk_are_results_and_its_client_reads_them() -> None:
                 )  # fmt: skip
                 async with ClientFactory(config).create(card) as client:
                     message = theirs.Message(message_id="m", role="ROLE_USER", parts=[theirs.Part(text="hello")])
-                    asked = theirs.SendMessageRequest(message=message)
-                    task = [event async for event in client.send_message(asked)][-1].task
+                    request = theirs.SendMessageRequest(message=message)
+                    task = [event async for event in client.send_message(request)][-1].task
                     assert task.artifacts[0].name == "Theirs"
                     assert task.artifacts[0].parts[0].text == "HELLO"
                     assert task.history[-1].parts[0].text == "working on it"

@@ -17,13 +17,13 @@ from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from checks import Checks, arguments, finish
-from fasta2a_client import call, check_letters, stream, until
+from fasta2a_client import call, check_deliveries, stream, until
 from hook import hook
 
 check = Checks("fasta2a")
 
 canceled_ta = TypeAdapter(CancelTaskResponse)
-told_ta = TypeAdapter(schema.Task)
+delivery_ta = TypeAdapter(schema.Task)
 
 PUSH: dict[str, TypeAdapter[Any]] = {
     "set": TypeAdapter(schema.SetTaskPushNotificationResponse),
@@ -60,8 +60,8 @@ class Caller:
     async def push(self, verb: str, params: dict[str, Any]) -> Any:
         """An operation on webhooks: its result."""
         answers = PUSH[verb]
-        asked = await call(self.client, f"tasks/pushNotification/{verb}", params, a2a_request_ta, answers)
-        return asked["result"]
+        response = await call(self.client, f"tasks/pushNotification/{verb}", params, a2a_request_ta, answers)
+        return response["result"]
 
     async def stream(self, task: str, text: str) -> list[Any]:
         params = {"id": task, "message": message(text)}
@@ -144,11 +144,11 @@ async def files_go_there_and_back_in_its_own_spelling(caller: Caller) -> None:
 @check.of("follow-up")
 async def the_same_id_again_is_a_follow_up(caller: Caller) -> None:
     task = str(uuid4())
-    asked = (await caller.send_as(task, "ask"))["result"]
-    assert (asked["id"], asked["status"]["state"]) == (task, "input-required")
-    assert asked["status"]["message"]["parts"][0]["text"]
+    response = (await caller.send_as(task, "ask"))["result"]
+    assert (response["id"], response["status"]["state"]) == (task, "input-required")
+    assert response["status"]["message"]["parts"][0]["text"]
     done = (await caller.send_as(task, "blue"))["result"]
-    assert (done["id"], done["session_id"], texts(done)) == (task, asked["session_id"], "you said: blue")
+    assert (done["id"], done["session_id"], texts(done)) == (task, response["session_id"], "you said: blue")
 
 
 @check.of("cancel")
@@ -201,26 +201,26 @@ async def a_webhook_is_kept_and_replaced(caller: Caller) -> None:
 
 
 @check.of("push")
-async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+async def a_receiver_gets_the_task_as_its_state_changes(caller: Caller) -> None:
     with hook() as there:
         push = {"url": there.url, "token": "t0ken"}
         params = {"id": str(uuid4()), "message": message("echo hello"), "push_notification": push}
         await call(caller.client, "tasks/send", params, a2a_request_ta, send_task_response_ta)
-        letters = await there.until(lambda body: body["status"]["state"] == "completed")
-        told = [told_ta.validate_python(body) for _, body in letters]
-        assert {one["id"] for one in told} == {params["id"]}
-        assert (told[0]["status"]["state"], texts(told[-1])) == ("submitted", "hello")
-        check_letters(letters)
+        deliveries = await there.until(lambda body: body["status"]["state"] == "completed")
+        received = [delivery_ta.validate_python(body) for _, body in deliveries]
+        assert {one["id"] for one in received} == {params["id"]}
+        assert (received[0]["status"]["state"], texts(received[-1])) == ("submitted", "hello")
+        check_deliveries(deliveries)
 
 
 @check.of("push")
-async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+async def a_receiver_gets_what_comes_after_it_was_registered(caller: Caller) -> None:
     with hook() as there:
         task = (await caller.task("ask"))["id"]
         await caller.push("set", {"id": task, "push_notification_config": {"url": there.url}})
         await caller.send_as(task, "blue")
-        letters = await there.until(lambda body: body["status"]["state"] == "completed")
-        assert [body["status"]["state"] for _, body in letters] == ["working", "completed"]
+        deliveries = await there.until(lambda body: body["status"]["state"] == "completed")
+        assert [body["status"]["state"] for _, body in deliveries] == ["working", "completed"]
 
 
 @check.of("errors")
@@ -238,7 +238,7 @@ async def a_task_that_has_ended_is_not_canceled_in_so_many_words(caller: Caller)
 
 
 @check.of("errors")
-async def bad_messages_are_told_apart(caller: Caller) -> None:
+async def bad_messages_are_distinguished(caller: Caller) -> None:
     empty = await caller.client.send_task({"role": "user", "parts": []})
     assert empty["error"]["code"] == -32602
     odd = {"mime_type": "application/x-unsupported", "data": "AAAA"}

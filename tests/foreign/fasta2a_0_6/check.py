@@ -21,14 +21,14 @@ from fasta2a.schema import (
 from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checks import Checks, arguments, finish, heard
-from fasta2a_client import call, check_letters, stream, until
+from checks import Checks, arguments, finish, wait_until_received
+from fasta2a_client import call, check_deliveries, stream, until
 from hook import hook
 
 check = Checks("fasta2a")
 
 canceled_ta = TypeAdapter(CancelTaskResponse)
-told_ta = TypeAdapter(schema.Task)
+delivery_ta = TypeAdapter(schema.Task)
 
 PUSH: dict[str, tuple[str, Any]] = {
     "set": ("tasks/pushNotification/set", schema.SetTaskPushNotificationResponse),
@@ -75,12 +75,12 @@ class Caller:
     async def resubscribe(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
         """All answers; `begun` is set with the first."""
         asks, answers = a2a_request_ta, stream_message_response_ta
-        told: list[Any] = []
+        received: list[Any] = []
         async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers):
-            told.append(answer)
+            received.append(answer)
             if begun is not None:
                 begun.set()
-        return told
+        return received
 
 
 def message(text: str, *parts: dict[str, Any], **fields: Any) -> Any:
@@ -162,7 +162,7 @@ async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> Non
     task = (await caller.start("sleep 30"))["id"]
     begun = asyncio.Event()
     following = asyncio.create_task(caller.resubscribe(task, begun))
-    await heard(following, begun)
+    await wait_until_received(following, begun)
     assert (await caller.cancel(task))["result"]["status"]["state"] == "canceled"
     last = (await following)[-1]["result"]
     assert (last["kind"], last["status"]["state"], last["final"]) == ("status-update", "canceled", True)
@@ -205,25 +205,25 @@ async def a_webhook_is_kept_listed_and_deleted(caller: Caller) -> None:
 
 
 @check.of("push")
-async def a_receiver_is_told_the_task_as_its_state_changes(caller: Caller) -> None:
+async def a_receiver_gets_the_task_as_its_state_changes(caller: Caller) -> None:
     with hook() as there:
         configuration = {"accepted_output_modes": [], "push_notification_config": webhook(there.url)}
         answer = await caller.client.send_message(message("echo hello"), configuration=configuration)
-        letters = await there.until(lambda body: body["status"]["state"] == "completed")
-        told = [told_ta.validate_python(body) for _, body in letters]
-        assert {one["id"] for one in told} == {answer["result"]["id"]}
-        assert (told[0]["status"]["state"], texts(told[-1])) == ("submitted", "hello")
-        check_letters(letters)
+        deliveries = await there.until(lambda body: body["status"]["state"] == "completed")
+        received = [delivery_ta.validate_python(body) for _, body in deliveries]
+        assert {one["id"] for one in received} == {answer["result"]["id"]}
+        assert (received[0]["status"]["state"], texts(received[-1])) == ("submitted", "hello")
+        check_deliveries(deliveries)
 
 
 @check.of("push")
-async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+async def a_receiver_gets_what_comes_after_it_was_registered(caller: Caller) -> None:
     with hook() as there:
         task = (await caller.result("ask"))["id"]
         await caller.push("set", {"id": task, "push_notification_config": webhook(there.url)})
         await caller.result("blue", task_id=task)
-        letters = await there.until(lambda body: body["status"]["state"] == "completed")
-        assert [body["kind"] for _, body in letters] == ["task", "task"]
+        deliveries = await there.until(lambda body: body["status"]["state"] == "completed")
+        assert [body["kind"] for _, body in deliveries] == ["task", "task"]
 
 
 def webhook(url: str) -> dict[str, Any]:
@@ -238,7 +238,7 @@ async def a_task_that_has_ended_is_not_canceled_in_so_many_words(caller: Caller)
 
 
 @check.of("errors")
-async def bad_messages_are_told_apart(caller: Caller) -> None:
+async def bad_messages_are_distinguished(caller: Caller) -> None:
     empty = await caller.client.send_message({**message(""), "parts": []})
     assert empty["error"]["code"] == -32602
     odd = {"mime_type": "application/x-unsupported", "bytes": "AAAA"}

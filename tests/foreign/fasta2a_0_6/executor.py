@@ -49,7 +49,7 @@ class ScriptedWorker(Worker[list[str]]):
         artifacts = []
         if word == "stream":  # this generation of workers has the storage alone
             for number in range(int(rest)):
-                await self.storage.update_task(id, state="working", new_messages=[said(f"{number} ")])
+                await self.storage.update_task(id, state="working", new_messages=[agent_message(f"{number} ")])
             artifacts = [text("output", "".join(f"{number} " for number in range(int(rest))) + "end")]
         elif word == "parts":
             data = DataPart(kind="data", data={"value": [7]}, metadata={"data_part_compat": True})
@@ -59,7 +59,7 @@ class ScriptedWorker(Worker[list[str]]):
             link = FilePart(kind="file", file={"uri": "https://files.example/x"})
             artifacts = [Artifact(artifact_id="parts", name="parts", parts=[data, raw, link])]
         elif word == "ask":
-            await self.storage.update_task(id, state="input-required", new_messages=[said("which one?")])
+            await self.storage.update_task(id, state="input-required", new_messages=[agent_message("which one?")])
             return
         elif word == "sleep":
             await self.storage.update_task(id, state="working", new_artifacts=[text("begun", "it sleeps")])
@@ -72,15 +72,17 @@ class ScriptedWorker(Worker[list[str]]):
         elif word == "words":
             artifacts = [text("words", " ".join(words))]
         elif len(task["history"]) > 1:
-            told = [part["text"] for message in task["history"][:-1] for part in message["parts"]]
-            artifacts = [text("answer", f"after {told}: {word}")]
+            texts = [part["text"] for message in task["history"][:-1] for part in message["parts"]]
+            artifacts = [text("answer", f"after {texts}: {word}")]
         else:
             print("printed in the middle of a turn")
             artifacts = [text("echo", rest)]
-        await self.storage.update_task(id, state="completed", new_artifacts=artifacts, new_messages=[said("done")])
+        await self.storage.update_task(
+            id, state="completed", new_artifacts=artifacts, new_messages=[agent_message("done")]
+        )
 
     async def cancel_task(self, params: TaskIdParams) -> None:
-        await self.storage.update_task(params["id"], state="canceled", new_messages=[said("cleaned up")])
+        await self.storage.update_task(params["id"], state="canceled", new_messages=[agent_message("cleaned up")])
 
     def build_message_history(self, history: list[Message]) -> list[Any]:
         return history
@@ -103,7 +105,7 @@ def text(id: str, words: str) -> Artifact:
     return Artifact(artifact_id=id, name=id, parts=[TextPart(kind="text", text=words)])
 
 
-def said(words: str) -> Message:
+def agent_message(words: str) -> Message:
     return Message(
         role="agent", kind="message", parts=[TextPart(kind="text", text=words)], message_id=str(uuid.uuid4())
     )

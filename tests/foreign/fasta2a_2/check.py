@@ -21,15 +21,15 @@ from fasta2a.schema import (
 from pydantic import TypeAdapter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checks import Checks, arguments, finish, heard
-from fasta2a_client import call, check_letters, stream, until
+from checks import Checks, arguments, finish, wait_until_received
+from fasta2a_client import call, check_deliveries, stream, until
 from hook import hook
 
 check = Checks("fasta2a")
 
 canceled_ta = TypeAdapter(CancelTaskResponse)
 listed_ta = TypeAdapter(ListTasksResponse)
-told_ta = TypeAdapter(StreamResponse)
+delivery_ta = TypeAdapter(StreamResponse)
 
 PUSH: dict[str, tuple[str, Any]] = {
     "set": ("tasks/pushNotification/set", schema.SetTaskPushNotificationResponse),
@@ -77,12 +77,12 @@ class Caller:
     async def resubscribe(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
         """All answers; `begun` is set with the first."""
         asks, answers = a2a_request_ta, stream_message_response_ta
-        told: list[Any] = []
+        received: list[Any] = []
         async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers):
-            told.append(answer)
+            received.append(answer)
             if begun is not None:
                 begun.set()
-        return told
+        return received
 
 
 def message(text: str, *parts: dict[str, Any], **fields: Any) -> Any:
@@ -188,7 +188,7 @@ async def a_task_is_canceled_and_its_followers_hear_of_it(caller: Caller) -> Non
     task = (await caller.start("sleep 30"))["id"]
     begun = asyncio.Event()
     following = asyncio.create_task(caller.resubscribe(task, begun))
-    await heard(following, begun)
+    await wait_until_received(following, begun)
     assert (await caller.cancel(task))["result"]["status"]["state"] == "canceled"
     events = results(await following)
     assert events[0]["task"]["id"] == task
@@ -220,27 +220,29 @@ async def a_webhook_is_kept_listed_and_deleted(caller: Caller) -> None:
 
 
 @check.of("push")
-async def a_receiver_is_told_every_event_of_the_stream(caller: Caller) -> None:
+async def a_receiver_gets_every_event_of_the_stream(caller: Caller) -> None:
     with hook() as there:
         configuration = {"accepted_output_modes": [], "task_push_notification_config": webhook(there.url)}
         answer = await caller.client.send_message(message("stream 3 5"), configuration=configuration)
-        letters = await there.until(lambda body: "completed" in str(body))
-        told = [told_ta.validate_python(body) for _, body in letters]
-        assert told[0]["task"]["id"] == answer["result"]["task"]["id"]
-        chunks = [one["artifact_update"]["artifact"]["parts"][0]["text"] for one in told if "artifact_update" in one]
+        deliveries = await there.until(lambda body: "completed" in str(body))
+        received = [delivery_ta.validate_python(body) for _, body in deliveries]
+        assert received[0]["task"]["id"] == answer["result"]["task"]["id"]
+        chunks = [
+            one["artifact_update"]["artifact"]["parts"][0]["text"] for one in received if "artifact_update" in one
+        ]
         assert chunks == [f"chunk-{number} " for number in range(1, 4)]
-        assert told[-1]["status_update"]["status"]["state"] == "completed"
-        check_letters(letters)
+        assert received[-1]["status_update"]["status"]["state"] == "completed"
+        check_deliveries(deliveries)
 
 
 @check.of("push")
-async def a_receiver_is_told_what_comes_after_it_was_registered(caller: Caller) -> None:
+async def a_receiver_gets_what_comes_after_it_was_registered(caller: Caller) -> None:
     with hook() as there:
         task = (await caller.task("ask"))["id"]
         await caller.push("set", {"task_id": task, **webhook(there.url)})
         await caller.task("blue", task_id=task)
-        letters = await there.until(lambda body: "completed" in str(body))
-        assert told_ta.validate_python(letters[0][1])["status_update"]["status"]["state"] == "working"
+        deliveries = await there.until(lambda body: "completed" in str(body))
+        assert delivery_ta.validate_python(deliveries[0][1])["status_update"]["status"]["state"] == "working"
 
 
 def webhook(url: str) -> dict[str, Any]:
@@ -264,7 +266,7 @@ async def a_task_that_has_ended_is_not_canceled_in_so_many_words(caller: Caller)
 
 
 @check.of("errors")
-async def bad_messages_are_told_apart(caller: Caller) -> None:
+async def bad_messages_are_distinguished(caller: Caller) -> None:
     empty = await caller.client.send_message({**message(""), "parts": []})
     assert empty["error"]["code"] == -32602
     odd = {"raw": "AAAA", "media_type": "application/x-unsupported"}

@@ -57,7 +57,7 @@ class ScriptedWorker(Worker[list[str]]):
             parts = [Part(data=[7], media_type="application/json"), raw, Part(url="https://files.example/x")]
             artifacts = [Artifact(artifact_id="parts", name="parts", parts=parts)]
         elif word == "ask":
-            await self.storage.update_task(id, state="input-required", new_messages=[said("which one?")])
+            await self.storage.update_task(id, state="input-required", new_messages=[agent_message("which one?")])
             return
         elif word == "sleep":
             await self.publish_artifact(id, context, text("begun", "it sleeps"))
@@ -70,15 +70,17 @@ class ScriptedWorker(Worker[list[str]]):
         elif word == "words":
             artifacts = [text("words", " ".join(words))]
         elif len(task["history"]) > 1:
-            told = [part["text"] for message in task["history"][:-1] for part in message["parts"]]
-            artifacts = [text("answer", f"after {told}: {word}")]
+            texts = [part["text"] for message in task["history"][:-1] for part in message["parts"]]
+            artifacts = [text("answer", f"after {texts}: {word}")]
         else:
             print("printed in the middle of a turn")
             artifacts = [text("echo", rest)]
-        await self.storage.update_task(id, state="completed", new_artifacts=artifacts, new_messages=[said("done")])
+        await self.storage.update_task(
+            id, state="completed", new_artifacts=artifacts, new_messages=[agent_message("done")]
+        )
 
     async def cancel_task(self, params: TaskIdParams) -> None:
-        await self.storage.update_task(params["id"], state="canceled", new_messages=[said("cleaned up")])
+        await self.storage.update_task(params["id"], state="canceled", new_messages=[agent_message("cleaned up")])
 
     def build_message_history(self, history: list[Message]) -> list[Any]:
         return history
@@ -101,5 +103,5 @@ def text(id: str, words: str) -> Artifact:
     return Artifact(artifact_id=id, name=id, parts=[Part(text=words)])
 
 
-def said(words: str) -> Message:
+def agent_message(words: str) -> Message:
     return Message(role="agent", parts=[Part(text=words)], message_id=str(uuid.uuid4()))

@@ -43,8 +43,8 @@ DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothin
 TRANSPORTS = {"rpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}
 
 
-def text(said: str) -> Part:
-    return Part(root=TextPart(text=said))
+def text(value: str) -> Part:
+    return Part(root=TextPart(text=value))
 
 
 class Words(AgentExecutor):
@@ -62,8 +62,8 @@ class Words(AgentExecutor):
         updater = TaskUpdater(event_queue, task.id, task.context_id)
         await updater.start_work()
 
-        def say(said: str) -> Message:
-            return updater.new_agent_message([text(said)])
+        def say(value: str) -> Message:
+            return updater.new_agent_message([text(value)])
 
         if answers:
             await updater.add_artifact([text(f"you said: {context.get_user_input()}")])

@@ -91,13 +91,13 @@ class Words(AgentExecutor):
 
 
 def card(binding: str, url: str) -> pb.AgentCard:
-    made = pb.AgentCard(name=f"Words {binding}", description="Does what a message says", version="1")
-    made.default_input_modes.append("text/plain")
-    made.default_output_modes.append("text/plain")
-    made.capabilities.streaming = True
-    made.skills.add(id="words", name="Words", description="Does what a message says", tags=["words"])
-    made.supported_interfaces.add(protocol_binding=binding, url=url, protocol_version="1.0")
-    return made
+    card = pb.AgentCard(name=f"Words {binding}", description="Does what a message says", version="1")
+    card.default_input_modes.append("text/plain")
+    card.default_output_modes.append("text/plain")
+    card.capabilities.streaming = True
+    card.skills.add(id="words", name="Words", description="Does what a message says", tags=["words"])
+    card.supported_interfaces.add(protocol_binding=binding, url=url, protocol_version="1.0")
+    return card
 
 
 async def main() -> bool:

@@ -9,13 +9,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from checks import arguments, finish
-from hosted_executors import asking, every, of_sdks
+from executor_checks import asking, every, of_workers
 
 
 async def main() -> bool:
     async with asking(arguments().http) as ask:
-        good = await of_sdks.run("hosted", ask)
-        return await every.run("hosted", ask) and good
+        good = await of_workers.run("executor", ask)
+        return await every.run("executor", ask) and good
 
 
 finish(asyncio.run(main()))

@@ -1,6 +1,6 @@
-"""What every executor has to come through as, whatever SDK it was written for: asked by plain JSON-RPC of A2A 1.0.
+"""Checks that every executor must pass, whatever its SDK, over JSON-RPC of A2A 1.0.
 
-Needs httpx, which the environments of all of them have.
+Needs httpx, which all their environments have.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 from checks import Checks
 
-PATIENCE = 60.0
+CHECK_TIMEOUT = 60.0
 
 Json = dict[str, Any]
 
@@ -56,12 +56,12 @@ class Asking:
         return (await self.send(text, **more))["task"]
 
     async def start(self, text: str) -> Json:
-        asked = {**self.message(text), "configuration": {"returnImmediately": True}}
-        return (await self.call("SendMessage", asked))["task"]
+        request = {**self.message(text), "configuration": {"returnImmediately": True}}
+        return (await self.call("SendMessage", request))["task"]
 
     async def stream(self, text: str) -> list[Json]:
-        asked = self._request("SendStreamingMessage", self.message(text))
-        async with self._client.stream("POST", "/", json=asked) as answer:
+        request = self._request("SendStreamingMessage", self.message(text))
+        async with self._client.stream("POST", "/", json=request) as answer:
             lines = [line async for line in answer.aiter_lines()]
         return [json.loads(line.removeprefix("data:"))["result"] for line in lines if line.startswith("data:")]
 
@@ -69,13 +69,13 @@ class Asking:
         return await self.call("GetTask", {"id": task})
 
     async def until(self, task: str, state: str) -> Json:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CHECK_TIMEOUT):
             while (found := await self.get(task))["status"]["state"] != f"TASK_STATE_{state}":
                 await asyncio.sleep(0.02)
             return found
 
     async def until_it_shows(self, task: str, artifact: str) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CHECK_TIMEOUT):
             while artifact not in texts(await self.get(task)):
                 await asyncio.sleep(0.02)
 
@@ -85,7 +85,7 @@ class Asking:
 
 @asynccontextmanager
 async def asking(url: str) -> AsyncIterator[Asking]:
-    async with httpx.AsyncClient(base_url=url, headers={"A2A-Version": "1.0"}, timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(base_url=url, headers={"A2A-Version": "1.0"}, timeout=CHECK_TIMEOUT) as client:
         yield Asking(client)
 
 
@@ -93,7 +93,7 @@ def state(task: Json) -> str:
     return str(task["status"]["state"]).removeprefix("TASK_STATE_")
 
 
-def said(task: Json) -> str:
+def status_text(task: Json) -> str:
     """The text of the status."""
     return "".join(part.get("text", "") for part in task["status"].get("message", {}).get("parts", []))
 
@@ -116,7 +116,7 @@ async def its_card_is_shown(ask: Asking) -> None:
 @every
 async def it_answers(ask: Asking) -> None:
     task = await ask.task("echo hello")
-    assert (state(task), said(task), texts(task)) == ("COMPLETED", "done", {"echo": "hello"})
+    assert (state(task), status_text(task), texts(task)) == ("COMPLETED", "done", {"echo": "hello"})
 
 
 @every
@@ -131,7 +131,7 @@ async def parts_of_every_kind_arrive(ask: Asking) -> None:
 @every
 async def it_asks_and_is_answered(ask: Asking) -> None:
     task = await ask.task("ask")
-    assert (state(task), said(task)) == ("INPUT_REQUIRED", "which one?")
+    assert (state(task), status_text(task)) == ("INPUT_REQUIRED", "which one?")
     done = await ask.task("that", taskId=task["id"], contextId=task["contextId"])
     assert (state(done), texts(done)) == ("COMPLETED", {"answer": "after ['ask', 'which one?']: that"})
 
@@ -139,14 +139,14 @@ async def it_asks_and_is_answered(ask: Asking) -> None:
 @every
 async def what_it_raises_fails_the_task(ask: Asking) -> None:
     task = await ask.task("fail")
-    assert (state(task), said(task)) == ("FAILED", "RuntimeError: that was wanted")
+    assert (state(task), status_text(task)) == ("FAILED", "RuntimeError: that was wanted")
 
 
 @every
 async def a_task_that_it_leaves_unfinished_fails(ask: Asking) -> None:
     task = await ask.task("leave")
     assert state(task) == "FAILED"
-    assert "left the task unfinished" in said(task)
+    assert "returned without a final state" in status_text(task)
 
 
 @every
@@ -170,7 +170,7 @@ async def a_crash_fails_its_task_and_the_next_is_served(ask: Asking) -> None:
     await ask.until_it_shows(task["id"], "begun")
     died = await ask.task("die")
     assert state(died) == "FAILED"
-    assert said(died).startswith("INTERRUPTED")
+    assert status_text(died).startswith("INTERRUPTED")
     assert state(await ask.until(task["id"], "FAILED")) == "FAILED"
     assert texts(await ask.task("echo again")) == {"echo": "again"}
 
@@ -195,11 +195,11 @@ async def it_may_answer_with_a_message(ask: Asking) -> None:
 @of_sdks
 async def it_may_wait_for_credentials(ask: Asking) -> None:
     task = await ask.task("auth")
-    assert (state(task), said(task)) == ("AUTH_REQUIRED", "log in first")
+    assert (state(task), status_text(task)) == ("AUTH_REQUIRED", "log in first")
 
 
 @of_sdks
-async def it_is_told_who_calls(ask: Asking) -> None:
+async def it_receives_the_caller(ask: Asking) -> None:
     assert texts(await ask.task("who"))["who"].startswith("False")
 
 
