@@ -1,4 +1,4 @@
-"""The small constructors."""
+"""The constructors of dragoman.types."""
 
 from __future__ import annotations
 

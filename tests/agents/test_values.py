@@ -1,4 +1,4 @@
-"""What each value becomes, returned and yielded: the value table, row by row."""
+"""Conversion of returned and yielded values, row by row of the table in `values`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 def foreign(message: Any) -> Any:
-    """The same message as a class of another descriptor pool, as a2a-sdk's are."""
+    """The same message in a class of another descriptor pool, as in a2a-sdk."""
     pool = descriptor_pool.DescriptorPool()
 
     def copy(file: Any) -> None:

@@ -1,4 +1,4 @@
-"""A turn_context that remembers: everything an agent puts, as bytes, as events and as the task a client would see."""
+"""A recording turn context: an agent's output as bytes, as events, and as the task that a client sees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class CountingAwaitable:
-    """Counts how often somebody waited for room."""
+    """An awaitable that counts how often it is awaited."""
 
     def __init__(self) -> None:
         self.waits = 0
@@ -95,7 +95,7 @@ class RecordingTurnContext:
     # What a client would see ------------------------------------------------------------------------------------
 
     def events(self, result: TurnResult | None = None) -> list[pb.StreamResponse]:
-        """Every event as the store would write it, after the task itself."""
+        """The task and all events, in the form of the store."""
         ref = TaskRef(Owner("default", "anonymous"), bytes(16))
         inbound = IncomingMessage(self.message.SerializeToString())
         created = plan(
@@ -108,7 +108,7 @@ class RecordingTurnContext:
         return [pb.StreamResponse.FromString(event.data) for event in (*created.events, *written.events)]
 
     def task(self, result: TurnResult | None = None) -> pb.Task:
-        """The fold of them."""
+        """The task after all events."""
         task = pb.Task()
         for event in self.events(result):
             projection.fold(task, event)
@@ -121,7 +121,7 @@ class NoGuard:
 
 
 async def run_turn(agent: Agent, *parts: pb.Part | str) -> tuple[pb.Task, TurnResult]:
-    """One turn of `agent` on a message of these parts: the task as its caller sees it, and the ending."""
+    """Runs one turn of `agent` on these parts. Returns the task that its caller sees, and the result."""
     turn_context = RecordingTurnContext(*parts)
     ending = await agent.take_turn(turn_context)
     return turn_context.task(ending), ending

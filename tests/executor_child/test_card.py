@@ -1,4 +1,4 @@
-"""What an executor says of itself: its card, or what its name and text tell."""
+"""Registration of an executor: from its card, or from its name and docstring."""
 
 from __future__ import annotations
 

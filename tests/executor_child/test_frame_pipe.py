@@ -1,4 +1,4 @@
-"""Frames over a pair of pipes, and signs of life where nothing else is said."""
+"""Frames over a pair of pipes, and heartbeats during silence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dragoman.executor_child.main import FramePipe
 
 
 class Pipes:
-    """A line, and the other end of it."""
+    """A FramePipe and the other ends of its pipes."""
 
     def __init__(self) -> None:
         there, here = os.pipe()

@@ -1,4 +1,4 @@
-"""A2A 0.3 JSON from and to 1.0: nothing is lost on the way there and back."""
+"""A2A 0.3 JSON from and to 1.0: round trips lose nothing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_state_has_its_word() -> None:
 
 @given(part=parts)
 def test_it_is_the_same_form_that_the_server_speaks(part: dict[str, Any]) -> None:
-    """The data of a part in the other implementation, which is over protobuf."""
+    """The data of a part, converted by the server's implementation with protobuf."""
     message = ParseDict(
         {"messageId": "m", "role": "ROLE_AGENT", "parts": [part]}, pb.Message(), descriptor_pool=_pool.POOL
     )

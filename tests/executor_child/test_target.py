@@ -1,4 +1,4 @@
-"""What a target names, and what is said of one that gives no executor."""
+"""Resolution of targets, and the errors for unusable ones."""
 
 from __future__ import annotations
 

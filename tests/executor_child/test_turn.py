@@ -1,4 +1,4 @@
-"""What an executor says, as frames: in order, once, and the end that it means."""
+"""Events of an executor as frames, and the end of the turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AUTH = "TASK_STATE_AUTH_REQUIRED"
 
 
 class SentFrames:
-    """Takes frames, as a line does."""
+    """Records frames in place of a FramePipe."""
 
     def __init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
@@ -39,7 +39,7 @@ class SentFrames:
 
     @property
     def text(self) -> str:
-        """Of the status that it ended in."""
+        """The text of the final status."""
         return str(self.end["status"]["message"]["parts"][0]["text"])
 
 

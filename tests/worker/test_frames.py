@@ -1,4 +1,4 @@
-"""What is larger than a server takes from a worker at once."""
+"""Events larger than the server accepts from a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT = 64 * 1024
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, WorkerProcess]]:
-    """A server that takes little, and a worker."""
+    """A server with a low size limit, and a worker."""
     folder = tmp_path_factory.mktemp("narrow")
     with (
         serving("--message-bytes", str(LIMIT), cwd=folder) as server,

@@ -1,4 +1,4 @@
-"""`--executor` as its operator meets it: a process beside the server, which dies, hangs, prints, and ends with it.
+"""`--executor` end to end: the child process crashes, hangs, prints, and ends with the server.
 
 The executor is a worker of a stand-in for fasta2a; those of the real SDKs are run by `make foreign`.
 """
@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process lives; one whose parent does not look at it any more does not."""
+    """Whether a process runs. A zombie does not count."""
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
@@ -221,4 +221,4 @@ def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> N
 def test_a_worker_without_anything_to_run_is_told_so() -> None:
     done = CliRunner().invoke(cli, ["worker"], env=clean_environment())
     assert done.exit_code == 2
-    assert "name an APP, or an --executor" in done.stderr
+    assert "no agents; pass APP or --executor" in done.stderr

@@ -1,4 +1,4 @@
-"""What a cancel does to each kind of function."""
+"""Cancel of each kind of function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, ta
 
 
 async def canceled(it: DeclaredAgent[Any, Any]) -> RecordingTurnContext:
-    """Cancels the run of `it` after it has put something, and expects it to obey."""
+    """Cancels a run of `it` after its first event, and expects it to stop."""
     turn_context = RecordingTurnContext("go")
     run = asyncio.create_task(it.take_turn(turn_context))
     await turn_context.event_put.wait()

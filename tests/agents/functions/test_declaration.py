@@ -1,4 +1,4 @@
-"""`@agent`: what it reads off a function, and what it refuses at import."""
+"""`@agent`: defaults from the function, and errors at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a function is driven: kinds and failures."""
+"""The runner: kinds of functions, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of `@agent` on how an agent may be called: extensions, security, and what only some get to see."""
+"""Arguments of `@agent` about callers: extensions, security and extended skills."""
 
 from __future__ import annotations
 

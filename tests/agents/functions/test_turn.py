@@ -1,4 +1,4 @@
-"""The verbs, and what a turn knows of its message."""
+"""The methods of Turn, and its view of the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that do one thing each, to be run in the server and at a worker."""
+"""Agents with one behavior each, for runs in the server and at a worker."""
 
 from __future__ import annotations
 

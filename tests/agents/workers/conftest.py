@@ -1,4 +1,4 @@
-"""A server with one agent of its own, and room for others that dial in."""
+"""A server with one local agent, to which workers can connect."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _silence_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers by hand give no signs of life, and a machine may stand still for longer than servers wait for them."""
+    """Disables the heartbeat timeout: fake workers send no heartbeats, and a busy machine may pause."""
     monkeypatch.setattr("dragoman.agents.workers.hub.HeartbeatTimings", lambda: HeartbeatTimings(lease=3600.0))
 
 
 @pytest.fixture
 def opened(tmp_path: Path, time_to_stop: None) -> Open:
-    """Opens a server on free ports; again on the same store the next time."""
+    """Opens a server on free ports. Later calls use the same store."""
 
     @asynccontextmanager
     async def open_it(authenticator: Any = None, *, own: bool = True, **settings: Any) -> AsyncIterator[App]:

@@ -1,4 +1,4 @@
-"""A roster and a runtime in memory, for switchboards by themselves."""
+"""In-memory registries for tests of a hub without a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dragoman.ports import RegisteredAgent, RemoteAgent
 
 
 class MemoryWorkerRegistry:
-    """Implements `ports.Roster`."""
+    """Implements `ports.WorkerRegistry`."""
 
     def __init__(self) -> None:
         self.entries: dict[str, RegisteredAgent] = {}
@@ -28,7 +28,7 @@ class MemoryWorkerRegistry:
 
 
 class MemoryAgentRegistry:
-    """Remembers agents. Implements `ports.Enlist`."""
+    """Records agents. Implements `ports.RemoteAgentRegistry`."""
 
     def __init__(self) -> None:
         self.agents: list[RemoteAgent] = []
@@ -48,4 +48,4 @@ class MemoryAgentRegistry:
         return 0
 
     def capacity_changed(self) -> None:
-        """Nobody waits."""
+        """Nothing waits for capacity here."""

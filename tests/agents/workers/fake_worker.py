@@ -1,4 +1,4 @@
-"""A worker by hand: frames in and out, so that a test may say anything, at any time."""
+"""A worker that the test controls frame by frame."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class FakeWorker:
         self._call = call
 
     async def send(self, **frame: Any) -> None:
-        """Sends a frame: `say(credit=wk.Credit(...))`. Who was refused in the meantime hears of it by `status`."""
+        """Sends a frame: `send(credit=wk.Credit(...))`. Ignores a closed stream; `status` has its error."""
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await self._call.write(wk.ConnectRequest(**frame))
 
     async def receive(self, kind: str) -> Any:
-        """The next frame of a kind; heartbeats before it are passed over, anything else is not."""
+        """Returns the next frame, of this kind. Skips heartbeats; fails for any other frame."""
         async with asyncio.timeout(FRAME_TIMEOUT):
             while True:
                 frame = await self._call.read()
@@ -40,7 +40,7 @@ class FakeWorker:
                 assert found == "heartbeat", f"{found} before {kind}: {frame}"
 
     async def status(self) -> tuple[str, str]:
-        """How the server ended the stream: code and text."""
+        """The code and text with which the server ended the stream."""
         async with asyncio.timeout(FRAME_TIMEOUT):
             while (await self._rest()) is not grpc.aio.EOF:
                 pass
@@ -53,15 +53,15 @@ class FakeWorker:
             return grpc.aio.EOF
 
     async def half_close(self) -> None:
-        """Says no more, and breaks nothing off."""
+        """Ends the client side of the stream."""
         await self._call.done_writing()
 
     def cancel(self) -> None:
-        """Breaks the stream off."""
+        """Aborts the stream."""
         self._call.cancel()
 
     async def register(self, *agents: wk.AgentRegistration, credit: int = 1, name: str = "by hand") -> wk.Welcome:
-        """Introduces itself, and takes turns."""
+        """Sends hello with these agents and `credit` turns each. Returns the welcome."""
         for agent in agents:
             agent.turns = credit
         await self.send(hello=wk.Hello(name=name, agents=agents))
@@ -69,7 +69,7 @@ class FakeWorker:
         return welcome
 
     async def put_text(self, turn: str, number: int, *texts: str, append: bool = True) -> None:
-        """Text chunks of the artifact `output`, in one frame."""
+        """Sends text chunks of the artifact `output` in one frame."""
         events = [wk.Event(text=wk.TextChunk(artifact_id="output", text=text, append=append)) for text in texts]
         await self.send(events=wk.Events(turn_id=turn, number=number, events=events))
 
@@ -82,14 +82,14 @@ class FakeWorker:
 
 
 def registration(id: str = "desk", **fields: Any) -> wk.AgentRegistration:
-    """An agent of a worker."""
+    """A registration with a minimal card."""
     card = fields.pop("card", None) or pb.AgentCard(name=id.capitalize(), description="An agent elsewhere")
     return wk.AgentRegistration(id=id, card=card, **fields)
 
 
 @asynccontextmanager
 async def connected_worker(address: str, metadata: Mapping[str, str] | None = None) -> AsyncIterator[FakeWorker]:
-    """A stream to the server at HOST:PORT."""
+    """Opens a stream to the server at HOST:PORT."""
     async with grpc.aio.insecure_channel(address) as channel:
         connect = channel.stream_stream(
             CONNECT_METHOD, wk.ConnectRequest.SerializeToString, wk.ConnectResponse.FromString

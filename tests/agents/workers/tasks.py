@@ -1,4 +1,4 @@
-"""What tests read of tasks, over a client."""
+"""Helpers that read tasks through a client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def status_text(task: pb.Task) -> str:
 
 
 async def wait_for_state(client: Client, task: str, state: int) -> pb.Task:
-    """The task, once it was in a state."""
+    """Waits until the task has been in a state, and returns it."""
     async with asyncio.timeout(STATE_TIMEOUT):
         async for event in client.subscribe(task, after="0"):
             if state in (event.task.status.state, event.status_update.status.state):
@@ -40,7 +40,7 @@ async def wait_for_state(client: Client, task: str, state: int) -> pb.Task:
 
 
 async def wait_for_text(client: Client, task: str, text: str = "") -> str:
-    """The text of the first status message that holds `text`."""
+    """Waits for a status message that contains `text`, and returns its text."""
     async with asyncio.timeout(STATE_TIMEOUT):
         async for event in client.subscribe(task, after="0"):
             found = "".join(part.text for part in event.status_update.status.message.parts)

@@ -1,4 +1,4 @@
-"""What agents do, in the server and at a worker: one suite, and nobody sees the difference."""
+"""Behavior of agents: one suite for agents in the server and at a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of agents whose workers are busy or away, and who gets which turn."""
+"""Tasks of agents whose workers are busy or absent, and the choice of the worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
 async def next_of(app: App, task: str) -> str:
-    """What explain says happens next."""
+    """The `next` field of explain."""
     async with Operator(str(app.grpc)) as operator:
         (one,) = (await operator.explain(ops.ExplainRequest(task_id=task))).tasks
         return str(one.next)

@@ -1,4 +1,4 @@
-"""Workers that are killed one after the other, under load: every task ends with the whole answer, and none is lost."""
+"""Workers killed one after the other under load: every task ends with its complete response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that go while they have turns: killed, frozen, blocked, drained, cut off; and servers that go."""
+"""Workers lost during turns: killed, frozen, blocked, drained, disconnected; and lost servers."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_a_frozen_worker_is_taken_for_dead_and_one_with_a_blocked_loop_is_
 
 
 async def over(client: Client, task: str) -> Any:
-    """The task when it has ended."""
+    """Waits for the end of the task and returns it."""
     async with asyncio.timeout(60):
         async for _ in client.subscribe(task, after="0"):
             pass

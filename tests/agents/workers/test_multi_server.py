@@ -33,7 +33,7 @@ def _no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def two(url: str, nats: NatsServer) -> AsyncIterator[tuple[App, App]]:
-    """Two servers of one store and one bus."""
+    """Two servers on one store and one bus."""
     settings: dict[str, Any] = {"store": url, "bus": nats.url(WHO), "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
     async with AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(open_app(Settings(**settings), [echo])) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Workers as operators see them, and as other servers on the same store do."""
+"""The operators' view of workers, and the view of other servers on the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are not let in, and what makes the server let go of one: each with the field, the rule, and the code."""
+"""Rejected workers and protocol violations: each with the field, the rule and the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker and its server say to each other while turns run, frame by frame."""
+"""Frames between a worker and its server during turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 @asynccontextmanager
 async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, Client]]:
-    """A worker with one turn to give for the agent `desk`, and a client of that agent."""
+    """A worker with one credit for the agent `desk`, and a client of that agent."""
     async with connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
         await line.register(registration(**fields))
         async with asyncio.timeout(60):  # until it was seen that no tasks wait, which those that come may not pass
@@ -270,7 +270,7 @@ async def test_a_worker_that_ignores_a_cancel_is_fenced_off(opened: Open, monkey
 
 
 async def test_of_two_turns_that_write_the_conversation_one_is_told_to_give_way(opened: Open) -> None:
-    """`context_state` is written by one turn at a time: the second is told, and its task fails."""
+    """`context_state` has one writer at a time: the second turn gets an error, and its task fails."""
     async with opened() as app, connected(app) as (line, client):
         await line.send(credit=wk.Credit(agent_id="desk", turns=1))
         first = (await client.send(message("a"), configuration=NOW)).task

@@ -1,4 +1,4 @@
-"""`dragoman worker` as a process of its own, for tests that start, stop and kill it."""
+"""Runs `dragoman worker` as a process that tests start, stop and kill."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class WorkerProcess:
         return self.process.pid
 
     def await_ready(self) -> None:
-        """Waits until the server serves its agents, for the first or another time."""
+        """Waits until the server serves its agents, after the first or a later connection."""
         self.err.until('"serving ')
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def ends(self) -> int:
-        """Its exit code, when it has one."""
+        """Waits for the exit code."""
         return self.process.wait(PROCESS_TIMEOUT)
 
 
@@ -43,7 +43,7 @@ class WorkerProcess:
 def worker_process(
     *arguments: str, server: str, cwd: Path, app: Path = AGENTS, ready: bool = True
 ) -> Iterator[WorkerProcess]:
-    """A worker for as long as the block runs; it is killed if it is still there then."""
+    """Runs a worker for the block, and kills it afterwards if it still runs."""
     words = [sys.executable, "-m", "dragoman", "worker", str(app), "--server", server, "--log-format", "json"]
     process = subprocess.Popen(
         [*words, *arguments],

@@ -18,13 +18,10 @@ from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected as NotWritten
 from dragoman.core.task.log import StatusChange
-from dragoman.ports import LeaseLost, TurnContext, TurnResult
+from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
-
-UPSTREAM_STOP_TIMEOUT: Final = 12.0
-"""Seconds that a stopped turn may still take; the runtime has ended its task by then."""
 
 
 class UpstreamAgent:
@@ -197,7 +194,7 @@ class UpstreamAgent:
         if not (turn.is_sent or turn.task_id):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(UPSTREAM_STOP_TIMEOUT):
+            async with asyncio.timeout(AGENT_STOP_TIMEOUT):
                 if not turn.task_id:
                     known = asyncio.create_task(turn.writer.task_known.wait())
                     try:
