@@ -221,4 +221,4 @@ def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> N
 def test_a_worker_without_anything_to_run_is_told_so() -> None:
     done = CliRunner().invoke(cli, ["worker"], env=clean_environment())
     assert done.exit_code == 2
-    assert "name an APP, or an --executor" in done.stderr
+    assert "no agents; pass APP or --executor" in done.stderr
