@@ -2,7 +2,7 @@
 
 PATIENCE_SECONDS says how long the tasks take (600), PATIENCE_SEED which connections break when. Our server's callers
 must have every chunk once, in the order and with the numbers of the server's log. A server of a2a-sdk has no cursors:
-there the task has to complete, once, with all that it made.
+there the task has to complete once, with all of its output.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SDK = "upstream_a2a_sdk_1_3_0"
 """The folder under tests/foreign whose environment has a2a-sdk's server."""
 
 ENDS = 120.0
-"""Seconds that a caller may be late: the pauses between its tries."""
+"""Seconds that a caller may be late because of its retries."""
 
 
 async def ours(seconds: float, seed: int, folder: Path) -> list[str]:
-    """A line for each binding. Raises Wrong, ClientError, TimeoutError."""
+    """One line for each binding. Raises Mismatch, ClientError, TimeoutError."""
     server = ServerPart("server", [str(AGENTS), "--store", f"sqlite:///{folder}/tasks.db"], folder)
     try:
         await asyncio.to_thread(server.start)
@@ -66,7 +66,7 @@ async def ours(seconds: float, seed: int, folder: Path) -> list[str]:
 
 
 async def theirs(seconds: float, seed: int) -> list[str]:
-    """A line for a server of a2a-sdk. Raises as `ours`, and NotMade."""
+    """One line for a server of a2a-sdk. Raises as `ours`, and NotMade."""
     environment = Environment(SDK, (ROOT / "tests" / "foreign" / SDK / "requirements.txt",))
     await asyncio.to_thread(environment.make)
     port = free_port()
@@ -75,10 +75,10 @@ async def theirs(seconds: float, seed: int) -> list[str]:
         async with _sdk(environment, port, proxy.address), asyncio.timeout(seconds + ENDS):
             await following_client.run(f"http://{proxy.address}", "jsonrpc", seconds, followed)
             whole = "".join(following_client.chunks_of(seconds))
-            for what, told in (("result", followed.result), ("text that was told", "".join(followed.chunks))):
-                if told != whole:
-                    raise Mismatch(f"a2a-sdk: the {what} has {len(told)} characters and not {len(whole)}")
-            proxy.target = "127.0.0.1:1"  # from here on, nobody needs it
+            for what, text in (("result", followed.result), ("text that was told", "".join(followed.chunks))):
+                if text != whole:
+                    raise Mismatch(f"a2a-sdk: the {what} has {len(text)} characters and not {len(whole)}")
+            proxy.target = "127.0.0.1:1"  # the proxy is not needed any more
         return [f"{followed.line()}; completed, with the whole result; {followed.again} snapshots"]
 
 
