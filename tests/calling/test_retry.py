@@ -1,4 +1,4 @@
-"""The client takes up what broke: by the rules alone, and across a server that goes and comes back."""
+"""Resumption of broken streams: the rules alone, and across a restart of the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-REMOVED = ClientError("UNAVAILABLE", "connection lost")
+UNAVAILABLE = ClientError("UNAVAILABLE", "connection lost")
 
 
 class Clock:
@@ -36,10 +36,10 @@ def resumption(*, until_terminal: bool = True, clock: Clock | None = None) -> St
     return StreamResumption("", until_terminal=until_terminal, retry_timeout=60, clock=clock or Clock())
 
 
-def test_the_mark_of_the_cursor_is_taken_off_and_other_metadata_stays() -> None:
-    follow = resumption()
-    seen = follow.record(update(pb.TASK_STATE_WORKING))
-    assert follow.cursor == "e.t.1"
+def test_the_cursor_is_removed_and_other_metadata_stay() -> None:
+    stream = resumption()
+    seen = stream.record(update(pb.TASK_STATE_WORKING))
+    assert stream.cursor == "e.t.1"
     assert list(seen.status_update.metadata) == ["own"]
 
 
@@ -52,42 +52,44 @@ def test_the_mark_of_the_cursor_is_taken_off_and_other_metadata_stays() -> None:
         (pb.TASK_STATE_WORKING, False, False),
     ],
 )
-def test_a_stream_that_ends_before_its_task_or_turn_was_cut(state: pb.TaskState, to_the_end: bool, over: bool) -> None:
-    follow = resumption(until_terminal=to_the_end)
-    follow.record(update(state))
-    follow.on_end()
-    assert follow.is_over is over
+def test_a_stream_that_ends_before_its_task_or_turn_is_resumed(
+    state: pb.TaskState, to_the_end: bool, over: bool
+) -> None:
+    stream = resumption(until_terminal=to_the_end)
+    stream.record(update(state))
+    stream.on_end()
+    assert stream.is_over is over
 
 
-def test_a_server_that_was_never_there_is_not_waited_for() -> None:
+def test_a_server_that_was_never_reached_is_not_retried() -> None:
     with pytest.raises(ClientError):
-        resumption().on_error(REMOVED)
+        resumption().on_error(UNAVAILABLE)
 
 
-def test_what_trying_again_does_not_mend_is_raised() -> None:
-    follow = resumption()
-    follow.record(update(pb.TASK_STATE_WORKING))
+def test_an_error_that_retries_cannot_fix_is_raised() -> None:
+    stream = resumption()
+    stream.record(update(pb.TASK_STATE_WORKING))
     with pytest.raises(ClientError):
-        follow.on_error(ClientError("NOT_FOUND", "no"))
+        stream.on_error(ClientError("NOT_FOUND", "no"))
 
 
-def test_pauses_grow_to_a_limit_and_retries_end() -> None:
+def test_delays_grow_to_a_limit_and_retries_end() -> None:
     clock = Clock()
-    follow = resumption(clock=clock)
-    follow.record(update(pb.TASK_STATE_WORKING))
+    stream = resumption(clock=clock)
+    stream.record(update(pb.TASK_STATE_WORKING))
     pauses: list[float] = []
-    while not follow.is_over:
-        clock.now += follow.delay
-        with suppress(ClientError):  # which is raised once it is over
-            follow.on_error(REMOVED)
-        pauses.append(follow.delay)
+    while not stream.is_over:
+        clock.now += stream.delay
+        with suppress(ClientError):  # raised once the time is up
+            stream.on_error(UNAVAILABLE)
+        pauses.append(stream.delay)
     assert pauses == sorted(pauses)
     assert pauses[-1] == RESUME_BACKOFF.longest
     assert 50 < clock.now <= 61
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
-async def test_a_follower_outlives_the_server_it_follows(tmp_path: Path, binding: str) -> None:
+async def test_a_stream_survives_a_restart_of_its_server(tmp_path: Path, binding: str) -> None:
     def settings(http: int = 0, grpc: int = 0) -> Settings:
         return Settings(
             http=Address("127.0.0.1", http), grpc=Address("127.0.0.1", grpc), store=f"sqlite:///{tmp_path}/tasks.db"
@@ -96,7 +98,7 @@ async def test_a_follower_outlives_the_server_it_follows(tmp_path: Path, binding
     states: list[int] = []
     begun = asyncio.Event()
 
-    async def follow(client: Client) -> None:
+    async def stream(client: Client) -> None:
         async with client, aclosing(client.stream(message("sleep 60"))) as events:
             async for event in events:
                 states.append((event.task if event.HasField("task") else event.status_update).status.state)
@@ -106,7 +108,7 @@ async def test_a_follower_outlives_the_server_it_follows(tmp_path: Path, binding
         async with open_app(settings(), [playground]) as app:
             at_http, at_grpc = app.http, app.grpc
             client = Client(str(at_grpc) if binding == "grpc" else f"http://{at_http}", binding=binding)
-            following = asyncio.create_task(follow(client))
+            following = asyncio.create_task(stream(client))
             await begun.wait()
         async with open_app(settings(at_http.port, at_grpc.port), [playground]):
             await following

@@ -1,4 +1,4 @@
-"""A server for clients without asyncio."""
+"""A server for synchronous clients."""
 
 from __future__ import annotations
 

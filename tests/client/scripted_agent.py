@@ -1,4 +1,4 @@
-"""An agent elsewhere that answers as a test says, call by call, and a clock that only sleep moves."""
+"""A remote agent that follows a script, call by call, and a clock that only sleep moves."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BROKEN = ServerUnavailable.for_address("there", "broke off")
 CONNECTION_REFUSED = ServerUnavailable.for_address("there", "refused the connection", may_have_arrived=False)
 UNSUPPORTED = NotSupported("FAILED_PRECONDITION", "no", reason="UNSUPPORTED_OPERATION")
 HOLD = object()
-"""In a script: silence for ever."""
+"""In a script: nothing more comes."""
 
 
 class Clock:
-    """Seconds that pass when somebody sleeps."""
+    """A clock that advances by the seconds slept."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -41,7 +41,7 @@ class Clock:
 
 
 class Script:
-    """Implements `Road`. `says` has for each call what it gives, one entry each time; the last entry is given again."""
+    """Implements `Transport`. Each call takes the next entry of its method; the last entry is used again."""
 
     def __init__(self, **says: list[Sequence[Any]]) -> None:
         self._says = says
@@ -76,16 +76,16 @@ class Script:
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> AsyncGenerator[pb.StreamResponse, None]:
-        for value in self._next(rpc, request, key, after):
-            if value is HOLD:
+        for text in self._next(rpc, request, key, after):
+            if text is HOLD:
                 await asyncio.Event().wait()
-            elif isinstance(value, ClientError):
-                raise value
+            elif isinstance(text, ClientError):
+                raise text
             else:
-                yield pb.StreamResponse(**{_NAMES[type(value)]: value})
+                yield pb.StreamResponse(**{_NAMES[type(text)]: text})
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Does nothing."""
 
     def calls(self, rpc: str) -> list[Any]:
         return [request for name, request in self.requests if name == rpc]
@@ -100,7 +100,7 @@ _NAMES: dict[Any, str] = {
 
 
 class ScriptedConnection(AgentConnection):
-    """A line whose roads are scripts, of the first interface first."""
+    """A connection whose transports are scripts, in the order of the interfaces."""
 
     def __init__(self, *scripts: Script, streams: bool = True, idempotent: bool = False, dialect: str = "1.0") -> None:
         interfaces = tuple(Interface(f"http://{n}", "JSONRPC", dialect) for n in range(len(scripts)))
@@ -132,44 +132,42 @@ def turn_stream(
 
 async def run(
     *scripts: Script,
-    event_reducer: EventReducer | None = None,
+    reducer: EventReducer | None = None,
     clock: Clock | None = None,
     silence: float | None = None,
     **options: Any,
 ) -> list[Event]:
     """The events of one turn."""
-    line, found = ScriptedConnection(*scripts, **options), event_reducer or EventReducer()
+    connection, found = ScriptedConnection(*scripts, **options), reducer or EventReducer()
     message = pb.Message(message_id="m-1", role=pb.ROLE_USER, parts=[pb.Part(text="go")], task_id=found.task.id)
     async with asyncio.timeout(60):
-        turn = turn_stream(line, found, clock or Clock(), inactivity_timeout=silence)
-        return [event async for event in turn.send(line.request(message))]
+        turn = turn_stream(connection, found, clock or Clock(), inactivity_timeout=silence)
+        return [event async for event in turn.send(connection.request(message))]
 
 
-def task(
-    state: str, *texts: str, response_text: str = "", received_text: str = "", artifact: str = "output"
-) -> pb.Task:
-    """The task there, with an artifact of these texts."""
-    created_task = pb.Task(id="t-1", context_id="c-1", status=status(state, response_text).status)
+def task(state: str, *texts: str, text: str = "", message_id: str = "", artifact: str = "output") -> pb.Task:
+    """The remote task, with an artifact of these texts."""
+    result = pb.Task(id="t-1", context_id="c-1", status=status(state, text).status)
     if texts:
-        created_task.artifacts.add(artifact_id=artifact, parts=[pb.Part(text=text) for text in texts])
-    if received_text:
-        created_task.history.add(message_id=received_text, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
-    return created_task
+        result.artifacts.add(artifact_id=artifact, parts=[pb.Part(text=text) for text in texts])
+    if message_id:
+        result.history.add(message_id=message_id, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
+    return result
 
 
 def status(state: str, text: str = "", cursor: str = "") -> pb.TaskStatusUpdateEvent:
-    event = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
-    event.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
+    result = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
+    result.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
     if text:
-        event.status.message.CopyFrom(pb.Message(message_id=text, role=pb.ROLE_AGENT, parts=[pb.Part(text=text)]))
+        result.status.message.CopyFrom(pb.Message(message_id=text, role=pb.ROLE_AGENT, parts=[pb.Part(text=text)]))
     if cursor:
-        event.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
-    return event
+        result.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
+    return result
 
 
 def chunk(text: str, *, append: bool = True, cursor: str = "") -> pb.TaskArtifactUpdateEvent:
-    event = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
-    event.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
+    result = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
+    result.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
     if cursor:
-        event.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
-    return event
+        result.metadata.update({RESUME_EXTENSION.uri: {"cursor": cursor}})
+    return result

@@ -1,4 +1,4 @@
-"""What callers are told when a server refuses, asks for time, answers half, or is something else altogether."""
+"""Error responses, rate limits, broken streams and responses that are not A2A."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def to(there: FakeAgentServer, folder: str, binding: str = "JSONRPC", **options:
 
 
 def by_turns(*answers: Any) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """One answer after the other; the last again and again."""
+    """One response after the other; the last is repeated."""
     left = list(answers)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -77,7 +77,7 @@ def by_turns(*answers: Any) -> Callable[[web.Request], Awaitable[web.StreamRespo
         (302, b"", {"Location": "https://elsewhere.example/"}, ProtocolError, None),
     ],
 )  # fmt: skip
-async def test_a_refusal_is_of_a_kind_and_says_when_to_come_again(
+async def test_an_error_response_has_a_kind_and_a_retry_time(
     status: int, body: Any, headers: dict[str, str], kind: type[ClientError], wait: float | None
 ) -> None:
     async with agent_server() as there:
@@ -90,7 +90,7 @@ async def test_a_refusal_is_of_a_kind_and_says_when_to_come_again(
                 assert caught.value.retry_after == wait
 
 
-async def test_a_server_that_asks_for_a_moment_gets_it_and_the_same_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retry_after_is_respected_and_the_key_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.calling.retry.RESUME_BACKOFF", Backoff(0.01, 5.0))
     async with agent_server() as there:
         there.answers["/x/at"] = by_turns(
@@ -106,12 +106,12 @@ async def test_a_server_that_asks_for_a_moment_gets_it_and_the_same_key(monkeypa
         assert len(trace) == 55
 
 
-async def test_a_stream_that_is_cut_in_an_event_is_made_up_for_and_one_that_makes_no_sense_is_not() -> None:
+async def test_a_stream_cut_in_an_event_is_recovered_and_an_invalid_one_is_an_error() -> None:
     async def cut(request: web.Request) -> web.StreamResponse:
-        value = orjson.loads(await request.read())
-        if value["method"] == "GetTask":
+        request_body = orjson.loads(await request.read())
+        if request_body["method"] == "GetTask":
             return await rpc({**TASK, "status": ENDED, "artifacts": artifacts("onetwo")})(request)
-        if value["method"] == "SubscribeToTask":
+        if request_body["method"] == "SubscribeToTask":
             return await stream({"task": {**TASK, "artifacts": artifacts("one")}}, chunk("two"), DONE)(request)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -141,7 +141,7 @@ async def test_a_stream_that_is_cut_in_an_event_is_made_up_for_and_one_that_make
         (card(("GRPC", "9.0", "h:1")), "its version is none of"),
     ],
 )
-async def test_a_card_that_is_none_is_said(document: Any, says: str) -> None:
+async def test_an_invalid_card_is_reported(document: Any, says: str) -> None:
     async with agent_server() as there:
         url = there.card("x", document)
         with pytest.raises(ProtocolError, match=says):
@@ -149,7 +149,7 @@ async def test_a_card_that_is_none_is_said(document: Any, says: str) -> None:
                 pass
 
 
-async def test_a_card_is_found_wherever_its_generation_has_it_and_whatever_its_server_wants_to_hear() -> None:
+async def test_a_card_of_any_generation_is_found() -> None:
     async def picky(request: web.Request) -> web.StreamResponse:
         if "A2A-Version" in request.headers:
             return web.Response(status=400)
@@ -171,7 +171,7 @@ async def test_a_card_is_found_wherever_its_generation_has_it_and_whatever_its_s
                     pass
 
 
-async def test_what_shows_who_calls_goes_to_no_other_host() -> None:
+async def test_credentials_go_to_no_other_host() -> None:
     async with agent_server() as there:
         url = there.card("x", card(("JSONRPC", "1.0", "http://elsewhere.example/at")))
         with pytest.raises(ProtocolError, match="at another host"):
@@ -193,7 +193,7 @@ async def test_what_shows_who_calls_goes_to_no_other_host() -> None:
         assert (last["Authorization"], last["X-Key"]) == ("Bearer secret", "k")
 
 
-async def test_a_subscription_is_asked_for_with_the_method_that_the_server_knows() -> None:
+async def test_a_subscription_uses_the_http_method_that_the_server_knows() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.method == "GET":
             return web.Response(status=405)

@@ -1,4 +1,4 @@
-"""Our own client in every dialect over every binding that carries it, against a real server."""
+"""The low-level client in every dialect over every binding, against a real server."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Server(NamedTuple):
     http: str
     grpc: str
 
-    def client(self, dialect: str, binding: str, texts: list[str] | None = None, agent: str = "") -> Client:
+    def client(self, dialect: str, binding: str, trace_lines: list[str] | None = None, agent: str = "") -> Client:
         address = self.grpc if binding == "grpc" else self.http
 
         def trace(direction: str, text: str) -> None:
-            if texts is not None:
-                texts.append(f"{direction} {text}")
+            if trace_lines is not None:
+                trace_lines.append(f"{direction} {text}")
 
         return Client(address, agent=agent, dialect=dialect, binding=binding, trace=trace)
 
@@ -91,7 +91,7 @@ async def test_a_task_is_followed_and_canceled(server: Server, dialect: str, bin
 
 
 @EVERY
-async def test_a_failure_is_the_same_over_every_transport(server: Server, dialect: str, binding: str) -> None:
+async def test_an_error_is_the_same_over_every_binding(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
         with pytest.raises(ClientError) as caught:
             await client.get("none")
@@ -114,7 +114,7 @@ async def test_tasks_are_listed_page_by_page(server: Server, dialect: str, bindi
     assert len(set(found)) == 3
 
 
-async def test_what_a_dialect_does_not_have_is_said(server: Server) -> None:
+async def test_a_call_that_a_dialect_lacks_is_not_supported(server: Server) -> None:
     async with server.client("0.3", "jsonrpc") as client:
         with pytest.raises(ClientError, match="has no ListTasks"):
             await anext(client.list())
@@ -122,24 +122,24 @@ async def test_what_a_dialect_does_not_have_is_said(server: Server) -> None:
 
 @EVERY
 async def test_the_trace_shows_both_directions(server: Server, dialect: str, binding: str) -> None:
-    texts: list[str] = []
-    async with server.client(dialect, binding, texts, agent="" if dialect == "0.3" else "playground") as client:
+    trace_lines: list[str] = []
+    async with server.client(dialect, binding, trace_lines, agent="" if dialect == "0.3" else "playground") as client:
         await client.send(message("echo hi"))
-    assert any(line.startswith("> ") and "echo hi" in line for line in texts)
-    assert any(line.startswith("< ") and "completed" in line.lower() for line in texts)
+    assert any(line.startswith("> ") and "echo hi" in line for line in trace_lines)
+    assert any(line.startswith("< ") and "completed" in line.lower() for line in trace_lines)
 
 
 @pytest.mark.parametrize(
     ("dialect", "binding", "text"),
     [("2.0", "grpc", "1.0, 0.3, 0.1"), ("1.0", "smoke", "grpc, rest, jsonrpc, ws"), ("0.1", "grpc", "jsonrpc and ws")],
 )
-def test_what_is_not_spoken_is_refused_with_what_is(dialect: str, binding: str, text: str) -> None:
+def test_an_unknown_dialect_or_binding_is_rejected_with_the_valid_ones(dialect: str, binding: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         check_protocol(dialect, binding)
 
 
 @pytest.mark.parametrize("binding", ["rest", "jsonrpc", "ws"])
-async def test_a_server_that_is_not_there_is_unreachable(binding: str) -> None:
+async def test_a_missing_server_is_unreachable(binding: str) -> None:
     async with Client("http://127.0.0.1:9", binding=binding) as client:
         with pytest.raises(ClientError) as caught:
             await client.get("t")

@@ -1,4 +1,4 @@
-"""The client against a server that answers as it is told."""
+"""The low-level client against a scripted server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TASK = pb.Task(id="t1", context_id="c1", status=pb.TaskStatus(state=pb.TASK_STAT
 
 
 class _Servicer(rpc.A2AServiceServicer):
-    """Answers with `answers[method]`: a message, a list of them for a stream, or what ends the call."""
+    """Responds with `answers[method]`: a message, a list of messages for a stream, or a status that ends the call."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
         self.requests: list[Any] = []
         self.metadata: dict[str, str | bytes] = {}
-        self.departed = 0
+        self.missing_count = 0
 
     async def _answer(self, method: str, request: Any, context: Any) -> Any:
         self.requests.append(type(request).FromString(request.SerializeToString()))
@@ -47,7 +47,7 @@ class _Servicer(rpc.A2AServiceServicer):
             for event in await self._answer("stream", request, context):
                 yield event
         finally:
-            self.departed += 1
+            self.missing_count += 1
 
     async def GetTask(self, request: Any, context: Any) -> Any:
         return await self._answer("get", request, context)
@@ -63,13 +63,13 @@ class _Servicer(rpc.A2AServiceServicer):
             yield event
 
 
-WaitingHandler: Any = _Servicer  # abstract to mypy: the push operations are left out
+ScriptedServer: Any = _Servicer  # abstract to mypy, as the push operations are missing
 
 
 @asynccontextmanager
-async def talking_to(value: Any, *, agent: str = "") -> AsyncIterator[Client]:
+async def talking_to(servicer: Any, *, agent: str = "") -> AsyncIterator[Client]:
     server = grpc.aio.server()
-    rpc.add_A2AServiceServicer_to_server(value, server)
+    rpc.add_A2AServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -80,48 +80,48 @@ async def talking_to(value: Any, *, agent: str = "") -> AsyncIterator[Client]:
 
 
 def status(code: grpc.StatusCode, text: str, reason: str, **fields: str) -> status_pb2.Status:
-    value = status_pb2.Status(code=code.value[0], message=text)
+    result = status_pb2.Status(code=code.value[0], message=text)
     info = error_details_pb2.ErrorInfo(reason=reason, domain="a2a-protocol.org", metadata={"taskId": "t9"})
-    value.details.add().Pack(info)
+    result.details.add().Pack(info)
     if fields:
         bad = error_details_pb2.BadRequest()
         for field, rule in fields.items():
             bad.field_violations.add(field=field, description=rule)
-        value.details.add().Pack(bad)
-    return value
+        result.details.add().Pack(bad)
+    return result
 
 
 def test_a_message_has_an_id_of_its_own_and_its_text_first() -> None:
-    created_message = message("hi", parts=[pb.Part(raw=b"x")], task="t", context="c")
-    assert [part.WhichOneof("content") for part in created_message.parts] == ["text", "raw"]
-    assert (created_message.task_id, created_message.context_id, created_message.role) == ("t", "c", pb.ROLE_USER)
-    assert created_message.message_id != message("hi").message_id
+    result = message("hi", parts=[pb.Part(raw=b"x")], task="t", context="c")
+    assert [part.WhichOneof("content") for part in result.parts] == ["text", "raw"]
+    assert (result.task_id, result.context_id, result.role) == ("t", "c", pb.ROLE_USER)
+    assert result.message_id != message("hi").message_id
     assert not message(parts=[]).parts
 
 
 async def test_send_names_the_agent_and_the_version() -> None:
-    value = WaitingHandler(send=pb.SendMessageResponse(task=TASK))
-    async with talking_to(value, agent="echo") as client:
+    server = ScriptedServer(send=pb.SendMessageResponse(task=TASK))
+    async with talking_to(server, agent="echo") as client:
         answer = await client.send(
             message("hi"),
             configuration=pb.SendMessageConfiguration(return_immediately=True),
             metadata={"trace": "x"},
         )
     assert answer.task == TASK
-    (requested_value,) = value.requests
-    assert requested_value.tenant == "echo"
-    assert requested_value.configuration.return_immediately
-    assert requested_value.metadata["trace"] == "x"
-    assert value.metadata["a2a-version"] == "1.0"
+    (requests,) = server.requests
+    assert requests.tenant == "echo"
+    assert requests.configuration.return_immediately
+    assert requests.metadata["trace"] == "x"
+    assert server.metadata["a2a-version"] == "1.0"
 
 
 async def test_get_and_cancel_name_the_task() -> None:
-    value = WaitingHandler(get=TASK, cancel=TASK)
-    async with talking_to(value, agent="echo") as client:
+    server = ScriptedServer(get=TASK, cancel=TASK)
+    async with talking_to(server, agent="echo") as client:
         assert await client.get("t1") == TASK
         assert await client.get("t1", history=0) == TASK
         assert await client.cancel("t1") == TASK
-    first, second, third = value.requests
+    first, second, third = server.requests
     assert (first.tenant, first.id, first.HasField("history_length")) == ("echo", "t1", False)
     assert second.HasField("history_length")
     assert (third.tenant, third.id) == ("echo", "t1")
@@ -130,38 +130,34 @@ async def test_get_and_cancel_name_the_task() -> None:
 async def test_streams_give_their_events_in_order() -> None:
     events = [pb.StreamResponse(task=TASK)]
     events += [pb.StreamResponse(artifact_update=pb.TaskArtifactUpdateEvent(task_id=str(n))) for n in range(20)]
-    value = WaitingHandler(stream=events, subscribe=events)
-    async with talking_to(value) as client:
+    server = ScriptedServer(stream=events, subscribe=events)
+    async with talking_to(server) as client:
         assert [event async for event in client.stream(message("hi"))] == events
         assert [event async for event in client.subscribe("t1")] == events
 
 
-async def test_a_list_goes_on_over_pages() -> None:
+async def test_a_list_spans_pages() -> None:
     pages = {
         "": pb.ListTasksResponse(tasks=[pb.Task(id="1"), pb.Task(id="2")], next_page_token="more"),
         "more": pb.ListTasksResponse(tasks=[pb.Task(id="3")]),
     }
-    value = WaitingHandler(list=lambda request: pages[request.page_token])
+    server = ScriptedServer(list=lambda request: pages[request.page_token])
     since = datetime(2026, 11, 20, tzinfo=UTC)
-    async with talking_to(value) as client:
+    async with talking_to(server) as client:
         found = client.list(context="c1", state="TASK_STATE_WORKING", since=since, page_size=2, artifacts=True)
         assert [task.id async for task in found] == ["1", "2", "3"]
-    for requested_value in value.requests:
-        assert (requested_value.context_id, requested_value.status, requested_value.page_size) == (
-            "c1",
-            pb.TASK_STATE_WORKING,
-            2,
-        )
-        assert requested_value.status_timestamp_after.ToDatetime(UTC) == since
-        assert requested_value.include_artifacts
+    for requests in server.requests:
+        assert (requests.context_id, requests.status, requests.page_size) == ("c1", pb.TASK_STATE_WORKING, 2)
+        assert requests.status_timestamp_after.ToDatetime(UTC) == since
+        assert requests.include_artifacts
 
 
-async def test_a_list_asks_for_no_page_that_nobody_wants() -> None:
+async def test_a_list_fetches_pages_on_demand() -> None:
     page = pb.ListTasksResponse(tasks=[pb.Task(id="1"), pb.Task(id="2")], next_page_token="more")
-    value = WaitingHandler(list=page)
-    async with talking_to(value) as client, aclosing(client.list()) as tasks:
+    server = ScriptedServer(list=page)
+    async with talking_to(server) as client, aclosing(client.list()) as tasks:
         assert (await anext(tasks)).id == "1"
-    assert len(value.requests) == 1
+    assert len(server.requests) == 1
 
 
 CALLS: list[Callable[[Client], Any]] = [
@@ -175,10 +171,10 @@ CALLS: list[Callable[[Client], Any]] = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_every_failure_is_one_error_with_what_the_server_said(call: Callable[[Client], Any]) -> None:
+async def test_every_failure_is_an_error_with_the_servers_details(call: Callable[[Client], Any]) -> None:
     bad = status(grpc.StatusCode.INVALID_ARGUMENT, "message.parts: is empty", "INVALID_PARAMS", parts="is empty")
-    value = WaitingHandler(**dict.fromkeys(("send", "stream", "get", "list", "cancel", "subscribe"), bad))
-    async with talking_to(value) as client:
+    server = ScriptedServer(**dict.fromkeys(("send", "stream", "get", "list", "cancel", "subscribe"), bad))
+    async with talking_to(server) as client:
         with pytest.raises(ClientError) as caught:
             await call(client)
     error = caught.value
@@ -189,7 +185,7 @@ async def test_every_failure_is_one_error_with_what_the_server_said(call: Callab
     assert not error.unreachable
 
 
-async def test_a_server_that_is_not_there_is_unreachable(unused_tcp_port: int) -> None:
+async def test_a_missing_server_is_unreachable(unused_tcp_port: int) -> None:
     async with Client(f"127.0.0.1:{unused_tcp_port}") as client:
         with pytest.raises(ClientError) as caught:
             await client.get("t1")
@@ -199,13 +195,13 @@ async def test_a_server_that_is_not_there_is_unreachable(unused_tcp_port: int) -
 
 async def test_a_server_that_is_shutting_down_is_not_unreachable() -> None:
     leaving = status(grpc.StatusCode.UNAVAILABLE, "shutting down", "UNAVAILABLE")
-    async with talking_to(WaitingHandler(get=leaving)) as client:
+    async with talking_to(ScriptedServer(get=leaving)) as client:
         with pytest.raises(ClientError) as caught:
             await client.get("t1")
     assert not caught.value.unreachable
 
 
-async def test_details_that_were_spoiled_on_the_way_leave_code_and_text() -> None:
+async def test_corrupt_details_leave_code_and_text() -> None:
     class Spoiled(_Servicer):
         async def GetTask(self, request: Any, context: Any) -> Any:
             context.set_trailing_metadata((("grpc-status-details-bin", b"\xff\xff"),))
@@ -220,10 +216,10 @@ async def test_details_that_were_spoiled_on_the_way_leave_code_and_text() -> Non
 
 async def test_messages_over_grpcs_own_limit_come_through() -> None:
     big = pb.Task(id="t1", artifacts=[pb.Artifact(artifact_id="a", parts=[pb.Part(raw=bytes(5_000_000))])])
-    async with talking_to(WaitingHandler(get=big)) as client:
+    async with talking_to(ScriptedServer(get=big)) as client:
         assert await client.get("t1") == big
 
 
-async def test_a_client_outside_of_its_block_says_how_it_is_used() -> None:
+async def test_a_client_outside_of_its_block_raises_an_error() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await Client("127.0.0.1:1").get("t1")

@@ -74,18 +74,18 @@ async def taken(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-async def test_whatever_is_spoken_a_caller_hears_the_same(server: Server) -> None:
+async def test_events_are_the_same_in_every_dialect(server: Server) -> None:
     for dialect, binding in WAYS:
         async with connect(server.http, dialect=dialect, binding=binding) as client:
             result = await client.ask("echo hi")
             assert (result.text, result.state, result.ok, result.question) == ("hi", "COMPLETED", True, "")
-            received = await taken(client.run("stream 5 1"))
-            assert [event.text for event in received if isinstance(event, Text)] == [f"chunk-{n} " for n in range(1, 6)]
-            last = received[-1]
+            events = await taken(client.run("stream 5 1"))
+            assert [event.text for event in events if isinstance(event, Text)] == [f"chunk-{n} " for n in range(1, 6)]
+            last = events[-1]
             assert isinstance(last, Finished)
             assert last.ok
             assert last.result.text == "chunk-1 chunk-2 chunk-3 chunk-4 chunk-5 "
-            assert [event for event in received if isinstance(event, Artifact)] == [Artifact("output")]
+            assert [event for event in events if isinstance(event, Artifact)] == [Artifact("output")]
             with pytest.raises(TaskFailed, match="failing, as asked") as failed:
                 await client.ask("fail")
             assert failed.value.code == failed.value.result.state == "FAILED"
@@ -104,15 +104,15 @@ async def test_whatever_is_spoken_a_caller_hears_the_same(server: Server) -> Non
 async def test_questions_are_answered_in_the_same_task(server: Server) -> None:
     for dialect, binding in WAYS:
         async with connect(server.http, dialect=dialect, binding=binding) as client:
-            received: list[Event] = []
+            events: list[Event] = []
             async for event in client.run("ask"):
-                received.append(event)
+                events.append(event)
                 if isinstance(event, Question):
                     assert not event.wants_credentials
                     event.answer("blue")
-            tasks = {event.task_id for event in received}
+            tasks = {event.task_id for event in events}
             assert len(tasks) == 1
-            assert [type(event) for event in received if not isinstance(event, Status)] == [
+            assert [type(event) for event in events if not isinstance(event, Status)] == [
                 Question,
                 Artifact,
                 Text,
@@ -130,7 +130,7 @@ async def test_questions_are_answered_in_the_same_task(server: Server) -> None:
             assert [event.wants_credentials for event in credentials] == [True]
 
 
-async def test_a_task_is_left_followed_canceled_and_waited_for(server: Server) -> None:
+async def test_a_task_is_started_followed_canceled_and_waited_for(server: Server) -> None:
     for dialect, binding in WAYS:
         async with connect(server.http, dialect=dialect, binding=binding) as client:
             begun = await client.start("sleep 60")
@@ -150,15 +150,15 @@ async def test_a_task_is_left_followed_canceled_and_waited_for(server: Server) -
             assert isinstance(over[-1], Finished)
 
 
-async def test_the_card_says_what_is_spoken_and_agents_have_their_own(server: Server) -> None:
-    texts: list[str] = []
-    async with connect(server.http, trace=lambda direction, text: texts.append(f"{direction} {text}")) as client:
+async def test_the_card_decides_the_protocol_and_agents_have_their_own(server: Server) -> None:
+    trace_lines: list[str] = []
+    async with connect(server.http, trace=lambda direction, text: trace_lines.append(f"{direction} {text}")) as client:
         assert client.card.name == "Playground"
         assert (await client.ask("x", agent="other")).text == "other heard x"
         assert (await client.card_of("other")).name == "Other"
         with pytest.raises(NotFound, match="no card"):
             await client.ask("x", agent="nobody")
-    assert any("/other/.well-known/agent-card.json" in line for line in texts)
+    assert any("/other/.well-known/agent-card.json" in line for line in trace_lines)
     async with connect(f"{server.http}/other") as client:
         assert (await client.ask("y")).text == "other heard y"
     async with connect(f"{server.http}/other/.well-known/agent.json") as client:
@@ -167,17 +167,17 @@ async def test_the_card_says_what_is_spoken_and_agents_have_their_own(server: Se
         assert (await client.ask("echo g")).text == "g"
 
 
-async def test_files_and_values_go_there_and_come_back(server: Server, tmp_path: Path) -> None:
+async def test_files_and_values_make_a_round_trip(server: Server, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_bytes(b"a,b\n")
     async with connect(server.http) as client:
         sent: list[FileInput] = [tmp_path / "table.csv", ("../../evil.txt", b"e"), b"\x00"]
-        received = await taken(client.run(files=sent, data={"n": 1}, agent="mirror"))
-        files = [event for event in received if isinstance(event, File)]
+        events = await taken(client.run(files=sent, data={"n": 1}, agent="mirror"))
+        files = [event for event in events if isinstance(event, File)]
         assert [(file.name, file.media_type) for file in files] == [
             ("table.csv", "text/csv"), ("../../evil.txt", "text/plain"), ("file", "application/octet-stream"),
         ]  # fmt: skip
-        assert [event.value for event in received if isinstance(event, Data)] == [{"n": 1}]
-        last = received[-1]
+        assert [event.value for event in events if isinstance(event, Data)] == [{"n": 1}]
+        last = events[-1]
         assert isinstance(last, Finished)
         saved = last.result.save(tmp_path / "out")
         again = last.result.save(tmp_path / "out")
@@ -196,9 +196,7 @@ async def test_files_and_values_go_there_and_come_back(server: Server, tmp_path:
         ({"data": {1: "one"}}, "data: the key '1' must be text"),
     ],
 )
-async def test_a_value_that_would_arrive_as_another_one_is_not_sent(
-    server: Server, given: dict[str, Any], says: str
-) -> None:
+async def test_a_value_that_would_be_changed_is_not_sent(server: Server, given: dict[str, Any], says: str) -> None:
     async with connect(server.http) as client:
         for ask in (client.ask, client.start):
             with pytest.raises(ValueError, match=re.escape(says)):
@@ -208,7 +206,7 @@ async def test_a_value_that_would_arrive_as_another_one_is_not_sent(
         }  # fmt: skip
 
 
-async def test_a_key_of_ones_own_finds_the_same_task_again(server: Server) -> None:
+async def test_the_same_key_returns_the_same_task(server: Server) -> None:
     async with connect(server.http) as client:
         first = await client.ask("echo once", key="order-1")
         second = await client.ask("echo once", key="order-1")
@@ -219,20 +217,20 @@ async def test_a_key_of_ones_own_finds_the_same_task_again(server: Server) -> No
         assert len([task async for task in client.list()]) == 1
 
 
-async def test_another_process_goes_on_after_the_cursor_that_one_kept(server: Server) -> None:
+async def test_another_process_resumes_after_a_stored_cursor(server: Server) -> None:
     async with connect(server.http) as client:
-        received = await taken(client.run("stream 6 1"))
-    place = next(n for n, event in enumerate(received) if isinstance(event, Text) and event.text == "chunk-3 ")
+        events = await taken(client.run("stream 6 1"))
+    place = next(n for n, event in enumerate(events) if isinstance(event, Text) and event.text == "chunk-3 ")
     async with connect(server.http) as client:
-        rest = await taken(client.follow(received[0].task_id, after=received[place].cursor))
+        rest = await taken(client.follow(events[0].task_id, after=events[place].cursor))
         assert [event for event in rest if isinstance(event, Text)] == [
-            event for event in received[place + 1 :] if isinstance(event, Text)
+            event for event in events[place + 1 :] if isinstance(event, Text)
         ]
         last = rest[-1]
         assert isinstance(last, Finished)
         assert last.result.text.startswith("chunk-1 ")
         with pytest.raises(Invalid, match="cursor"):
-            await taken(client.follow(received[0].task_id, after="00000000.00000000.1"))
+            await taken(client.follow(events[0].task_id, after="00000000.00000000.1"))
 
 
 async def test_the_agent_is_in_the_trace_of_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +243,7 @@ async def test_the_agent_is_in_the_trace_of_its_caller(tmp_path: Path, monkeypat
                 assert (await client.ask("x")).text == "0af7651916cd43dd8448eb211c80319c"
 
 
-async def test_what_cannot_be_called_is_said(server: Server) -> None:
+async def test_invalid_arguments_are_rejected(server: Server) -> None:
     with pytest.raises(ValueError, match="not the URL"):
         connect("host")
     with pytest.raises(ValueError, match='"ws" is unknown'):

@@ -1,4 +1,4 @@
-"""Names from afar stay in their folder, on every system, and overwrite nothing."""
+"""Remote file names stay in their folder on every system, and overwrite nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_name_is_made_safe(name: str, safe: str) -> None:
 
 
 @given(st.text(max_size=60) | st.text("aé.", min_size=150, max_size=300))
-def test_every_name_is_one_of_a_file_in_the_folder(name: str) -> None:
+def test_every_safe_name_stays_in_the_folder(name: str) -> None:
     safe = content.safe_name(name)
     assert Path(safe).name == safe
     assert 0 < len(safe.encode("utf-8", "replace")) <= 200
@@ -42,22 +42,22 @@ def test_every_name_is_one_of_a_file_in_the_folder(name: str) -> None:
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    paths = [content.write_file(tmp_path / "new", "a.txt", data) for data in (b"1", b"2", b"3")]
-    assert [path.name for path in paths] == ["a.txt", "a-1.txt", "a-2.txt"]
-    assert [path.read_bytes() for path in paths] == [b"1", b"2", b"3"]
+    results = [content.write_file(tmp_path / "new", "a.txt", data) for data in (b"1", b"2", b"3")]
+    assert [path.name for path in results] == ["a.txt", "a-1.txt", "a-2.txt"]
+    assert [path.read_bytes() for path in results] == [b"1", b"2", b"3"]
 
 
-def test_what_is_to_be_sent_may_be_said_in_several_ways(tmp_path: Path) -> None:
+def test_files_are_accepted_in_several_forms(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"x")
     ready = pb.Part(url="https://files.example/x")
-    parts = content.to_parts([path, str(path), b"y", ("b.md", b"z"), ready])
-    assert [(part.filename, part.media_type, part.raw) for part in parts[:4]] == [
+    results = content.to_parts([path, str(path), b"y", ("b.md", b"z"), ready])
+    assert [(part.filename, part.media_type, part.raw) for part in results[:4]] == [
         ("a.csv", "text/csv", b"x"),
         ("a.csv", "text/csv", b"x"),
         ("file", "application/octet-stream", b"y"),
         ("b.md", "text/markdown", b"z"),
     ]
-    assert parts[4] is ready
+    assert results[4] is ready
     with pytest.raises(OSError, match="none"):
         content.to_part(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""Whatever a caller hears and misses of a task, it is told each thing once, and has the task at the end."""
+"""Whichever events are missed, each content is reported once, and the task is complete at the end."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ UPDATES = st.lists(
     st.tuples(
         st.sampled_from("xy"),  # the artifact
         st.text("ab", min_size=1, max_size=3),
-        st.integers(0, 9),  # 0: it begins anew
+        st.integers(0, 9),  # 0: the artifact is replaced
         st.sampled_from(["heard", "missed", "seen", "seen joined"]),
     ),
     max_size=14,
 )
 
 
-def taken(values: dict[str, str], events: list[Event]) -> None:
-    """Keeps what a caller keeps who does as the documentation says."""
+def taken(texts: dict[str, str], events: list[Event]) -> None:
+    """Collects texts as the documentation says."""
     for event in events:
         if isinstance(event, Artifact):
-            assert event.replaces == (event.id in values)
-            values[event.id] = ""
+            assert event.replaces == (event.id in texts)
+            texts[event.id] = ""
         elif isinstance(event, Text):
-            values[event.artifact_id] += event.text
+            texts[event.artifact_id] += event.text
 
 
 @given(UPDATES)
-def test_what_was_missed_is_told_by_the_task_and_nothing_twice(updates: list[tuple[str, str, int, str]]) -> None:
+def test_missed_content_comes_from_the_task_and_nothing_comes_twice(updates: list[tuple[str, str, int, str]]) -> None:
     there = pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING))
     parts: dict[str, list[pb.Part]] = {}
-    event_reducer, values = EventReducer(), dict[str, str]()
+    reducer, texts = EventReducer(), dict[str, str]()
     missed = False
     for id, text, anew, how in updates:
         append = id in parts and anew > 0
@@ -46,41 +46,39 @@ def test_what_was_missed_is_told_by_the_task_and_nothing_twice(updates: list[tup
         )
         missed = missed or how != "heard"
         if not missed:
-            taken(values, list(event_reducer.reduce(pb.StreamResponse(artifact_update=update))))
+            taken(texts, list(reducer.reduce(pb.StreamResponse(artifact_update=update))))
         if how.startswith("seen"):
-            taken(
-                values, list(event_reducer.reduce(pb.StreamResponse(task=shown(there, parts, joined="joined" in how))))
-            )
+            taken(texts, list(reducer.reduce(pb.StreamResponse(task=shown(there, parts, joined="joined" in how)))))
             missed = False
-    taken(values, list(event_reducer.reduce(pb.StreamResponse(task=shown(there, parts, joined=True)))))
-    assert values == {id: "".join(part.text for part in own) for id, own in parts.items()}
-    assert {one.artifact_id: projection.join_texts(one.parts) for one in event_reducer.result.task.artifacts} == {
+    taken(texts, list(reducer.reduce(pb.StreamResponse(task=shown(there, parts, joined=True)))))
+    assert texts == {id: "".join(part.text for part in own) for id, own in parts.items()}
+    assert {one.artifact_id: projection.join_texts(one.parts) for one in reducer.result.task.artifacts} == {
         id: projection.join_texts(own) for id, own in parts.items()
     }
 
 
 def shown(task: pb.Task, parts: dict[str, list[pb.Part]], *, joined: bool) -> pb.Task:
-    created_task = pb.Task()
-    created_task.CopyFrom(task)
+    result = pb.Task()
+    result.CopyFrom(task)
     for id, own in parts.items():
-        created_task.artifacts.add(artifact_id=id, parts=projection.join_texts(own) if joined else own)
-    return created_task
+        result.artifacts.add(artifact_id=id, parts=projection.join_texts(own) if joined else own)
+    return result
 
 
-@pytest.mark.parametrize("response", ["", "what else?"])
-def test_a_question_that_comes_again_in_the_same_words_is_told_again_once_it_was_answered(response: str) -> None:
+@pytest.mark.parametrize("text", ["", "what else?"])
+def test_a_repeated_question_is_reported_again_once_it_was_answered(text: str) -> None:
     def asking(seconds: int) -> pb.StreamResponse:
         status = pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
         status.timestamp.FromSeconds(seconds)
-        if response:
-            status.message.CopyFrom(pb.Message(message_id="m", role=pb.ROLE_AGENT, parts=[pb.Part(text=response)]))
+        if text:
+            status.message.CopyFrom(pb.Message(message_id="m", role=pb.ROLE_AGENT, parts=[pb.Part(text=text)]))
         return pb.StreamResponse(task=pb.Task(id="t", context_id="c", status=status))
 
-    event_reducer = EventReducer()
-    assert [type(event) for event in event_reducer.reduce(asking(1))] == [Question]
-    assert list(event_reducer.reduce(asking(1))) == []
-    event_reducer.mark_answered()
-    assert list(event_reducer.reduce(asking(1))) == []  # a look that came before the answer was read
-    assert not event_reducer.awaits_caller
-    assert [type(event) for event in event_reducer.reduce(asking(2))] == [Question]
-    assert list(event_reducer.reduce(asking(2))) == []
+    reducer = EventReducer()
+    assert [type(event) for event in reducer.reduce(asking(1))] == [Question]
+    assert list(reducer.reduce(asking(1))) == []
+    reducer.mark_answered()
+    assert list(reducer.reduce(asking(1))) == []  # a poll from before the answer was read
+    assert not reducer.awaits_caller
+    assert [type(event) for event in reducer.reduce(asking(2))] == [Question]
+    assert list(reducer.reduce(asking(2))) == []

@@ -1,4 +1,4 @@
-"""A run through a road that breaks again and again: against our server nothing is lost and nothing comes twice."""
+"""Runs over a connection that breaks repeatedly: nothing is lost, and nothing comes twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import Turn, agent, retry
-from dragoman.calling import retry as retry_module
+from dragoman.calling import retry as retries
 from dragoman.client import Artifact, Event, Finished, Text, connect
 from dragoman.core.backoff import Backoff
 from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
@@ -28,10 +28,10 @@ async def counter(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(("binding", "how"), [("jsonrpc", "close"), ("rest", "reset"), ("grpc", "reset")])
-async def test_a_connection_that_breaks_again_and_again_loses_nothing(
+async def test_a_connection_that_breaks_repeatedly_loses_nothing(
     tmp_path: Path, binding: str, how: DropMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_module, "RETRY_BACKOFF", Backoff(0.01, 5.0, factor=1.5))
+    monkeypatch.setattr(retries, "RETRY_BACKOFF", Backoff(0.01, 5.0, factor=1.5))
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [counter]) as app:
@@ -41,11 +41,11 @@ async def test_a_connection_that_breaks_again_and_again_loses_nothing(
             FaultProxy(str(to), every=3, after=DropLimit(response_bytes=8000), how=how) as proxy,
             connect(f"{scheme}://{proxy.address}", binding=binding) as client,
         ):
-            received = [event async for event in client.run("go")]
-    texts = [event.text for event in received if isinstance(event, Text)]
+            events = [event async for event in client.run("go")]
+    texts = [event.text for event in events if isinstance(event, Text)]
     assert texts == [f"{n} " for n in range(CHUNKS)]
-    assert len([event for event in received if isinstance(event, Artifact)]) == 1
-    last = received[-1]
+    assert len([event for event in events if isinstance(event, Artifact)]) == 1
+    last = events[-1]
     assert isinstance(last, Finished)
     assert last.result.text == "".join(texts)
     assert proxy.dropped.total() > 3
@@ -63,19 +63,19 @@ async def stubborn(turn: Turn) -> AsyncIterator[str]:
 async def test_a_run_outlives_the_server_that_it_began_at(
     tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_module, "RETRY_BACKOFF", Backoff(0.25, 0.5, factor=1.5))
+    monkeypatch.setattr(retries, "RETRY_BACKOFF", Backoff(0.25, 0.5, factor=1.5))
 
     def settings(http: int = 0, grpc: int = 0) -> Settings:
         at = Address("127.0.0.1", http), Address("127.0.0.1", grpc)
         return Settings(http=at[0], grpc=at[1], store=f"sqlite:///{tmp_path}/tasks.db")
 
-    received: list[Event] = []
+    events: list[Event] = []
     begun = asyncio.Event()
 
     async def listen(url: str) -> None:
         async with connect(url, binding=binding) as client:
             async for event in client.run("go"):
-                received.append(event)
+                events.append(event)
                 if isinstance(event, Text):
                     begun.set()
 
@@ -85,13 +85,13 @@ async def test_a_run_outlives_the_server_that_it_began_at(
         await begun.wait()
     async with open_app(settings(http, grpc), [stubborn]):
         await listening
-    content = [event for event in received if isinstance(event, Artifact | Text)]
+    content = [event for event in events if isinstance(event, Artifact | Text)]
     assert content == [
         Artifact("output"),
         Text("attempt 1", "output"),
         Artifact("output", replaces=True),
         Text("attempt 2", "output"),
     ]
-    last = received[-1]
+    last = events[-1]
     assert isinstance(last, Finished)
     assert (last.ok, last.result.text) == (True, "attempt 2")

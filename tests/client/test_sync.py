@@ -1,4 +1,4 @@
-"""The client without asyncio, from several threads, while the server runs on a loop elsewhere."""
+"""The synchronous client, from several threads, against a server in another thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dragoman.core import trace
 
 
 @pytest.mark.parametrize("binding", ["", "grpc", "rest"])
-def test_everything_is_there_without_asyncio(url: str, binding: str) -> None:
+def test_the_whole_client_works_without_asyncio(url: str, binding: str) -> None:
     with connect(url, binding=binding) as client:
         assert client.card.name == client.card_of("playground").name == "Playground"
         assert client.ask("echo hi").text == "hi"
@@ -32,7 +32,7 @@ def test_everything_is_there_without_asyncio(url: str, binding: str) -> None:
         begun = client.start("sleep 60")
         for event in client.follow(begun.task_id):
             if isinstance(event, Status) and event.state == "WORKING":
-                break  # which ends the listening, and not the task
+                break  # stops listening; the task continues
         assert client.get(begun.task_id).state == "WORKING"
         client.cancel(begun.task_id)
         with pytest.raises(TaskFailed):
@@ -44,8 +44,8 @@ def test_everything_is_there_without_asyncio(url: str, binding: str) -> None:
 
 def test_threads_share_a_connection(url: str) -> None:
     with connect(url) as client, ThreadPoolExecutor(4) as pool:
-        texts = list(pool.map(lambda n: client.ask(f"echo {n}").text, range(12)))
-    assert texts == [str(n) for n in range(12)]
+        results = list(pool.map(lambda n: client.ask(f"echo {n}").text, range(12)))
+    assert results == [str(n) for n in range(12)]
 
 
 async def test_it_works_where_a_loop_runs_already(url: str) -> None:
@@ -71,7 +71,7 @@ def test_a_run_that_is_collected_as_garbage_on_the_loop_does_not_stop_it(url: st
 
 
 def test_calls_are_made_in_the_context_of_their_caller() -> None:
-    """An agent in a thread that calls another one is in a trace, and works for a task."""
+    """An agent in a thread that calls another one passes on its trace and its task."""
     seen: list[str] = []
 
     async def look() -> None:
@@ -85,6 +85,6 @@ def test_calls_are_made_in_the_context_of_their_caller() -> None:
     assert seen == ["here"]
 
 
-def test_a_server_that_is_not_there_is_said() -> None:
+def test_a_missing_server_raises_an_error() -> None:
     with pytest.raises(ServerUnavailable), connect("http://127.0.0.1:9"):
         pass

@@ -1,4 +1,4 @@
-"""The client without asyncio in processes that fork, or that end in the midst of a run."""
+"""The synchronous client in processes that fork, or that end during a run."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ with connect(sys.argv[1]) as client:
 
 
 def run_script(script: str, url: str) -> list[str]:
-    """What it prints. Its process has a minute."""
+    """The lines that a script prints, within a minute."""
     words = [sys.executable, "-c", script, url]
     return subprocess.run(words, check=False, capture_output=True, text=True, timeout=60).stdout.splitlines()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-def test_a_process_that_was_forked_connects_anew(url: str) -> None:
+def test_a_forked_process_must_connect_again(url: str) -> None:
     assert run_script(FORKS, url) == [
         "this connection was created before the process was forked; connect again",
         "child",

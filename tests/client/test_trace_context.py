@@ -1,4 +1,4 @@
-"""Which trace a run is in."""
+"""The trace context of a run."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(calls.TRACEPARENT_VARIABLE, raising=False)
 
 
-def test_without_any_each_run_begins_one() -> None:
-    texts = [calls.current_traceparent(), calls.current_traceparent()]
-    assert all(trace.parse_traceparent(one) for one in texts)
-    assert texts[0] != texts[1]
+def test_each_run_starts_a_trace_if_there_is_none() -> None:
+    traceparents = [calls.current_traceparent(), calls.current_traceparent()]
+    assert all(trace.parse_traceparent(one) for one in traceparents)
+    assert traceparents[0] != traceparents[1]
 
 
-def test_one_that_the_environment_names_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_trace_of_the_environment_is_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(calls.TRACEPARENT_VARIABLE, GIVEN)
     assert calls.current_traceparent() == GIVEN
     monkeypatch.setenv(calls.TRACEPARENT_VARIABLE, "nonsense")
     assert calls.current_traceparent() != "nonsense"
 
 
-def test_a_span_of_opentelemetry_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_opentelemetry_span_precedes_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(calls.TRACEPARENT_VARIABLE, GIVEN)
     span = api.NonRecordingSpan(api.SpanContext(5, 7, is_remote=False, trace_flags=api.TraceFlags(0)))
     with api.use_span(span):
@@ -40,13 +40,13 @@ def test_a_span_of_opentelemetry_goes_before_the_environment(monkeypatch: pytest
     assert calls.current_traceparent() == GIVEN
 
 
-def test_who_has_no_opentelemetry_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opentelemetry_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     assert isinstance(api, ModuleType)
     assert trace.parse_traceparent(calls.current_traceparent())
 
 
-def test_an_agent_that_calls_another_goes_on_with_its_own() -> None:
+def test_an_agent_that_calls_another_continues_its_trace() -> None:
     token = trace.CURRENT_TRACE.set(GIVEN)
     try:
         assert calls.current_traceparent() == GIVEN

@@ -1,4 +1,4 @@
-"""The verifier of push notifications: against a real server, and against everybody who is not it."""
+"""The verifier of push notifications, against a real server and against forgeries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODY = b'{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_S
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-async def test_a_task_is_told_of_event_by_event(tmp_path: Path, dialect: str) -> None:
+async def test_each_event_of_a_task_is_delivered(tmp_path: Path, dialect: str) -> None:
     notifications: list[Notification] = []
     done = asyncio.Event()
     receivers: list[Receiver] = []
@@ -65,7 +65,7 @@ async def test_a_task_is_told_of_event_by_event(tmp_path: Path, dialect: str) ->
 
 
 class Server:
-    """Somebody who signs."""
+    """A server that signs notifications."""
 
     def __init__(self) -> None:
         self.keys = {"k-1": ec.generate_private_key(ec.SECP256R1())}
@@ -77,21 +77,21 @@ class Server:
         self.fetched += 1
         if self.is_away:
             raise ConnectionRefusedError("away")
-        valueses = []
+        keys = []
         for id, key in self.keys.items():
             public: dict[str, Any] = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
-            valueses.append({**public, "kid": id, "alg": "ES256"})
-        return {"keys": valueses}
+            keys.append({**public, "kid": id, "alg": "ES256"})
+        return {"keys": keys}
 
-    def delivery(self, body: bytes = BODY, *, kid: str = "k-1", number: int = 1, **changes: Any) -> dict[str, str]:
+    def request(self, body: bytes = BODY, *, kid: str = "k-1", number: int = 1, **changes: Any) -> dict[str, str]:
         now = int(time.time())
-        values = {
+        claims = {
             "iss": ISSUER, "aud": OURS, "iat": now, "exp": now + 300, "jti": f"j-{number}-{now}-{len(changes)}",
             "taskId": "t", "configId": "c", "event": f"e.t.{number}", "sequence": number,
             "request_body_sha256": hashlib.sha256(body).hexdigest(), **changes,
         }  # fmt: skip
-        values = {name: value for name, value in values.items() if value is not None}
-        return {"Dragoman-Signature": jwt.encode(values, self.keys[kid], "ES256", {"kid": kid})}
+        claims = {name: value for name, value in claims.items() if value is not None}
+        return {"Dragoman-Signature": jwt.encode(claims, self.keys[kid], "ES256", {"kid": kid})}
 
     def receiver(self, **options: Any) -> Receiver:
         return Receiver(ISSUER, OURS, fetch=self.shown, clock=lambda: self.now, **options)
@@ -100,16 +100,14 @@ class Server:
 def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
     server = Server()
     receiver = server.receiver()
-    first = receiver.verify_blocking(server.delivery(number=2), BODY)
+    first = receiver.verify_blocking(server.request(number=2), BODY)
     assert (first.is_new, first.sequence, first.cursor) == (True, 2, "e.t.2")
-    assert receiver.verify_blocking(
-        server.delivery(number=2, jti="again"), BODY
-    ).is_new  # it was not taken: it failed, perhaps
+    assert receiver.verify_blocking(server.request(number=2, jti="again"), BODY).is_new  # not acknowledged yet
     receiver.acknowledge(first)
     for number, is_new in ((1, False), (2, False), (3, True)):
-        assert receiver.verify_blocking(server.delivery(number=number, jti=f"x{number}"), BODY).is_new is is_new
-    # A store that was restored counts anew.
-    assert receiver.verify_blocking(server.delivery(event="other.t.1", sequence=1), BODY).is_new
+        assert receiver.verify_blocking(server.request(number=number, jti=f"x{number}"), BODY).is_new is is_new
+    # A restored store counts from 1 again.
+    assert receiver.verify_blocking(server.request(event="other.t.1", sequence=1), BODY).is_new
     assert server.fetched == 1
 
 
@@ -125,20 +123,20 @@ def test_an_event_is_new_once_and_so_are_those_before_it() -> None:
         ({"request_body_sha256": 5}, "not the signed one"),
     ],
 )
-def test_what_does_not_fit_is_not_believed(changes: dict[str, Any], why: str) -> None:
+def test_a_notification_with_wrong_claims_is_rejected(changes: dict[str, Any], why: str) -> None:
     server = Server()
     with pytest.raises(VerificationFailed, match=why):
-        server.receiver().verify_blocking(server.delivery(**changes), BODY)
+        server.receiver().verify_blocking(server.request(**changes), BODY)
 
 
-def test_a_replayed_changed_or_unsigned_webhook_is_rejected() -> None:
+def test_a_replayed_changed_or_unsigned_notification_is_rejected() -> None:
     server = Server()
-    receiver, values = server.receiver(), server.delivery()
-    receiver.verify_blocking(values, BODY)
+    receiver, request = server.receiver(), server.request()
+    receiver.verify_blocking(request, BODY)
     with pytest.raises(VerificationFailed, match="already used"):
-        receiver.verify_blocking(values, BODY)
+        receiver.verify_blocking(request, BODY)
     with pytest.raises(VerificationFailed, match="not the signed one"):
-        receiver.verify_blocking(server.delivery(number=5), BODY + b" ")
+        receiver.verify_blocking(server.request(number=5), BODY + b" ")
     for headers in (
         {},
         {"Dragoman-Signature": "x.y.z"},
@@ -149,59 +147,59 @@ def test_a_replayed_changed_or_unsigned_webhook_is_rejected() -> None:
             receiver.verify_blocking(headers, BODY)
     mine = Server()
     with pytest.raises(VerificationFailed, match="signature"):
-        receiver.verify_blocking(mine.delivery(), BODY)
+        receiver.verify_blocking(mine.request(), BODY)
     unsigned = jwt.encode({"iss": ISSUER, "aud": OURS}, "", "none", {"kid": "k-1"})
     with pytest.raises(VerificationFailed, match="signature"):
         receiver.verify_blocking({"dragoman-signature": unsigned}, BODY)
 
 
-def test_keys_may_change_and_go_and_strangers_do_not_have_them_fetched() -> None:
+def test_keys_may_change_and_unknown_ids_do_not_cause_fetches() -> None:
     server = Server()
     receiver = server.receiver()
-    receiver.verify_blocking(server.delivery(), BODY)
+    receiver.verify_blocking(server.request(), BODY)
     server.keys["k-2"] = ec.generate_private_key(ec.SECP256R1())
     for _ in range(3):
         with pytest.raises(VerificationFailed, match="does not publish"):
-            receiver.verify_blocking(server.delivery(kid="k-2", number=2), BODY)
+            receiver.verify_blocking(server.request(kid="k-2", number=2), BODY)
     assert server.fetched == 1
     server.now += 11
-    receiver.verify_blocking(server.delivery(kid="k-2", number=2), BODY)
+    receiver.verify_blocking(server.request(kid="k-2", number=2), BODY)
     assert server.fetched == 2
-    old = server.delivery(kid="k-1", number=3)
+    old = server.request(kid="k-1", number=3)
     del server.keys["k-1"]
     server.now += 301
     with pytest.raises(VerificationFailed, match="does not publish"):
         receiver.verify_blocking(old, BODY)
     server.is_away, server.now = True, server.now + 301
     with pytest.raises(ServerUnavailable, match="keys are unavailable"):
-        receiver.verify_blocking(server.delivery(kid="k-2", number=4), BODY)
+        receiver.verify_blocking(server.request(kid="k-2", number=4), BODY)
 
 
-def test_a_token_that_was_registered_has_to_come_along() -> None:
+def test_a_registered_token_is_required() -> None:
     server = Server()
     receiver = server.receiver(token="t0ken")
     for given in ({}, {"X-A2A-Notification-Token": "other"}, {"X-A2A-Notification-Token": "\udcff"}):
         with pytest.raises(VerificationFailed, match="token"):
-            receiver.verify_blocking(server.delivery() | given, BODY)
+            receiver.verify_blocking(server.request() | given, BODY)
     for name in ("X-A2A-Notification-Token", "a2a-notification-token"):
-        assert receiver.verify_blocking(server.delivery(jti=name) | {name: "t0ken"}, BODY).is_new
+        assert receiver.verify_blocking(server.request(jti=name) | {name: "t0ken"}, BODY).is_new
 
 
-def test_a_signature_may_stand_where_a_bearer_token_does() -> None:
+def test_a_signature_may_be_a_bearer_token() -> None:
     server = Server()
-    bearer = f"Bearer {server.delivery()['Dragoman-Signature']}"
+    bearer = f"Bearer {server.request()['Dragoman-Signature']}"
     assert server.receiver().verify_blocking({"Authorization": bearer}, BODY).is_new
 
 
-def test_a_body_in_no_dialect_is_said_when_it_is_read() -> None:
+def test_a_body_in_no_dialect_raises_an_error_when_read() -> None:
     server = Server()
-    assert server.receiver().verify_blocking(server.delivery(), BODY).response.status_update.task_id == "t"
+    assert server.receiver().verify_blocking(server.request(), BODY).response.status_update.task_id == "t"
     for body in (b"x", b"[]", b'{"statusUpdate": 5}', b'{"kind": "task", "id": 5}'):
-        notification = server.receiver().verify_blocking(server.delivery(body), body)
+        notifications = server.receiver().verify_blocking(server.request(body), body)
         with pytest.raises(ProtocolError, match="not in any dialect"):
-            _ = notification.response
+            _ = notifications.response
 
 
-def test_an_issuer_is_on_the_web() -> None:
+def test_an_issuer_must_be_an_http_url() -> None:
     with pytest.raises(ValueError, match="issuer"):
         Receiver("file:///etc", OURS)

@@ -1,4 +1,4 @@
-"""An agent that takes its time: `COUNT SECONDS` numbers, one after another, each a chunk of its artifact."""
+"""A slow agent: `COUNT SECONDS` streams that many numbers, each as a chunk, with a pause between two."""
 
 from __future__ import annotations
 

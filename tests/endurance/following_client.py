@@ -1,4 +1,4 @@
-"""One caller of a long task, on a road that breaks again and again, and the comparison with what the server kept."""
+"""One caller of a long task over a flaky connection, and the comparison with the server's log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PAUSE: Final = 0.2
 
 
 class Mismatch(Exception):
-    """What was received is not what was said."""
+    """The received events differ from those sent."""
 
 
 @dataclass
 class Followed:
-    """What one caller was told."""
+    """What one caller has received."""
 
     name: str
     proxy: FaultProxy
@@ -33,10 +33,10 @@ class Followed:
     """The cursor of each chunk."""
     result: str = ""
     again: int = 0
-    """How often the artifact was told from its beginning: what a client makes of a snapshot."""
+    """How often the artifact was replaced, as a client does on a snapshot."""
 
     def line(self) -> str:
-        """For people."""
+        """A summary for people."""
         proxy = self.proxy
         moments = "; ".join(f"{count} {moment}" for moment, count in sorted(proxy.dropped.items()))
         drops = f"{proxy.dropped.total()} of {proxy.connections} connections dropped ({moments})"
@@ -44,23 +44,23 @@ class Followed:
 
 
 def chunks_of(seconds: float) -> list[str]:
-    """What an agent says in that time."""
+    """The chunks of the agent in that time."""
     return [f"{number} " for number in range(round(seconds / PAUSE))]
 
 
 def words(seconds: float) -> str:
-    """What makes it say that."""
+    """The message that requests these chunks."""
     return f"{len(chunks_of(seconds))} {PAUSE}"
 
 
 def breaking(to: str, binding: str, *, seed: int, listen: str = "127.0.0.1:0") -> FaultProxy:
-    """A road to `to` (HOST:PORT) that drops every third connection, and the others after about ten seconds."""
+    """A proxy to `to` (HOST:PORT) that drops every third connection, and the others after about ten seconds."""
     how: DropMode = HOWS.get(binding, "close")
     return FaultProxy(to, listen=listen, every=3, after=DropLimit(seconds=10), how=how, seed=seed)
 
 
 async def run(url: str, binding: str, seconds: float, followed: Followed) -> None:
-    """By `connect` and `run`, as a program would. `url`: of the proxy."""
+    """Runs the task with `connect` and `run`. `url`: of the proxy."""
     async with connect(url, binding=binding) as client, aclosing(client.run(words(seconds))) as events:
         async for event in events:
             followed.task = followed.task or event.task_id
@@ -75,12 +75,12 @@ async def run(url: str, binding: str, seconds: float, followed: Followed) -> Non
 
 
 async def run_ws(url: str, seconds: float, followed: Followed) -> None:
-    """By the layer below, which has WebSocket, too."""
-    requested_message, key = message(words(seconds)), str(uuid.uuid4())
+    """Runs the task with the low-level client, which has WebSocket."""
+    request, key = message(words(seconds)), str(uuid.uuid4())
     async with Client(url, binding="ws") as client:
-        while not followed.task:  # before its first event a stream is not taken up, but begun again under its key
+        while not followed.task:  # a stream without an event is not resumed but repeated under its key
             try:
-                async with aclosing(client.stream(requested_message, key=key)) as events:
+                async with aclosing(client.stream(request, key=key)) as events:
                     async for event in events:
                         followed.task = followed.task or event.task.id
                         text = "".join(part.text for part in event.artifact_update.artifact.parts)
@@ -92,11 +92,11 @@ async def run_ws(url: str, seconds: float, followed: Followed) -> None:
 
 
 async def compare(direct: str, followed: Followed, seconds: float) -> int:
-    """Holds what a caller was told against the server's log, read over a road that does not break. Gives the number of
-    its events. Raises Wrong."""
+    """Compares what a caller received with the server's log, read over a reliable connection. Returns the number of
+    events. Raises Mismatch."""
     whole = chunks_of(seconds)
     if followed.again:
-        raise Mismatch(f"{followed.name}: was told from the beginning {followed.again} times, where there are cursors")
+        raise Mismatch(f"{followed.name}: the artifact was replaced {followed.again} times although there are cursors")
     _same(followed.name, "chunks", followed.chunks, whole)
     logged: list[Text] = []
     count = 0
@@ -114,7 +114,7 @@ async def compare(direct: str, followed: Followed, seconds: float) -> int:
     return count
 
 
-def _same(name: str, what: str, texts: list[str], wanted: list[str]) -> None:
-    if texts != wanted:
-        lost, more = set(wanted) - set(texts), len(texts) - len(set(texts))
-        raise Mismatch(f"{name}: {what}: {len(texts)} and not {len(wanted)}; {len(lost)} lost, {more} twice")
+def _same(name: str, what: str, received: list[str], wanted: list[str]) -> None:
+    if received != wanted:
+        lost, more = set(wanted) - set(received), len(received) - len(set(received))
+        raise Mismatch(f"{name}: {what}: {len(received)} and not {len(wanted)}; {len(lost)} lost, {more} twice")

@@ -2,7 +2,7 @@
 
 PATIENCE_SECONDS says how long the tasks take (600), PATIENCE_SEED which connections break when. Our server's callers
 must have every chunk once, in the order and with the numbers of the server's log. A server of a2a-sdk has no cursors:
-there the task has to complete, once, with all that it made.
+there the task has to complete once, with all of its output.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tests.endurance.following_client import Followed, Mismatch
 from tests.postgres import free_port
 
 from dragoman.client import connect
-from tools.environments import ROOT, Environment, NotCreated
+from tools.environments import ROOT, Environment, NotMade
 
 AGENTS = Path(__file__).with_name("agents.py")
 SDK = "upstream_a2a_sdk_1_3_0"
 """The folder under tests/foreign whose environment has a2a-sdk's server."""
 
 ENDS = 120.0
-"""Seconds that a caller may be late: the pauses between its tries."""
+"""Seconds that a caller may be late because of its retries."""
 
 
 async def ours(seconds: float, seed: int, folder: Path) -> list[str]:
-    """A line for each binding. Raises Wrong, ClientError, TimeoutError."""
+    """One line for each binding. Raises Mismatch, ClientError, TimeoutError."""
     server = ServerPart("server", [str(AGENTS), "--store", f"sqlite:///{folder}/tasks.db"], folder)
     try:
         await asyncio.to_thread(server.start)
@@ -66,7 +66,7 @@ async def ours(seconds: float, seed: int, folder: Path) -> list[str]:
 
 
 async def theirs(seconds: float, seed: int) -> list[str]:
-    """A line for a server of a2a-sdk. Raises as `ours`, and NotMade."""
+    """One line for a server of a2a-sdk. Raises as `ours`, and NotMade."""
     environment = Environment(SDK, (ROOT / "tests" / "foreign" / SDK / "requirements.txt",))
     await asyncio.to_thread(environment.make)
     port = free_port()
@@ -78,7 +78,7 @@ async def theirs(seconds: float, seed: int) -> list[str]:
             for what, text in (("result", followed.result), ("text that was told", "".join(followed.chunks))):
                 if text != whole:
                     raise Mismatch(f"a2a-sdk: the {what} has {len(text)} characters and not {len(whole)}")
-            proxy.target = "127.0.0.1:1"  # from here on, nobody needs it
+            proxy.target = "127.0.0.1:1"  # the proxy is not needed any more
         return [f"{followed.line()}; completed, with the whole result; {followed.again} snapshots"]
 
 
@@ -105,7 +105,7 @@ async def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             both = await asyncio.gather(ours(seconds, seed, Path(folder)), theirs(seconds, seed))
-    except NotCreated as error:
+    except NotMade as error:
         print(f"patience: {error}", file=sys.stderr)
         return 1
     for line in (*both[0], *both[1]):

@@ -1,4 +1,4 @@
-"""A web server that says what a test wants: cards at paths of their own, and answers of any kind."""
+"""A scripted web server: cards at chosen paths, and responses of any kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLD_CARD = "/.well-known/agent.json"
 
 
 class FakeAgentServer:
-    """Servers on one port, a folder for each: `answers` by path."""
+    """Several agents on one port, by path. `answers`: handlers by path."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -26,7 +26,7 @@ class FakeAgentServer:
         self.url = ""
 
     def card(self, folder: str, card: Any, *, path: str = CARD) -> str:
-        """Shows a card, and gives the URL of its agent."""
+        """Serves a card, and returns the URL of its agent."""
         self.answers[f"/{folder}{path}"] = json(card)
         return f"{self.url}/{folder}"
 
@@ -39,7 +39,7 @@ class FakeAgentServer:
 
 
 def json(value: Any, status: int = 200, **headers: str) -> Answer:
-    """Answers with JSON; bytes are given as they are."""
+    """Responds with JSON; bytes are sent unchanged."""
     body = value if isinstance(value, bytes) else orjson.dumps(value)
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -49,28 +49,28 @@ def json(value: Any, status: int = 200, **headers: str) -> Answer:
 
 
 def rpc(value: Any, *, error: bool = False) -> Answer:
-    """Answers a JSON-RPC call."""
+    """Responds to a JSON-RPC call."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        requested_value = orjson.loads(await request.read())
-        values = {"jsonrpc": "2.0", "id": requested_value["id"], "error" if error else "result": value}
-        return web.Response(body=orjson.dumps(values), headers={"Content-Type": "application/json"})
+        request_body = orjson.loads(await request.read())
+        envelope = {"jsonrpc": "2.0", "id": request_body["id"], "error" if error else "result": value}
+        return web.Response(body=orjson.dumps(envelope), headers={"Content-Type": "application/json"})
 
     return answer
 
 
 def stream(*events: Any, hold: asyncio.Event | None = None, cut: bool = False) -> Answer:
-    """Answers a JSON-RPC call with a stream of these results; `hold`: and is silent until then; `cut`: breaks off."""
+    """Responds to a JSON-RPC call with a stream. `hold`: then waits for the event; `cut`: then breaks off."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        value = orjson.loads(await request.read())
+        request_body = orjson.loads(await request.read())
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for event in events:
             data = (
                 event
                 if isinstance(event, bytes)
-                else orjson.dumps({"jsonrpc": "2.0", "id": value["id"], "result": event})
+                else orjson.dumps({"jsonrpc": "2.0", "id": request_body["id"], "result": event})
             )
             await response.write(b"data: " + data + b"\n\n")
         if hold is not None:
@@ -84,23 +84,23 @@ def stream(*events: Any, hold: asyncio.Event | None = None, cut: bool = False) -
 
 @asynccontextmanager
 async def agent_server() -> AsyncIterator[FakeAgentServer]:
-    """Such a server on loopback."""
-    created = FakeAgentServer()
+    """A fake agent server on loopback."""
+    server = FakeAgentServer()
     application = web.Application(client_max_size=64 * 1024 * 1024)
-    application.router.add_route("*", "/{path:.*}", created.answer)
+    application.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        created.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield created
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield server
     finally:
         await runner.cleanup()
 
 
 def card(*interfaces: tuple[str, str, str], **fields: Any) -> dict[str, Any]:
-    """A card of 1.0 with these interfaces: binding, version, URL."""
+    """A 1.0 card with these interfaces: (binding, version, URL)."""
     return {
         "name": "Words",
         "description": "Does what a message says",

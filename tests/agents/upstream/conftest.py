@@ -1,4 +1,4 @@
-"""A Dragoman with the playground, and another one that stands in front of it."""
+"""A server with the playground, and another that has it as upstream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Open = Callable[..., AbstractAsyncContextManager[App]]
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
         if name.startswith("DRAGOMAN_"):
@@ -26,7 +26,7 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Open:
-    """Opens a server on free ports, with a store of its name."""
+    """Opens a server on free ports, with a store named after it."""
 
     @asynccontextmanager
     async def open_it(name: str, *upstream: Any, **settings: Any) -> AsyncIterator[App]:

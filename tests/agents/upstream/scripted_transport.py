@@ -1,4 +1,4 @@
-"""An agent upstream that answers as a test says, call by call."""
+"""An upstream agent that follows a script, call by call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dragoman.wire.remote_errors import RemoteError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ScriptedResult = Any
-"""What a call gives: an answer, an event of a stream, a failure, or silence until something is set."""
+"""The result of a call: a response, a stream event, an error, or an event to wait for."""
 
 
 def refused(reason: str, message: str = "no") -> CallRefused:
@@ -33,7 +33,7 @@ BROKEN_RESPONSE = ServerUnavailable.for_reason("there: broke off")
 
 @dataclass
 class ScriptedTransport:
-    """Implements `Road`. `says` has for each call what it gives, one entry each time; the last entry is given again."""
+    """Implements `UpstreamTransport`. Each call takes the next entry of its method; the last entry is used again."""
 
     results: dict[str, list[Sequence[ScriptedResult]]]
     dialect: str = "1.0"
@@ -75,19 +75,19 @@ class ScriptedTransport:
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> AsyncGenerator[pb.StreamResponse, None]:
-        for value in self._next(rpc, request, key):
-            if isinstance(value, Exception):
-                raise value
-            if isinstance(value, asyncio.Event):
-                await value.wait()
+        for text in self._next(rpc, request, key):
+            if isinstance(text, Exception):
+                raise text
+            if isinstance(text, asyncio.Event):
+                await text.wait()
             else:
-                yield pb.StreamResponse(**{_NAMES[type(value)]: value})
+                yield pb.StreamResponse(**{_NAMES[type(text)]: text})
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Does nothing."""
 
     def called(self, rpc: str) -> asyncio.Event:
-        """Is set once there was such a call."""
+        """Set once the method was called."""
         return self._called.setdefault(rpc, asyncio.Event())
 
     def calls(self, rpc: str) -> list[Any]:
@@ -102,36 +102,34 @@ _NAMES: dict[Any, str] = {
 }
 
 
-def task(
-    state: str, *texts: str, id: str = "t-1", response_text: str = "", response_id: str = "", received_text: str = ""
-) -> pb.Task:
-    """The task there, with an artifact of these texts."""
-    created_task = pb.Task(id=id, context_id="c-1", status=status(state, response_text, response_id).status)
+def task(state: str, *texts: str, id: str = "t-1", text: str = "", text_id: str = "", message_id: str = "") -> pb.Task:
+    """The upstream task, with an artifact of these texts."""
+    result = pb.Task(id=id, context_id="c-1", status=status(state, text, text_id).status)
     if texts:
-        created_task.artifacts.add(artifact_id="output", parts=[pb.Part(text=text) for text in texts])
-    if received_text:
-        created_task.history.add(message_id=received_text, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
-    return created_task
+        result.artifacts.add(artifact_id="output", parts=[pb.Part(text=text) for text in texts])
+    if message_id:
+        result.history.add(message_id=message_id, role=pb.ROLE_USER, parts=[pb.Part(text="x")])
+    return result
 
 
-def status(state: str, text: str = "", response_id: str = "") -> pb.TaskStatusUpdateEvent:
-    event = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
-    event.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
+def status(state: str, text: str = "", text_id: str = "") -> pb.TaskStatusUpdateEvent:
+    result = pb.TaskStatusUpdateEvent(task_id="t-1", context_id="c-1")
+    result.status.state = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}"))
     if text:
-        event.status.message.CopyFrom(
-            pb.Message(message_id=response_id or text, role=pb.ROLE_AGENT, parts=[pb.Part(text=text)])
+        result.status.message.CopyFrom(
+            pb.Message(message_id=text_id or text, role=pb.ROLE_AGENT, parts=[pb.Part(text=text)])
         )
-    return event
+    return result
 
 
 def chunk(text: str, *, append: bool = True) -> pb.TaskArtifactUpdateEvent:
-    event = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
-    event.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
-    return event
+    result = pb.TaskArtifactUpdateEvent(task_id="t-1", context_id="c-1", append=append)
+    result.artifact.CopyFrom(pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)]))
+    return result
 
 
 class Clock:
-    """Seconds that pass when somebody sleeps."""
+    """A clock that advances by the seconds slept."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -147,17 +145,17 @@ class Clock:
 def agent(*scripts: ScriptedTransport, streams: bool = True, idempotent: bool = False) -> UpstreamAgent:
     clock, numbers = Clock(), count(1)
     spec = AgentSpec(id="there", name="There", description="Elsewhere", streaming=streams)
-    upstream_agent = UpstreamAgent(
+    result = UpstreamAgent(
         spec, "http://there", 10, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
     )
-    upstream_agent.transports, upstream_agent.idempotent = scripts, idempotent
-    return upstream_agent
+    result.transports, result.idempotent = scripts, idempotent
+    return result
 
 
 async def run_turn(
     turn_context: RecordingTurnContext, *scripts: ScriptedTransport, **options: bool
 ) -> tuple[pb.Task, TurnResult]:
-    """One turn: the task as its caller sees it, and the ending."""
+    """Runs one turn: the task as its caller sees it, and the result."""
     async with asyncio.timeout(60):
         ending = await agent(*scripts, **options).take_turn(turn_context)
     return turn_context.task(ending), ending

@@ -1,4 +1,4 @@
-"""Turns upstream that are stopped: by a client, a time limit, or a server that leaves."""
+"""Upstream turns that are stopped by a client, a time limit, or a drain."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kept(context: RecordingTurnContext) -> dict[str, Any]:
 
 
 async def stopped(script: ScriptedTransport, reason: str, *, when: str = "") -> tuple[RecordingTurnContext, Any]:
-    """A turn that is canceled once something was put, or once a call was made."""
+    """A turn that is canceled after the first event, or after a call."""
     context = RecordingTurnContext("hi")
     turn = asyncio.create_task(agent(script).take_turn(context))
     async with asyncio.timeout(60):
@@ -42,13 +42,13 @@ async def stopped(script: ScriptedTransport, reason: str, *, when: str = "") -> 
     return context, result
 
 
-async def test_a_cancel_is_passed_on_and_what_comes_of_it_is_the_end() -> None:
+async def test_a_cancel_is_forwarded_and_its_result_ends_the_turn() -> None:
     silent = asyncio.Event()
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), silent]],
             "CancelTask": [[task("CANCELED")]],
-            "GetTask": [[task("CANCELED", response_text="stopped")]],
+            "GetTask": [[task("CANCELED", text="stopped")]],
         }
     )
     context, ending = await stopped(script, "client")
@@ -56,7 +56,7 @@ async def test_a_cancel_is_passed_on_and_what_comes_of_it_is_the_end() -> None:
     assert status_text(context.task(ending)) == "stopped"
 
 
-async def test_a_result_that_is_there_before_the_cancel_wins() -> None:
+async def test_a_result_before_the_cancel_wins() -> None:
     silent = asyncio.Event()
     script = ScriptedTransport(
         {
@@ -69,7 +69,7 @@ async def test_a_result_that_is_there_before_the_cancel_wins() -> None:
     assert ending.status.state == states.COMPLETED
 
 
-async def test_a_time_limit_cancels_there_too() -> None:
+async def test_a_time_limit_cancels_the_upstream_task() -> None:
     silent = asyncio.Event()
     script = ScriptedTransport(
         {
@@ -83,7 +83,7 @@ async def test_a_time_limit_cancels_there_too() -> None:
     assert script.calls("CancelTask")
 
 
-async def test_a_drain_leaves_the_task_there_running() -> None:
+async def test_a_drain_leaves_the_upstream_task_running() -> None:
     script = ScriptedTransport({"SendStreamingMessage": [[task("WORKING"), asyncio.Event()]]})
     context, ending = await stopped(script, "drain")
     assert isinstance(ending, asyncio.CancelledError)
@@ -91,7 +91,7 @@ async def test_a_drain_leaves_the_task_there_running() -> None:
     assert kept(context)["task"] == "t-1"
 
 
-async def test_a_cancel_while_the_message_is_on_its_way_waits_for_the_task_to_be_known() -> None:
+async def test_a_cancel_during_the_send_waits_until_the_task_is_known() -> None:
     go, silent = asyncio.Event(), asyncio.Event()
     script = ScriptedTransport(
         {
@@ -106,7 +106,7 @@ async def test_a_cancel_while_the_message_is_on_its_way_waits_for_the_task_to_be
     assert script.calls("CancelTask")
 
 
-async def test_a_waiting_task_is_let_go_of() -> None:
+async def test_canceling_an_interrupted_task_cancels_the_upstream_task() -> None:
     script = ScriptedTransport({"CancelTask": [[task("CANCELED")]]})
     await agent(script).on_canceled(memory(task="t-1"))
     await agent(script).on_canceled(b"")
@@ -114,18 +114,18 @@ async def test_a_waiting_task_is_let_go_of() -> None:
 
 
 @pytest.mark.parametrize(("reason", "kept_is"), [("drain", [b"", {"unsent": True}]), ("client", [b""])])
-async def test_a_stop_before_the_message_went_out_is_one_at_once(reason: str, kept_is: list[Any]) -> None:
+async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is: list[Any]) -> None:
     context = RecordingTurnContext("hi")
     there = agent(script := ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
-    event = asyncio.Event()
+    is_sleeping = asyncio.Event()
 
     async def rest(_: float) -> None:
-        event.set()
+        is_sleeping.set()
         await asyncio.Event().wait()
 
     there._sleep = rest
     turn = asyncio.create_task(there.take_turn(context))
-    await event.wait()
+    await is_sleeping.wait()
     context.cancelled, context.cancel_reason = True, reason
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -135,10 +135,10 @@ async def test_a_stop_before_the_message_went_out_is_one_at_once(reason: str, ke
 
 
 @pytest.mark.parametrize("answer", [BROKEN_RESPONSE, ProtocolError("x"), refused("TASK_NOT_CANCELABLE")])
-async def test_one_that_does_not_stop_is_left_to_be_fenced_off(
+async def test_an_agent_that_does_not_stop_is_left_to_the_fence(
     monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:
-    monkeypatch.setattr("dragoman.agents.upstream.agent.AGENT_STOP_TIMEOUT", 0.05)
+    monkeypatch.setattr("dragoman.agents.upstream.agent.UPSTREAM_STOP_TIMEOUT", 0.05)
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), asyncio.Event()]],
@@ -150,12 +150,10 @@ async def test_one_that_does_not_stop_is_left_to_be_fenced_off(
     assert isinstance(ending, asyncio.CancelledError)
 
 
-async def test_a_turn_that_is_begun_again_to_be_canceled_is_canceled_there() -> None:
+async def test_a_repeated_turn_with_a_pending_cancel_cancels_the_upstream_task() -> None:
     context = RecordingTurnContext("hi", task_state=memory(task="t-1", context="c-1", heard="question-1"))
     context.attempt = 2
-    script = ScriptedTransport(
-        {"CancelTask": [[task("CANCELED")]], "GetTask": [[task("CANCELED", response_text="stopped")]]}
-    )
+    script = ScriptedTransport({"CancelTask": [[task("CANCELED")]], "GetTask": [[task("CANCELED", text="stopped")]]})
     turn = asyncio.create_task(agent(script).take_turn(context))
     await asyncio.sleep(0)
     context.cancelled, context.cancel_reason = True, "client"

@@ -1,4 +1,4 @@
-"""Servers that are killed while a task is upstream: the one in front, and the one behind."""
+"""Kills of either server while a task runs upstream."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NOW = pb.SendMessageConfiguration(return_immediately=True)
 WAIT_TIMEOUT = 60.0
-"""Seconds after which a test gives up waiting for a task."""
+"""Seconds that a test waits for a task."""
 
 
 class Machine:
-    """The servers of one test, each on addresses and a store that it has again after a restart."""
+    """The servers of one test, which keep their addresses and stores across restarts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,9 +50,9 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     with ExitStack() as stack:
-        created_machine = Machine(tmp_path)
-        stack.callback(created_machine.stop)
-        yield created_machine
+        machine = Machine(tmp_path)
+        stack.callback(machine.stop)
+        yield machine
 
 
 def texts(task: pb.Task) -> str:
@@ -60,7 +60,7 @@ def texts(task: pb.Task) -> str:
 
 
 async def streaming(client: Client, task: str) -> None:
-    """Waits until the task has given something."""
+    """Waits for the first output of the task."""
     async with asyncio.timeout(WAIT_TIMEOUT):
         async for event in client.subscribe(task):
             if event.HasField("artifact_update") or event.task.artifacts:
@@ -75,7 +75,7 @@ async def over(client: Client, task: str) -> pb.Task:
     return found
 
 
-async def test_a_server_that_was_killed_takes_the_task_there_up_again_and_runs_nothing_twice(machine: Machine) -> None:
+async def test_a_killed_server_resumes_the_upstream_task_and_runs_nothing_twice(machine: Machine) -> None:
     behind = machine.start("behind")
     front = machine.start("front", "--upstream", f"desk={behind.http}")
     async with Client(front.grpc) as client:
@@ -90,12 +90,12 @@ async def test_a_server_that_was_killed_takes_the_task_there_up_again_and_runs_n
         assert len([one async for one in there.list()]) == 1
 
 
-async def test_an_agent_that_was_killed_and_is_back_ends_its_task_truthfully(machine: Machine) -> None:
+async def test_an_upstream_agent_that_was_killed_and_restarted_ends_its_task_truthfully(machine: Machine) -> None:
     behind = machine.start("behind")
     front = machine.start("front", "--upstream", f"desk={behind.http}")
     async with Client(front.grpc) as client:
         lost = (await client.send(message("sleep 600"), configuration=NOW)).task.id
-        task = (await client.send(message("ask"))).task
+        interrupted = (await client.send(message("ask"))).task
         machine.kill("behind")
         waits = (await client.send(message("echo after all"), configuration=NOW)).task.id
         machine.start("behind")
@@ -103,4 +103,4 @@ async def test_an_agent_that_was_killed_and_is_back_ends_its_task_truthfully(mac
         assert found.status.state == states.FAILED
         assert found.status.message.parts[0].text.startswith("INTERRUPTED: ")
         assert texts(await over(client, waits)) == "after all"
-        assert texts((await client.send(message("blue", task=task.id))).task) == "you said: blue"
+        assert texts((await client.send(message("blue", task=interrupted.id))).task) == "you said: blue"

@@ -1,4 +1,4 @@
-"""A Dragoman in front of another one, in every dialect and over every binding that this has."""
+"""One server with another as upstream, in every dialect over every binding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAYS = ("jsonrpc-1", "rest-1", "grpc-1", "jsonrpc-03", "rest-03", "grpc-03", "js
 
 
 class Pair:
-    """Two servers: the one that has the agent, and the one in front."""
+    """Two servers: the one with the agent, and the one in front."""
 
     def __init__(self, behind: App, front: App) -> None:
         self.behind = behind
@@ -59,7 +59,7 @@ async def each(pair: Pair, way: str, text: str) -> pb.SendMessageResponse:
         return await client.send(message(text))
 
 
-def response_value(task: pb.Task) -> str:
+def status_text(task: pb.Task) -> str:
     return "".join(part.text for part in task.status.message.parts)
 
 
@@ -67,7 +67,7 @@ def texts(task: pb.Task) -> str:
     return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
-async def test_it_does_all_that_the_playground_does(pair: Pair) -> None:
+async def test_the_playground_works_through_an_upstream_connection(pair: Pair) -> None:
     await asyncio.gather(*(all_of_it(pair, way) for way in WAYS))
 
 
@@ -85,53 +85,53 @@ async def all_of_it(pair: Pair, way: str) -> None:
         task = await client.get(events[0].task.id)
         assert texts(task) == "chunk-1 chunk-2 chunk-3 chunk-4 ", way
         task = (await client.send(message("fail"))).task
-        assert (task.status.state, response_value(task)) == (states.FAILED, "RuntimeError: failing, as asked"), way
+        assert (task.status.state, status_text(task)) == (states.FAILED, "RuntimeError: failing, as asked"), way
         task = (await client.send(message("reject"))).task
-        # 0.1 has no word for it
+        # 0.1 has no such state
         assert task.status.state == (states.FAILED if way == "jsonrpc-01" else states.REJECTED), way
         answer = await client.send(message("reply hello"))
-        if way == "jsonrpc-01":  # nor for an answer without a task
-            assert (answer.task.status.state, response_value(answer.task)) == (states.COMPLETED, "hello")
+        if way == "jsonrpc-01":  # nor responses without a task
+            assert (answer.task.status.state, status_text(answer.task)) == (states.COMPLETED, "hello")
         else:
             assert answer.message.parts[0].text == "hello", way
-        requested_task = (await client.send(message("ask"))).task
-        assert (requested_task.status.state, response_value(requested_task)) == (
+        interrupted = (await client.send(message("ask"))).task
+        assert (interrupted.status.state, status_text(interrupted)) == (
             states.INPUT_REQUIRED,
             "what would you like to say?",
         ), way
-        done = (await client.send(message("blue", task=requested_task.id))).task
-        assert (done.id, done.status.state, texts(done)) == (requested_task.id, states.COMPLETED, "you said: blue"), way
-        requested_task = (await client.send(message("auth"))).task
+        done = (await client.send(message("blue", task=interrupted.id))).task
+        assert (done.id, done.status.state, texts(done)) == (interrupted.id, states.COMPLETED, "you said: blue"), way
+        interrupted = (await client.send(message("auth"))).task
         wanted_state = states.INPUT_REQUIRED if way == "jsonrpc-01" else states.AUTH_REQUIRED
-        assert requested_task.status.state == wanted_state, way
-        assert texts((await client.send(message("done", task=requested_task.id))).task) == "you said: done", way
+        assert interrupted.status.state == wanted_state, way
+        assert texts((await client.send(message("done", task=interrupted.id))).task) == "you said: done", way
         await canceled(client, way)
 
 
 async def canceled(client: Client, way: str) -> None:
     running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
     async for event in client.subscribe(running):
-        if "sleeping" in response_value(event.task) or "sleeping" in response_value(
+        if "sleeping" in status_text(event.task) or "sleeping" in status_text(
             pb.Task(status=event.status_update.status)
         ):
             await client.cancel(running)
     assert (await client.get(running)).status.state == states.CANCELED, way
 
 
-async def test_a_cancel_ends_the_task_there(pair: Pair) -> None:
+async def test_a_cancel_ends_the_upstream_task(pair: Pair) -> None:
     async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
         await canceled(client, "grpc-1")
         assert [task.status.state async for task in there.list()] == [states.CANCELED]
 
 
-async def test_a_waiting_task_that_is_canceled_is_canceled_there(pair: Pair) -> None:
+async def test_canceling_a_waiting_task_cancels_the_upstream_task(pair: Pair) -> None:
     async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
-        requested_task = (await client.send(message("ask"))).task
+        interrupted = (await client.send(message("ask"))).task
         (waiting,) = [task async for task in there.list()]
         async with asyncio.TaskGroup() as group:
-            reported_task = group.create_task(until_over(there, waiting.id))
-            await client.cancel(requested_task.id)
-        assert reported_task.result() == states.CANCELED
+            result = group.create_task(until_over(there, waiting.id))
+            await client.cancel(interrupted.id)
+        assert result.result() == states.CANCELED
 
 
 async def until_over(client: Client, task: str) -> int:
@@ -142,7 +142,7 @@ async def until_over(client: Client, task: str) -> int:
     return last
 
 
-async def test_what_upstream_is_sent_is_what_the_caller_said(pair: Pair) -> None:
+async def test_the_agent_receives_the_callers_message_unchanged(pair: Pair) -> None:
     parts = [pb.Part(text="echo  as it is "), pb.Part(url="https://x.example/y", filename="y", media_type="text/plain")]
     parts[0].metadata.update({"nested": {"list": [1.0, None, "x"]}})
     sent = message(parts=parts)
@@ -151,17 +151,13 @@ async def test_what_upstream_is_sent_is_what_the_caller_said(pair: Pair) -> None
     async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
         task = (await client.send(sent, metadata={"of": "the request"})).task
         (other,) = [task async for task in there.list(history=10)]
-        (received_message, *_) = (await there.get(other.id)).history
-        assert (list(received_message.parts), received_message.metadata, received_message.message_id) == (
-            parts,
-            sent.metadata,
-            sent.message_id,
-        )
-        assert not received_message.reference_task_ids
+        (received, *_) = (await there.get(other.id)).history
+        assert (list(received.parts), received.metadata, received.message_id) == (parts, sent.metadata, sent.message_id)
+        assert not received.reference_task_ids
         assert {other.id, other.context_id}.isdisjoint({task.id, task.context_id})
 
 
-async def test_tasks_of_one_conversation_share_one_there_and_others_do_not(pair: Pair) -> None:
+async def test_tasks_of_one_context_share_one_upstream_context(pair: Pair) -> None:
     async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
         first = (await client.send(message("echo 1"))).task
         await client.send(message("echo 2", context=first.context_id))
@@ -171,18 +167,20 @@ async def test_tasks_of_one_conversation_share_one_there_and_others_do_not(pair:
         assert contexts[1] == contexts[2]
 
 
-async def test_a_message_to_a_running_task_goes_to_the_one_there(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_to_a_running_task_goes_to_the_upstream_task(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     go = asyncio.Event()
 
-    async def until_reported(_: float) -> None:
+    async def wait_for_release(_: float) -> None:
         await go.wait()
 
-    monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=until_reported))
+    monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=wait_for_release))
     async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
         running = (await client.send(message("sleep 1"), configuration=NOW)).task.id
         await client.send(message("echo meanwhile", task=running), configuration=NOW)
         async with asyncio.timeout(60):
-            while "meanwhile" not in str([task async for task in there.list(history=10)]):  # noqa: ASYNC110 - nothing tells
+            while "meanwhile" not in str([task async for task in there.list(history=10)]):  # noqa: ASYNC110 - no event signals it
                 await asyncio.sleep(0.005)
         go.set()
         events = [event async for event in client.subscribe(running)]
@@ -191,7 +189,7 @@ async def test_a_message_to_a_running_task_goes_to_the_one_there(pair: Pair, mon
         assert len([task async for task in there.list()]) == 1
 
 
-async def test_the_card_in_front_has_its_skills_and_our_urls(pair: Pair, opened: Open) -> None:
+async def test_the_served_card_has_the_upstream_skills_and_our_urls(pair: Pair, opened: Open) -> None:
     async with opened("second", f"copy={pair.behind.http.url}") as front:
         spec = front.agents["copy"]
         assert (spec.name, front.root) == ("Playground", "copy")
@@ -199,19 +197,19 @@ async def test_the_card_in_front_has_its_skills_and_our_urls(pair: Pair, opened:
         import aiohttp
 
         async with aiohttp.ClientSession() as web, web.get(front.http.url + CARD) as response:
-            value = await response.json()
-        assert {one["url"] for one in value["supportedInterfaces"]} & {pair.behind.http.url} == set()
-        assert front.http.url in {one["url"] for one in value["supportedInterfaces"]}
+            result = await response.json()
+        assert {one["url"] for one in result["supportedInterfaces"]} & {pair.behind.http.url} == set()
+        assert front.http.url in {one["url"] for one in result["supportedInterfaces"]}
 
 
-async def test_what_holds_a_task_is_explained(pair: Pair, tmp_path: Path) -> None:
+async def test_explain_names_the_upstream_task(pair: Pair, tmp_path: Path) -> None:
     async with Client(str(pair.front.grpc), agent="rest-1") as client:
         running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
         async for event in client.subscribe(running):
-            if "sleeping" in response_value(event.task) or "sleeping" in response_value(
+            if "sleeping" in status_text(event.task) or "sleeping" in status_text(
                 pb.Task(status=event.status_update.status)
             ):
                 break
-        (explanation,) = await pair.front.runtime.explainer.explain(running)
-        assert explanation.worker.startswith(f"upstream HTTP+JSON 1.0 at {pair.behind.http.url} as its task ")
+        (result,) = await pair.front.runtime.explainer.explain(running)
+        assert result.worker.startswith(f"upstream HTTP+JSON 1.0 at {pair.behind.http.url} as its task ")
         await client.cancel(running)

@@ -1,4 +1,4 @@
-"""Agents upstream that are not what their cards say, or not there: what is said of that, and where."""
+"""Upstream agents that are faulty or unavailable, and how that is reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def ask(app: App, agent: str = "") -> pb.Task:
             return (await client.send(message("hello"))).task
 
 
-def response(task: pb.Task) -> str:
+def status_text(task: pb.Task) -> str:
     return "".join(part.text for part in task.status.message.parts)
 
 
@@ -64,7 +64,7 @@ def response(task: pb.Task) -> str:
         (json(b" " * 1024 * 1024 + b"x"), "the card is longer than 1048576 bytes"),
     ],
 )
-async def test_a_card_that_cannot_be_used_is_no_start(opened: Open, answer: Any, why: str) -> None:
+async def test_an_invalid_card_prevents_the_start(opened: Open, answer: Any, why: str) -> None:
     async with agent_server() as there:
         there.answers[f"/a{CARD}"] = answer
         with pytest.raises(StartError) as error:
@@ -82,14 +82,14 @@ async def test_a_card_that_cannot_be_used_is_no_start(opened: Open, answer: Any,
         ("http://127.0.0.1:PORT", "refused the connection; with an id (ID=URL) it is served as soon as it responds"),
     ],
 )
-async def test_one_that_may_not_or_cannot_be_called_is_no_start(opened: Open, url: str, why: str) -> None:
+async def test_an_agent_that_may_not_or_cannot_be_called_prevents_the_start(opened: Open, url: str, why: str) -> None:
     with pytest.raises(StartError) as error:
         async with opened("front", url.replace("PORT", str(free_port()))):
             pass
     assert why in str(error.value)
 
 
-async def test_one_that_leads_to_this_machine_is_refused_to_a_server_that_others_reach(opened: Open) -> None:
+async def test_a_public_server_rejects_an_agent_on_loopback(opened: Open) -> None:
     async with agent_server() as there:
         there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         with pytest.raises(StartError, match="loopback"):
@@ -97,7 +97,7 @@ async def test_one_that_leads_to_this_machine_is_refused_to_a_server_that_others
                 pass
 
 
-async def test_two_agents_of_one_name_need_ids(opened: Open) -> None:
+async def test_two_agents_with_one_name_need_ids(opened: Open) -> None:
     async with agent_server() as there:
         one = card(("JSONRPC", "1.0", f"{there.url}/rpc"))
         with pytest.raises(StartError, match='"words" belongs to another agent here; choose another id'):
@@ -105,13 +105,15 @@ async def test_two_agents_of_one_name_need_ids(opened: Open) -> None:
                 pass
 
 
-async def test_a_token_file_that_is_not_there_is_told(opened: Open) -> None:
+async def test_a_missing_token_file_is_reported(opened: Open) -> None:
     with pytest.raises(SettingsError, match="token_file: nowhere cannot be read"):
         async with opened("front", {"url": "http://127.0.0.1:1", "id": "a", "token_file": "nowhere"}):
             pass
 
 
-async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unavailable_agent_with_an_id_is_served_when_it_responds(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dragoman.agents.upstream.registry.PROBE_BACKOFF", Backoff(0.01, 5.0))
     async with agent_server() as there, opened("front", f"words={there.url}/a", worker_wait=300) as app:
         one = await standing(app, "words")
@@ -132,7 +134,7 @@ async def test_one_with_an_id_is_served_once_it_is_there(opened: Open, monkeypat
         assert not (await standing(app, "words")).away
 
 
-async def test_one_that_stays_away_ends_what_waits_and_refuses_more(opened: Open) -> None:
+async def test_an_agent_that_stays_unavailable_fails_waiting_tasks_and_rejects_new_ones(opened: Open) -> None:
     async with opened("front", f"words=http://127.0.0.1:{free_port()}", worker_wait=0) as app:
         with pytest.raises(ClientError, match=r'agent "words" has been unavailable for \d+ s; try again'):
             await ask(app)
@@ -156,10 +158,10 @@ ANSWERS = (
     (stream(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "larger than 2048 bytes"),
     (json(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "longer than 2048 bytes"),
 )
-"""What a call is answered, what becomes of the task, and what is said of it."""
+"""The response to a call, the state of the task, and a piece of its text."""
 
 
-async def test_an_answer_that_is_none_fails_the_task(opened: Open) -> None:
+async def test_an_invalid_response_fails_the_task(opened: Open) -> None:
     async with agent_server() as there:
         urls = []
         for index, (answer, _, _) in enumerate(ANSWERS):
@@ -169,14 +171,14 @@ async def test_an_answer_that_is_none_fails_the_task(opened: Open) -> None:
         async with opened("front", *urls, upstream_bytes=2048) as app:
             for index, (_, state, why) in enumerate(ANSWERS):
                 task = await ask(app, f"a{index}")
-                assert (task.status.state, why in response(task)) == (state, True), response(task)
-                assert "127.0.0.1" not in response(task)  # callers need not know where it is
+                assert (task.status.state, why in status_text(task)) == (state, True), status_text(task)
+                assert "127.0.0.1" not in status_text(task)  # callers do not see its address
 
 
-async def test_a_stream_that_breaks_and_a_server_that_forgot_are_a_truthful_failure(opened: Open) -> None:
+async def test_a_broken_stream_and_a_lost_task_fail_truthfully(opened: Open) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
-        value = await request.json()
-        if value["method"] == "SendStreamingMessage":
+        request_body = await request.json()
+        if request_body["method"] == "SendStreamingMessage":
             return await stream({"task": WORKING}, cut=True)(request)
         return await rpc({"code": -32001, "message": "Task not found"}, error=True)(request)
 
@@ -185,10 +187,10 @@ async def test_a_stream_that_breaks_and_a_server_that_forgot_are_a_truthful_fail
         async with opened("front", there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))) as app:
             task = await ask(app)
     assert task.status.state == states.FAILED
-    assert response(task).startswith("UPSTREAM_LOST: the agent no longer knows its task t")
+    assert status_text(task).startswith("UPSTREAM_LOST: the agent no longer knows its task t")
 
 
-async def test_credentials_go_to_the_host_of_the_card_and_nowhere_else(opened: Open) -> None:
+async def test_credentials_go_only_to_the_host_of_the_card(opened: Open) -> None:
     async with agent_server() as there, agent_server() as other:
         there.answers["/rpc"] = rpc({"task": DONE})
         other_host = other.url.replace("127.0.0.1", "localhost")
@@ -206,7 +208,7 @@ async def test_credentials_go_to_the_host_of_the_card_and_nowhere_else(opened: O
         assert "ours" not in str(one)
 
 
-async def test_extensions_that_are_required_there_are_named_and_required_here(opened: Open) -> None:
+async def test_required_extensions_are_sent_upstream_and_required_here(opened: Open) -> None:
     async with agent_server() as there:
         there.answers["/rpc"] = rpc({"task": DONE})
         needs = {"extensions": [{"uri": "urn:needed", "required": True}]}
@@ -217,7 +219,7 @@ async def test_extensions_that_are_required_there_are_named_and_required_here(op
             assert app.agents["words"].extensions[0].required
 
 
-async def test_what_it_takes_is_for_the_agent_to_judge(opened: Open) -> None:
+async def test_input_modes_are_checked_by_the_agent(opened: Open) -> None:
     async with agent_server() as there:
         there.answers["/rpc"] = rpc({"task": DONE})
         modes = {"capabilities": {}, "defaultInputModes": ["application/json"]}

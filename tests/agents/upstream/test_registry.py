@@ -1,4 +1,4 @@
-"""Agents upstream that operators add and remove while servers run."""
+"""Upstream agents that are added and removed at run time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DONE = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}
 NOW = pb.SendMessageConfiguration(return_immediately=True)
 
 
-async def add(app: App, url: str, **values: object) -> ops.Upstream:
+async def add(app: App, url: str, **fields: object) -> ops.Upstream:
     async with Operator(str(app.grpc)) as operator:
-        return (await operator.add_upstream(ops.AddUpstreamRequest(url=url, **values))).upstream  # type: ignore[arg-type]
+        return (await operator.add_upstream(ops.AddUpstreamRequest(url=url, **fields))).upstream  # type: ignore[arg-type]
 
 
 async def remove(app: App, agent: str) -> int:
@@ -45,7 +45,7 @@ async def ask(app: App, agent: str) -> pb.Task:
             return (await client.send(message("hello"))).task
 
 
-async def test_one_that_is_added_is_there_after_a_restart_and_gone_once_it_is_removed(opened: Open) -> None:
+async def test_an_added_agent_survives_a_restart_until_it_is_removed(opened: Open) -> None:
     async with agent_server() as there:
         there.answers["/rpc"] = rpc({"task": DONE})
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
@@ -69,7 +69,7 @@ async def test_one_that_is_added_is_there_after_a_restart_and_gone_once_it_is_re
             assert await names(app) == []
 
 
-async def test_its_tasks_are_there_after_a_restart_although_it_is_not(opened: Open) -> None:
+async def test_tasks_survive_a_restart_without_their_agent(opened: Open) -> None:
     async with agent_server() as there, opened("front") as app:
         there.answers["/rpc"] = rpc({"task": DONE})
         await add(app, there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={})))
@@ -81,7 +81,7 @@ async def test_its_tasks_are_there_after_a_restart_although_it_is_not(opened: Op
         assert "refused the connection" in one.trouble
 
 
-async def test_what_waits_for_one_that_is_removed_ends_as_failed(opened: Open) -> None:
+async def test_tasks_that_wait_for_a_removed_agent_end_as_failed(opened: Open) -> None:
     async with agent_server() as there:
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
@@ -112,15 +112,15 @@ BAD: Final[tuple[tuple[dict[str, object], str], ...]] = (
 )
 
 
-async def test_one_that_cannot_be_added_changes_nothing(opened: Open) -> None:
+async def test_an_agent_that_cannot_be_added_changes_nothing(opened: Open) -> None:
     async with agent_server() as there, opened("front") as app:
         there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         places = {"CARD": f"{there.url}/a", "NOWHERE": f"{there.url}/b"}
-        for values, why in BAD:
-            requested_values = dict(values)
-            url = str(requested_values.pop("url"))
+        for fields, why in BAD:
+            fields_left = dict(fields)
+            url = str(fields_left.pop("url"))
             with pytest.raises(ClientError) as error:
-                await add(app, places.get(url, url), **requested_values)
+                await add(app, places.get(url, url), **fields_left)
             assert why in error.value.message
             assert (error.value.code, error.value.reason) in (("INVALID_ARGUMENT", "INVALID_PARAMS"), TAKEN)
         assert await names(app) == []
@@ -129,7 +129,7 @@ async def test_one_that_cannot_be_added_changes_nothing(opened: Open) -> None:
 TAKEN: Final = ("ALREADY_EXISTS", "AGENT_TAKEN")
 
 
-async def test_those_of_the_settings_are_not_for_removing_and_others_are_not_known(opened: Open) -> None:
+async def test_configured_and_unknown_agents_cannot_be_removed(opened: Open) -> None:
     async with agent_server() as there:
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         async with opened("front", url) as app:
@@ -141,7 +141,7 @@ async def test_those_of_the_settings_are_not_for_removing_and_others_are_not_kno
                 await remove(app, "")
 
 
-async def test_credentials_are_sealed_in_the_store_where_there_are_keys(opened: Open, tmp_path: Path) -> None:
+async def test_stored_credentials_are_encrypted_if_there_are_keys(opened: Open, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_bytes(base64.b64encode(os.urandom(32)))
     keys.chmod(0o600)
@@ -153,11 +153,11 @@ async def test_credentials_are_sealed_in_the_store_where_there_are_keys(opened: 
         async with opened("front", secrets_keys=keys) as app:
             assert await names(app) == ["words"]
             assert there.requests[-1].headers["X-Key"] == "secret-2"
-        async with opened("front") as app:  # without the keys it cannot be read, and the others are served
+        async with opened("front") as app:  # without the key it cannot be decrypted; other agents are served
             assert await names(app) == []
 
 
-async def test_a_worker_cannot_take_the_id_of_one(opened: Open) -> None:
+async def test_a_worker_cannot_take_the_id_of_an_upstream_agent(opened: Open) -> None:
     from tests.agents.workers.fake_worker import connected_worker, registration
 
     async with agent_server() as there:
@@ -169,7 +169,7 @@ async def test_a_worker_cannot_take_the_id_of_one(opened: Open) -> None:
             assert (await line.status())[0] == "ALREADY_EXISTS"
 
 
-async def test_what_another_server_on_the_store_adds_and_removes_is_learnt(opened: Open) -> None:
+async def test_changes_of_another_server_on_the_store_are_applied(opened: Open) -> None:
     async with agent_server() as there, opened("front") as app:
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         added = await add(app, url)
@@ -182,7 +182,7 @@ async def test_what_another_server_on_the_store_adds_and_removes_is_learnt(opene
         assert (await names(app), "words" in app.agents) == (["words"], True)
 
 
-async def test_a_card_that_changes_is_shown_anew(opened: Open) -> None:
+async def test_a_changed_card_is_served(opened: Open) -> None:
     async with agent_server() as there, opened("front") as app:
         there.answers["/rpc"] = rpc({"task": DONE})
         await add(app, there.card("a", card(("JSONRPC", "1.0", f"{there.url}/old"), capabilities={})))
@@ -193,10 +193,10 @@ async def test_a_card_that_changes_is_shown_anew(opened: Open) -> None:
         assert (await ask(app, "words")).status.state == states.COMPLETED
 
 
-def test_one_is_left_alone_after_failures_that_are_some_time_apart() -> None:
+def test_the_breaker_opens_after_failures_some_time_apart() -> None:
     now = 0.0
     breaker = CircuitBreaker(lambda: now, max_failures=3, min_interval=1.0)
-    assert [breaker.record_failure("x") for _ in range(5)] == [False] * 5  # of one moment
+    assert [breaker.record_failure("x") for _ in range(5)] == [False] * 5  # at the same moment
     now = 1.0
     assert not breaker.record_failure("x")
     now = 2.0
@@ -208,14 +208,14 @@ def test_one_is_left_alone_after_failures_that_are_some_time_apart() -> None:
     assert (breaker.is_open, breaker.is_half_open, breaker.seconds_open) == (False, True, 0.0)
     now = 6.0
     assert breaker.record_failure("z")
-    assert breaker.seconds_open == 4.0  # since it was left alone first
+    assert breaker.seconds_open == 4.0  # since it first opened
     breaker.half_open()
     assert breaker.record_success()
     assert not breaker.record_success()
     assert (breaker.is_half_open, breaker.seconds_open, breaker.last_error) == (False, 0.0, "")
 
 
-def test_an_answer_in_between_begins_the_count_anew() -> None:
+def test_a_success_resets_the_count_of_failures() -> None:
     now = 0.0
     breaker = CircuitBreaker(lambda: now, max_failures=2, min_interval=0.0)
     breaker.record_failure("x")

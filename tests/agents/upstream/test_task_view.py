@@ -1,4 +1,4 @@
-"""What an agent upstream says in any order and more than once is put once, and as it is there."""
+"""Upstream content is written once, whatever is repeated or missed."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def ids() -> ArtifactSync:
 
 
 def joined(task: pb.Task) -> dict[str, tuple[str, list[pb.Part]]]:
-    """Artifacts by id, each run of plain texts as one."""
+    """Artifacts by id, with adjacent plain texts joined."""
     return {one.artifact_id: (one.name, projection.join_texts(one.parts)) for one in task.artifacts}
 
 
 def shown(task: pb.Task) -> pb.Task:
-    """The task as a server shows it that joins the chunks of its streams."""
+    """The task as a server that joins chunks shows it."""
     out = pb.Task()
     for id, (name, parts) in joined(task).items():
         out.artifacts.add(artifact_id=id, name=name, parts=parts)
@@ -62,58 +62,60 @@ EMPTY_THEN_BYTES = [
 @example(EMPTY_THEN_BYTES)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
-def test_whatever_is_heard_and_missed_the_end_is_the_same(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
+def test_the_result_is_the_same_whatever_events_were_received(
+    steps: list[tuple[pb.TaskArtifactUpdateEvent, str]],
+) -> None:
     asyncio.run(follow(steps))
 
 
 async def follow(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
-    context, there, mirror, complete = RecordingTurnContext("x"), pb.Task(), ids(), True
+    context, there, sync, complete = RecordingTurnContext("x"), pb.Task(), ids(), True
     for update, way in steps:
         changes: list[ArtifactChange] = []
-        if way == "heard" and not complete:  # what was missed is read before a stream is believed again
-            changes, complete = mirror.snapshot(there), True
+        if way == "heard" and not complete:  # after a gap the task is read first
+            changes, complete = sync.snapshot(there), True
         projection.fold(there, pb.StreamResponse(artifact_update=update))
         if way == "heard":
-            changes += filter(None, [mirror.update(update)])
+            changes += filter(None, [sync.update(update)])
         elif way == "missed":
             complete = False
         else:
-            changes, complete = mirror.snapshot(shown(there) if way == "seen joined" else there), True
+            changes, complete = sync.snapshot(shown(there) if way == "seen joined" else there), True
         for change in changes:
             context.put(change)
-    for change in mirror.snapshot(there):
+    for change in sync.snapshot(there):
         context.put(change)
     assert joined(context.task()) == joined(there)
-    assert mirror.snapshot(there) == []
-    assert mirror.snapshot(shown(there)) == []
+    assert sync.snapshot(there) == []
+    assert sync.snapshot(shown(there)) == []
 
 
 def task(*texts: str, id: str = "a") -> pb.Task:
-    created_task = pb.Task()
-    created_task.artifacts.add(artifact_id=id, parts=[pb.Part(text=text) for text in texts])
-    return created_task
+    result = pb.Task()
+    result.artifacts.add(artifact_id=id, parts=[pb.Part(text=text) for text in texts])
+    return result
 
 
-def test_a_text_that_grows_between_two_looks_is_added_to_and_stays_one_text() -> None:
-    mirror = ids()
-    first = mirror.snapshot(task("one "))
-    second = mirror.snapshot(task("one two"))
+def test_a_text_that_grows_between_two_polls_stays_one_text() -> None:
+    sync = ids()
+    first = sync.snapshot(task("one "))
+    second = sync.snapshot(task("one two"))
     assert [(change.text, change.append) for change in (*first, *second)] == [("one ", False), ("two", True)]
 
 
-def test_a_text_that_became_another_replaces_what_was_put() -> None:
-    mirror = ids()
-    mirror.snapshot(task("one "))
-    (change,) = mirror.snapshot(task("two "))
+def test_a_changed_text_replaces_the_written_one() -> None:
+    sync = ids()
+    sync.snapshot(task("one "))
+    (change,) = sync.snapshot(task("two "))
     assert (change.text, change.append) == ("two ", False)
 
 
-def test_the_event_that_says_no_more_than_that_it_was_the_last_is_passed_on() -> None:
-    mirror = ids()
+def test_an_empty_last_chunk_is_forwarded() -> None:
+    sync = ids()
     update = pb.TaskArtifactUpdateEvent(artifact=pb.Artifact(artifact_id="a"), append=True, last_chunk=True)
-    assert mirror.update(update) is None  # of nothing
-    mirror.snapshot(task("one"))
-    change = mirror.update(update)
+    assert sync.update(update) is None  # of an unknown artifact
+    sync.snapshot(task("one"))
+    change = sync.update(update)
     assert change is not None
     assert (change.append, change.last_chunk, change.parts) == (True, True, b"")
 
@@ -123,7 +125,7 @@ def test_an_artifact_without_an_id_gets_one() -> None:
     assert change.artifact_id == "id-1"
 
 
-def test_the_event_s_own_metadata_stay_with_it() -> None:
+def test_the_metadata_of_an_event_are_kept() -> None:
     update = pb.TaskArtifactUpdateEvent(artifact=task("one").artifacts[0])
     update.metadata.update({"k": "v"})
     change = ids().update(update)
@@ -131,24 +133,24 @@ def test_the_event_s_own_metadata_stay_with_it() -> None:
     assert change.metadata == update.metadata.SerializeToString()
 
 
-def test_a_part_without_content_breaks_a_rule() -> None:
-    created_task = pb.Task()
-    created_task.artifacts.add(artifact_id="a", parts=[pb.Part(media_type="text/plain")])
+def test_a_part_without_content_is_invalid() -> None:
+    result = pb.Task()
+    result.artifacts.add(artifact_id="a", parts=[pb.Part(media_type="text/plain")])
     with pytest.raises(InvalidAgentResponse, match="no content"):
-        ids().snapshot(created_task)
+        ids().snapshot(result)
 
 
-def test_more_artifacts_than_can_be_remembered_break_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_artifacts_are_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "MAX_TASK_ARTIFACTS", 2)
-    mirror = ids()
+    sync = ids()
     for id in "ab":
-        mirror.snapshot(task("x", id=id))
-    mirror.snapshot(task("x more", id="a"))
+        sync.snapshot(task("x", id=id))
+    sync.snapshot(task("x more", id="a"))
     with pytest.raises(InvalidAgentResponse, match="more than 2 artifacts"):
-        mirror.snapshot(task("x", id="c"))
+        sync.snapshot(task("x", id="c"))
 
 
-def test_a_text_with_anything_beside_it_is_not_plain() -> None:
+def test_a_text_with_other_fields_is_not_plain() -> None:
     beside = pb.Part(text="x")
     beside.metadata.update({"k": 1})
     assert [is_plain_text(part) for part in (pb.Part(text="x"), beside, pb.Part(text="x", filename="f"))] == [

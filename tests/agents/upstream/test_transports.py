@@ -1,4 +1,4 @@
-"""The roads to agents upstream where they are bad: nobody at an address, answers that are none, or have no end."""
+"""Transports to faulty upstream agents: refused connections, invalid and endless responses."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ async def over(
     bounds: TransportLimits = BOUNDS,
     **options: Any,
 ) -> AsyncIterator[UpstreamTransport]:
-    """A road, for as long as the block runs."""
+    """A transport for the duration of the block."""
     guard = OutboundClient(rules, ca=options.get("ca"), per_host=0)
     interface = Interface(url, binding, dialect, options.pop("tenant", ""))
     encrypted = options.pop("safe", False)
-    upstream_transport = open_transport(interface, guard, {"X-Key": "k"}, bounds, is_encrypted=encrypted, **options)
+    transport = open_transport(interface, guard, {"X-Key": "k"}, bounds, is_encrypted=encrypted, **options)
     try:
-        yield upstream_transport
+        yield transport
     finally:
-        await upstream_transport.close()
+        await transport.close()
         await guard.close()
 
 
 async def read(
-    upstream_transport: UpstreamTransport, rpc: str = "SubscribeToTask", request: Any = SUBSCRIBE
+    transport: UpstreamTransport, rpc: str = "SubscribeToTask", request: Any = SUBSCRIBE
 ) -> list[pb.StreamResponse]:
-    async with asyncio.timeout(60), aclosing(upstream_transport.stream(rpc, request)) as events:
+    async with asyncio.timeout(60), aclosing(transport.stream(rpc, request)) as events:
         return [event async for event in events]
 
 
@@ -75,7 +75,7 @@ Handler = Callable[[Any, Any], Any]
 async def served(
     port: int = 0, credentials: grpc.ServerCredentials | None = None, *, service: str = "lf.a2a.v1", **methods: Handler
 ) -> AsyncIterator[int]:
-    """A gRPC server whose methods answer bytes; those that yield are streams."""
+    """A gRPC server whose methods return bytes; generators are streams."""
     server = grpc.aio.server()
     unary, streams = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
     handlers: dict[str, Any] = {
@@ -95,45 +95,42 @@ async def working(_: bytes, context: Any) -> bytes:
     return task("WORKING").SerializeToString()
 
 
-async def test_nobody_at_an_address_is_told_apart_and_somebody_later_is_found() -> None:
+async def test_a_refused_connection_is_reported_and_a_later_server_is_found() -> None:
     port = free_port()
-    async with over("GRPC", f"127.0.0.1:{port}") as upstream_transport:
+    async with over("GRPC", f"127.0.0.1:{port}") as transport:
         with pytest.raises(ServerUnavailable) as away:
-            await upstream_transport.call("GetTask", GET)
+            await transport.call("GetTask", GET)
         assert not away.value.may_have_arrived
         async with served(port, GetTask=working):
-            assert await upstream_transport.call("GetTask", GET) == task("WORKING")
+            assert await transport.call("GetTask", GET) == task("WORKING")
         with pytest.raises(ServerUnavailable):
-            await upstream_transport.call("GetTask", GET)
+            await transport.call("GetTask", GET)
 
 
-async def test_who_we_are_and_what_we_want_is_in_the_metadata() -> None:
-    values: dict[str, Any] = {}
+async def test_the_metadata_hold_credentials_version_key_and_extensions() -> None:
+    received: dict[str, Any] = {}
 
     async def get(data: bytes, context: Any) -> bytes:
-        values.update(dict(context.invocation_metadata()), request=pb.GetTaskRequest.FromString(data))
+        received.update(dict(context.invocation_metadata()), request=pb.GetTaskRequest.FromString(data))
         return await working(data, context)
 
-    async with served(GetTask=get) as port, over("GRPC", f"localhost:{port}", tenant="desk") as upstream_transport:
-        await upstream_transport.call("GetTask", GET, key="k-1", extensions="urn:x")
-    assert (values["x-key"], values["a2a-version"], values["idempotency-key"]) == ("k", "1.0", "k-1")
-    assert (values["a2a-extensions"], values["request"].tenant) == ("urn:x", "desk")
+    async with served(GetTask=get) as port, over("GRPC", f"localhost:{port}", tenant="desk") as transport:
+        await transport.call("GetTask", GET, key="k-1", extensions="urn:x")
+    assert (received["x-key"], received["a2a-version"], received["idempotency-key"]) == ("k", "1.0", "k-1")
+    assert (received["a2a-extensions"], received["request"].tenant) == ("urn:x", "desk")
 
 
-async def test_a_refusal_in_0_3_s_words_is_understood() -> None:
+async def test_a_refusal_of_0_3_is_understood() -> None:
     async def get(_: bytes, context: Any) -> bytes:
         await context.abort(grpc.StatusCode.NOT_FOUND, "TaskNotFoundError: no such task")
         return b""
 
-    async with (
-        served(service="a2a.v1", GetTask=get) as port,
-        over("GRPC", f"127.0.0.1:{port}", "0.3") as upstream_transport,
-    ):
+    async with served(service="a2a.v1", GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}", "0.3") as transport:
         with pytest.raises(CallRefused) as refused:
-            await upstream_transport.call("GetTask", GET)
+            await transport.call("GetTask", GET)
         assert refused.value.remote_error.is_task_not_found
         with pytest.raises(CallRefused) as refused:
-            await upstream_transport.call("CancelTask", pb.CancelTaskRequest(id="t"))
+            await transport.call("CancelTask", pb.CancelTaskRequest(id="t"))
         assert refused.value.remote_error.is_unknown_method
 
 
@@ -143,38 +140,38 @@ async def test_a_stream_of_0_3_is_read_as_one_of_1_0() -> None:
 
     async with (
         served(service="a2a.v1", TaskSubscription=follow) as port,
-        over("GRPC", f"127.0.0.1:{port}", "0.3") as upstream_transport,
+        over("GRPC", f"127.0.0.1:{port}", "0.3") as transport,
     ):
-        assert [event.task.id for event in await read(upstream_transport)] == ["t"]
+        assert [event.task.id for event in await read(transport)] == ["t"]
 
 
 @pytest.mark.parametrize(
     ("answer", "why"), [(task("WORKING", "x" * 4096).SerializeToString(), "longer than 2048"), (b"\xff", "is not 1.0")]
 )
-async def test_answers_over_grpc_that_are_none(answer: bytes, why: str) -> None:
+async def test_invalid_responses_over_grpc(answer: bytes, why: str) -> None:
     async def get(_: bytes, context: Any) -> bytes:
         return answer
 
-    async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as upstream_transport:
+    async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as transport:
         with pytest.raises(ProtocolError, match=why):
-            await upstream_transport.call("GetTask", GET)
+            await transport.call("GetTask", GET)
 
 
-async def test_a_stream_over_grpc_has_an_end() -> None:
+async def test_a_stream_over_grpc_has_a_limit() -> None:
     async def endless(_: bytes, context: Any) -> AsyncIterator[bytes]:
         while True:
             yield pb.StreamResponse(task=task("WORKING", "x" * 1000)).SerializeToString()
 
-    async with served(SubscribeToTask=endless) as port, over("GRPC", f"127.0.0.1:{port}") as upstream_transport:
+    async with served(SubscribeToTask=endless) as port, over("GRPC", f"127.0.0.1:{port}") as transport:
         with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
-            await read(upstream_transport)
+            await read(transport)
 
 
 @pytest.mark.parametrize("url", ["10.0.0.1:50051", "169.254.169.254:80", "grpcs://10.0.0.1:443"])
-async def test_grpc_goes_to_no_address_that_may_not_be_called(url: str) -> None:
-    async with over("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as upstream_transport:
+async def test_grpc_connects_to_no_forbidden_address(url: str) -> None:
+    async with over("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as transport:
         with pytest.raises(CallForbidden):
-            await upstream_transport.call("GetTask", GET)
+            await transport.call("GetTask", GET)
 
 
 async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path: Path) -> None:
@@ -183,15 +180,15 @@ async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path:
     credentials = grpc.ssl_server_credentials([(key, chain)])
     async with served(credentials=credentials, GetTask=working) as port:
         for url, safe in ((f"grpcs://localhost:{port}", False), (f"localhost:{port}", True)):
-            async with over("GRPC", url, ca=authority.ca, safe=safe) as upstream_transport:
-                assert await upstream_transport.call("GetTask", GET) == task("WORKING")
-        async with over("GRPC", f"localhost:{port}", safe=True) as upstream_transport:
-            with pytest.raises(ServerUnavailable):  # signed by nobody who is known here
-                await upstream_transport.call("GetTask", GET)
+            async with over("GRPC", url, ca=authority.ca, safe=safe) as transport:
+                assert await transport.call("GetTask", GET) == task("WORKING")
+        async with over("GRPC", f"localhost:{port}", safe=True) as transport:
+            with pytest.raises(ServerUnavailable):  # the authority is not trusted
+                await transport.call("GetTask", GET)
 
 
 @pytest.mark.parametrize(
-    ("url", "safe", "resolved"),
+    ("url", "safe", "expected"),
     [
         ("h:1", False, "http://h:1"),
         ("h:1", True, "https://h:1"),
@@ -199,8 +196,8 @@ async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path:
         ("https://h:1", False, "https://h:1"),
     ],
 )
-def test_an_address_of_grpc_is_judged_as_a_url(url: str, safe: bool, resolved: str) -> None:
-    assert grpc_url(url, encrypted=safe) == resolved
+def test_a_grpc_address_is_checked_as_a_url(url: str, safe: bool, expected: str) -> None:
+    assert grpc_url(url, encrypted=safe) == expected
 
 
 # HTTP -------------------------------------------------------------------------------------------------------
@@ -224,13 +221,13 @@ def behind(there: FakeAgentServer, path: str, answer: Any) -> str:
         (json({"status": 3}), ProtocolError),
     ],
 )
-async def test_answers_over_rest_that_are_none(answer: Any, is_read_as: type[Exception]) -> None:
-    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t", answer)) as upstream_transport:
+async def test_invalid_responses_over_rest(answer: Any, is_read_as: type[Exception]) -> None:
+    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t", answer)) as transport:
         with pytest.raises(is_read_as):
-            await upstream_transport.call("GetTask", GET)
+            await transport.call("GetTask", GET)
 
 
-async def test_a_subscription_is_asked_for_with_the_method_that_the_server_knows() -> None:
+async def test_a_subscription_uses_the_http_method_that_the_server_knows() -> None:
     async def post_only(request: web.Request) -> web.StreamResponse:
         if request.method != "POST":
             return web.json_response({"message": "no"}, status=405)
@@ -239,12 +236,9 @@ async def test_a_subscription_is_asked_for_with_the_method_that_the_server_knows
         await response.write(b'data: {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}}\n\n')
         return response
 
-    async with (
-        agent_server() as there,
-        over("HTTP+JSON", behind(there, "/tasks/t:subscribe", post_only)) as upstream_transport,
-    ):
+    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t:subscribe", post_only)) as transport:
         for _ in range(2):
-            assert [event.task.id for event in await read(upstream_transport)] == ["t"]
+            assert [event.task.id for event in await read(transport)] == ["t"]
         assert [request.method for request in there.requests] == ["GET", "POST", "POST"]
 
 
@@ -257,43 +251,37 @@ async def test_an_error_inside_a_stream_is_a_refusal() -> None:
 
     async with (
         agent_server() as there,
-        over("HTTP+JSON", behind(there, "/v1/tasks/t:subscribe", failing), "0.3") as upstream_transport,
+        over("HTTP+JSON", behind(there, "/v1/tasks/t:subscribe", failing), "0.3") as transport,
     ):
         with pytest.raises(CallRefused) as refused:
-            await read(upstream_transport)
+            await read(transport)
         assert refused.value.remote_error.is_task_not_found
 
 
-async def test_a_stream_that_is_answered_in_one_piece_is_one_event() -> None:
+async def test_a_stream_with_a_plain_json_response_is_one_event() -> None:
     done = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
-    async with (
-        agent_server() as there,
-        over("JSONRPC", behind(there, "/", rpc({"task": done})) + "/") as upstream_transport,
-    ):
-        assert [event.task.id for event in await read(upstream_transport)] == ["t"]
+    async with agent_server() as there, over("JSONRPC", behind(there, "/", rpc({"task": done})) + "/") as transport:
+        assert [event.task.id for event in await read(transport)] == ["t"]
 
 
-async def test_a_stream_over_http_has_an_end() -> None:
+async def test_a_stream_over_http_has_a_limit() -> None:
     event = {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"x": "x" * 1000}}}
-    async with (
-        agent_server() as there,
-        over("JSONRPC", behind(there, "/", stream(*[event] * 9)) + "/") as upstream_transport,
-    ):
+    async with agent_server() as there, over("JSONRPC", behind(there, "/", stream(*[event] * 9)) + "/") as transport:
         with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
-            await read(upstream_transport)
+            await read(transport)
 
 
-async def test_a_call_that_a_dialect_has_no_words_for_is_unknown() -> None:
-    async with over("JSONRPC", "http://127.0.0.1/", "0.1") as upstream_transport:
+async def test_a_call_that_a_dialect_lacks_is_unknown() -> None:
+    async with over("JSONRPC", "http://127.0.0.1/", "0.1") as transport:
         with pytest.raises(CallRefused) as refused:
-            await upstream_transport.call("ListTasks", pb.ListTasksRequest())
+            await transport.call("ListTasks", pb.ListTasksRequest())
         assert refused.value.remote_error.is_unknown_method
 
 
 # Several ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_next_transport_is_used_when_one_does_not_answer() -> None:
+async def test_another_transport_is_used_when_one_does_not_respond() -> None:
     silent, other = (
         ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}),
         ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}),
@@ -305,18 +293,16 @@ async def test_the_next_transport_is_used_when_one_does_not_answer() -> None:
     assert (there.is_unavailable, there.breaker.is_half_open, there.capacity) == (False, False, 10)
 
 
-async def test_it_is_left_alone_only_when_none_of_them_answers() -> None:
-    scripted_transports = [ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}) for _ in range(3)]
-    there = agent(*scripted_transports)
+async def test_an_agent_is_unavailable_only_when_all_its_transports_fail() -> None:
+    transports = [ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}) for _ in range(3)]
+    there = agent(*transports)
     with pytest.raises(Exception, match="unavailable"):
         await there.take_turn(RecordingTurnContext("hi"))
     assert there.is_unavailable
-    assert [
-        len(scripted_transport.calls("SendStreamingMessage")) > 0 for scripted_transport in scripted_transports
-    ] == [True] * 3
+    assert [len(transport.calls("SendStreamingMessage")) > 0 for transport in transports] == [True] * 3
 
 
-async def test_nothing_is_sent_over_a_transport_that_is_not_used() -> None:
+async def test_nothing_is_sent_over_an_unused_transport() -> None:
     first, second = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED")]]}), ScriptedTransport({})
     await run_turn(RecordingTurnContext("hi"), first, second)
     assert not second.requests

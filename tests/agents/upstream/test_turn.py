@@ -1,4 +1,4 @@
-"""One turn upstream, with an agent that answers as a test says."""
+"""One upstream turn with a scripted agent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dragoman.wire.remote_errors import RemoteError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 QUESTION = "question-1"
-"""The id of the desk's message."""
+"""The id of the turn's message."""
 
 
 def memory(**fields: Any) -> bytes:
@@ -46,7 +46,7 @@ def texts(task: pb.Task) -> str:
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stream_is_put_as_it_comes_and_the_task_there_is_kept_first() -> None:
+async def test_stream_events_are_written_as_they_come_and_the_task_id_first() -> None:
     context = RecordingTurnContext("hi")
     events = [task("SUBMITTED"), status("WORKING"), chunk("a", append=False), chunk("b"), status("COMPLETED", "done")]
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
@@ -55,7 +55,7 @@ async def test_a_stream_is_put_as_it_comes_and_the_task_there_is_kept_first() ->
     assert len(context.task_states) == 2  # with the first event
 
 
-async def test_a_stream_that_breaks_is_taken_up_again_and_nothing_comes_twice() -> None:
+async def test_a_broken_stream_is_resumed_without_repeats() -> None:
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN_RESPONSE]],
@@ -71,7 +71,7 @@ async def test_a_stream_that_breaks_is_taken_up_again_and_nothing_comes_twice() 
     assert len(script.calls("SendStreamingMessage")) == 1
 
 
-async def test_events_before_the_task_is_shown_again_only_say_that_there_is_something_new() -> None:
+async def test_events_before_the_first_task_only_signal_a_change() -> None:
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), chunk("a", append=False), BROKEN_RESPONSE]],
@@ -83,7 +83,7 @@ async def test_events_before_the_task_is_shown_again_only_say_that_there_is_some
     assert (state_of(found), texts(found)) == ("COMPLETED", "abc")
 
 
-async def test_a_task_that_no_stream_shows_is_asked_after() -> None:
+async def test_a_task_without_streams_is_polled() -> None:
     script = ScriptedTransport(
         {
             "SendMessage": [[task("SUBMITTED")]],
@@ -97,7 +97,7 @@ async def test_a_task_that_no_stream_shows_is_asked_after() -> None:
     assert script.calls("SendMessage")[0].configuration.return_immediately
 
 
-async def test_a_card_that_lies_about_streams_is_found_out() -> None:
+async def test_a_card_that_wrongly_claims_streams_is_overruled() -> None:
     script = ScriptedTransport({"SendMessage": [[task("COMPLETED", "a")]]})
     there = agent(script)
     found = await there.take_turn(RecordingTurnContext("hi"))
@@ -105,7 +105,7 @@ async def test_a_card_that_lies_about_streams_is_found_out() -> None:
     assert not there.supports_streaming
 
 
-async def test_streams_that_cannot_be_taken_up_again_are_not_asked_for_forever() -> None:
+async def test_unsupported_subscriptions_are_not_repeated() -> None:
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]],
@@ -116,20 +116,20 @@ async def test_streams_that_cannot_be_taken_up_again_are_not_asked_for_forever()
     assert len(script.calls("SubscribeToTask")) == 1
 
 
-async def test_a_stream_that_does_not_show_what_came_of_the_task_is_completed_by_a_look() -> None:
+async def test_artifacts_that_a_stream_left_out_are_read() -> None:
     script = ScriptedTransport(
         {"SendStreamingMessage": [[task("WORKING"), status("COMPLETED")]], "GetTask": [[task("COMPLETED", "a")]]}
     )
     found, _ = await run_turn(RecordingTurnContext("hi"), script)
     assert (state_of(found), texts(found)) == ("COMPLETED", "a")
-    scripted_transport = ScriptedTransport(
+    failing = ScriptedTransport(
         {"SendStreamingMessage": [[task("WORKING"), status("COMPLETED")]], "GetTask": [[CONNECT_FAILURE]]}
     )
-    found, _ = await run_turn(RecordingTurnContext("hi"), scripted_transport)
+    found, _ = await run_turn(RecordingTurnContext("hi"), failing)
     assert state_of(found) == "COMPLETED"
 
 
-async def test_a_message_is_a_whole_answer() -> None:
+async def test_a_message_is_a_complete_response() -> None:
     answer = pb.Message(message_id="m", role=pb.ROLE_AGENT, task_id="x", parts=[pb.Part(text="hello")])
     _, ending = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[answer]]}))
     assert ending.reply is not None
@@ -139,18 +139,16 @@ async def test_a_message_is_a_whole_answer() -> None:
 # Turns that end and go on --------------------------------------------------------------------------------------------
 
 
-async def test_a_question_ends_the_turn_and_the_answer_goes_to_the_same_task() -> None:
+async def test_a_question_ends_the_turn_and_the_reply_goes_to_the_same_task() -> None:
     first, second = RecordingTurnContext("hi"), RecordingTurnContext("blue")
-    requested_task = task("INPUT_REQUIRED", response_text="colour?")
-    _, ending = await run_turn(
-        first, ScriptedTransport({"SendStreamingMessage": [[task("SUBMITTED"), requested_task]]})
-    )
+    question = task("INPUT_REQUIRED", text="colour?")
+    _, ending = await run_turn(first, ScriptedTransport({"SendStreamingMessage": [[task("SUBMITTED"), question]]}))
     assert ending.status.state == states.INPUT_REQUIRED
     second.task_state = ending.state_update.task_state or b""
     second.question = pb.Message.FromString(ending.status.message)
-    # Some servers show the task first as it was.
+    # Some servers first send the task in its old state.
     script = ScriptedTransport(
-        {"SendStreamingMessage": [[requested_task, status("WORKING"), task("COMPLETED", "blue it is")]]}
+        {"SendStreamingMessage": [[question, status("WORKING"), task("COMPLETED", "blue it is")]]}
     )
     found, _ = await run_turn(second, script)
     assert (state_of(found), texts(found)) == ("COMPLETED", "blue it is")
@@ -158,7 +156,7 @@ async def test_a_question_ends_the_turn_and_the_answer_goes_to_the_same_task() -
     assert (request.message.task_id, request.message.context_id) == ("t-1", "c-1")
 
 
-async def test_one_that_begins_another_task_for_each_message_is_followed_there() -> None:
+async def test_an_agent_that_starts_a_task_for_each_message_is_followed() -> None:
     context = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
     script = ScriptedTransport(
         {
@@ -173,13 +171,11 @@ async def test_one_that_begins_another_task_for_each_message_is_followed_there()
 
 async def test_the_same_question_asked_again_is_a_question() -> None:
     context = RecordingTurnContext("red")
-    requested_task = task("INPUT_REQUIRED", response_text="colour?", response_id="q-1")
-    _, ending = await run_turn(
-        RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[requested_task]]})
-    )
+    question = task("INPUT_REQUIRED", text="colour?", text_id="q-1")
+    _, ending = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[question]]}))
     context.task_state = ending.state_update.task_state or b""
-    again = task("INPUT_REQUIRED", response_text="colour?", response_id="q-2")
-    _, ending = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[requested_task, again]]}))
+    again = task("INPUT_REQUIRED", text="colour?", text_id="q-2")
+    _, ending = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[question, again]]}))
     assert ending.status.state == states.INPUT_REQUIRED
 
 
@@ -200,7 +196,7 @@ async def test_a_stream_that_goes_on_after_auth_required_does_not_end_the_turn()
     assert seen == [states.WORKING, states.AUTH_REQUIRED, states.WORKING]
 
 
-async def test_a_message_for_a_task_that_has_ended_there_begins_another_in_the_same_conversation() -> None:
+async def test_a_message_to_an_ended_upstream_task_starts_another_in_the_same_context() -> None:
     context = RecordingTurnContext("more", task_state=memory(task="t-1", context="c-1", heard="m-0"))
     script = ScriptedTransport(
         {
@@ -218,7 +214,7 @@ async def test_a_message_for_a_task_that_has_ended_there_begins_another_in_the_s
     assert [(one.message.task_id, one.message.context_id) for one in sent] == [("t-1", "c-1"), ("", "c-1")]
 
 
-async def test_messages_that_come_meanwhile_go_to_the_task_there() -> None:
+async def test_messages_during_a_turn_go_to_the_upstream_task() -> None:
     go, context = asyncio.Event(), RecordingTurnContext("hi")
     script = ScriptedTransport(
         {
@@ -236,7 +232,7 @@ async def test_messages_that_come_meanwhile_go_to_the_task_there() -> None:
     assert (passed_on.message.task_id, passed_on.message.parts[0].text) == ("t-1", "and this")
 
 
-async def test_a_message_that_came_too_late_for_the_task_there_begins_another() -> None:
+async def test_a_message_that_came_too_late_starts_another_upstream_task() -> None:
     go, context = asyncio.Event(), RecordingTurnContext("hi")
     script = ScriptedTransport(
         {
@@ -261,7 +257,7 @@ async def test_a_message_that_came_too_late_for_the_task_there_begins_another() 
 async def passed_on(
     script: ScriptedTransport, *, waiting: int = 0, attempt: int = 1, idempotent: bool = False
 ) -> TurnResult:
-    """A turn to which a message comes while it runs, as the script's task there does."""
+    """A turn that receives a message while its upstream task runs."""
     context = RecordingTurnContext(
         "hi", task_state=memory(task="t-1", context="c-1", heard=QUESTION) if attempt > 1 else b""
     )
@@ -272,8 +268,8 @@ async def passed_on(
 
 
 def running(go: asyncio.Event, shown: list[str], answers: list[Any]) -> ScriptedTransport:
-    """A task there that shows these messages when it is asked for, and works until it may end. `answers`: to messages
-    that are passed on."""
+    """An upstream task with these messages in its history, which works until `go`. `answers`: to forwarded
+    messages."""
     there = task("WORKING")
     there.history.extend(pb.Message(message_id=id, role=pb.ROLE_USER) for id in shown)
     stream = [task("WORKING"), go, status("COMPLETED", "done")]
@@ -288,7 +284,7 @@ def running(go: asyncio.Event, shown: list[str], answers: list[Any]) -> Scripted
 
 
 async def once(script: ScriptedTransport, rpc: str, then: asyncio.Event, times: int = 1) -> None:
-    """Lets something happen after so many calls."""
+    """Runs a callback after so many calls."""
     async with asyncio.timeout(20):
         while len(script.calls(rpc)) < times:
             script.called(rpc).clear()
@@ -300,7 +296,7 @@ async def once(script: ScriptedTransport, rpc: str, then: asyncio.Event, times: 
     ("shown", "sends", "state"),
     [([QUESTION, "m-2"], 1, "COMPLETED"), ([QUESTION], 2, "COMPLETED"), ([], 1, "FAILED")],
 )
-async def test_a_message_whose_answer_broke_off_is_looked_for_and_not_sent_twice(
+async def test_a_message_whose_response_broke_off_is_looked_for_and_not_sent_twice(
     shown: list[str], sends: int, state: str
 ) -> None:
     go = asyncio.Event()
@@ -314,7 +310,7 @@ async def test_a_message_whose_answer_broke_off_is_looked_for_and_not_sent_twice
         assert b"UPSTREAM_UNKNOWN" in ending.status.message
 
 
-async def test_a_message_is_sent_again_to_one_that_knows_repeats() -> None:
+async def test_a_message_is_sent_again_to_an_idempotent_agent() -> None:
     go = asyncio.Event()
     script = running(go, [], [BROKEN_RESPONSE, task("WORKING")])
     going = asyncio.create_task(once(script, "SendMessage", go))
@@ -326,7 +322,7 @@ async def test_a_message_is_sent_again_to_one_that_knows_repeats() -> None:
     assert len(keys) == 1
 
 
-async def test_a_message_that_cannot_have_arrived_is_sent_again_while_the_task_there_works() -> None:
+async def test_an_undelivered_message_is_sent_again_while_the_upstream_task_works() -> None:
     go = asyncio.Event()
     script = running(go, [], [CONNECT_FAILURE, task("WORKING")])
     going = asyncio.create_task(once(script, "SendMessage", go))
@@ -340,10 +336,12 @@ async def test_a_message_that_cannot_have_arrived_is_sent_again_while_the_task_t
     ("shown", "sends", "state"),
     [([QUESTION, "m-2"], 0, "COMPLETED"), ([QUESTION], 1, "COMPLETED"), ([], 0, "FAILED")],
 )
-async def test_what_another_process_may_have_passed_on_is_looked_for(shown: list[str], sends: int, state: str) -> None:
+async def test_a_message_that_another_process_may_have_forwarded_is_looked_for(
+    shown: list[str], sends: int, state: str
+) -> None:
     go = asyncio.Event()
     script = running(go, shown, [task("WORKING")])
-    # Two looks: for the task of the turn, and for the message that came meanwhile.
+    # Two reads: for the task of the turn, and for the message that arrived meanwhile.
     going = asyncio.create_task(once(script, "GetTask", go, 2))
     ending = await passed_on(script, waiting=1, attempt=2)
     await going
@@ -351,7 +349,7 @@ async def test_what_another_process_may_have_passed_on_is_looked_for(shown: list
     assert (len(script.calls("SendMessage")), script.calls("SendStreamingMessage")) == (sends, [])
 
 
-async def test_a_message_that_came_since_then_is_just_sent() -> None:
+async def test_a_message_that_came_later_is_just_sent() -> None:
     go = asyncio.Event()
     script = running(go, [], [task("WORKING")])
     going = asyncio.create_task(once(script, "SendMessage", go))
@@ -361,7 +359,7 @@ async def test_a_message_that_came_since_then_is_just_sent() -> None:
     assert len(script.calls("SendMessage")) == 1
 
 
-async def test_a_turn_is_given_back_whose_message_may_have_arrived_at_one_that_is_away_since_then() -> None:
+async def test_a_turn_is_returned_if_its_message_may_be_delivered_to_an_unavailable_agent() -> None:
     script = running(asyncio.Event(), [], [BROKEN_RESPONSE])
     script.results["GetTask"] = [[CONNECT_FAILURE]]
     with pytest.raises(WorkerLost) as lost:
@@ -373,7 +371,7 @@ async def test_a_turn_is_given_back_whose_message_may_have_arrived_at_one_that_i
 # Nobody there --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_that_cannot_have_arrived_is_sent_again() -> None:
+async def test_an_undelivered_message_is_sent_again() -> None:
     script = ScriptedTransport(
         {"SendStreamingMessage": [[CONNECT_FAILURE], [CONNECT_FAILURE], [task("COMPLETED", "a")]]}
     )
@@ -382,7 +380,7 @@ async def test_a_message_that_cannot_have_arrived_is_sent_again() -> None:
     assert len(set(script.keys)) == 1
 
 
-async def test_an_agent_that_stays_away_gives_the_turn_back_unsent() -> None:
+async def test_an_unavailable_agent_returns_the_turn_unsent() -> None:
     context, there = RecordingTurnContext("hi"), agent(ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
     with pytest.raises(WorkerLost) as lost:
         await there.take_turn(context)
@@ -395,7 +393,7 @@ async def test_an_agent_that_stays_away_gives_the_turn_back_unsent() -> None:
     assert texts(found) == "a"
 
 
-async def test_one_that_goes_away_in_the_middle_gives_the_turn_back_and_it_is_gone_on_with() -> None:
+async def test_a_turn_returned_in_the_middle_is_continued() -> None:
     context = RecordingTurnContext("hi")
     script = ScriptedTransport(
         {
@@ -414,7 +412,7 @@ async def test_one_that_goes_away_in_the_middle_gives_the_turn_back_and_it_is_go
     assert not back.calls("SendStreamingMessage")
 
 
-async def test_a_task_that_is_no_longer_known_there_fails_and_says_so() -> None:
+async def test_a_lost_upstream_task_fails_with_that_reason() -> None:
     script = ScriptedTransport(
         {"SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]], "GetTask": [[refused("TASK_NOT_FOUND")]]}
     )
@@ -423,7 +421,7 @@ async def test_a_task_that_is_no_longer_known_there_fails_and_says_so() -> None:
     assert status_text(found).startswith("UPSTREAM_LOST: the agent no longer knows its task t-1")
 
 
-async def test_one_that_is_busy_is_asked_again_later() -> None:
+async def test_a_busy_agent_is_retried() -> None:
     busy = CallRefused.from_answer(RemoteError("RESOURCE_EXHAUSTED", "busy"))
     script = ScriptedTransport({"SendStreamingMessage": [[busy], [task("COMPLETED", "a")]]})
     found, _ = await run_turn(RecordingTurnContext("hi"), script)
@@ -433,21 +431,21 @@ async def test_one_that_is_busy_is_asked_again_later() -> None:
 # Sent already? -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_may_have_been_sent_is_looked_for_in_its_conversation() -> None:
+async def test_a_message_that_may_be_delivered_is_looked_for_in_its_context() -> None:
     context = RecordingTurnContext("hi")
     context.attempt = 2
     listed = pb.ListTasksResponse(
-        tasks=[task("WORKING", received_text="other", id="t-0"), task("WORKING", received_text=QUESTION)]
+        tasks=[task("WORKING", message_id="other", id="t-0"), task("WORKING", message_id=QUESTION)]
     )
     script = ScriptedTransport({"ListTasks": [[listed]], "SubscribeToTask": [[task("COMPLETED", "a")]]})
     found, _ = await run_turn(context, script)
     assert texts(found) == "a"
     assert not script.calls("SendStreamingMessage")
-    (value,) = script.calls("ListTasks")
-    assert value.context_id not in ("", "context-1")
+    (question,) = script.calls("ListTasks")
+    assert question.context_id not in ("", "context-1")
 
 
-async def test_what_is_not_there_was_never_sent() -> None:
+async def test_a_message_that_is_not_found_is_sent() -> None:
     context = RecordingTurnContext("hi")
     context.attempt = 2
     script = ScriptedTransport(
@@ -458,7 +456,7 @@ async def test_what_is_not_there_was_never_sent() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "1.0"])
-async def test_what_nobody_can_say_ends_the_turn_and_is_not_sent_twice(dialect: str) -> None:
+async def test_an_unknown_outcome_ends_the_turn_and_nothing_is_sent_twice(dialect: str) -> None:
     context = RecordingTurnContext("hi")
     context.attempt = 2
     script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
@@ -468,7 +466,7 @@ async def test_what_nobody_can_say_ends_the_turn_and_is_not_sent_twice(dialect: 
     assert not script.calls("SendStreamingMessage")
 
 
-async def test_one_that_knows_repeats_is_sent_it_again_with_the_same_key() -> None:
+async def test_an_idempotent_agent_gets_the_message_again_under_the_same_key() -> None:
     context = RecordingTurnContext("hi")
     script = ScriptedTransport({"SendStreamingMessage": [[BROKEN_RESPONSE], [task("COMPLETED", "a")]]}, "0.3")
     found, _ = await run_turn(context, script, idempotent=True)
@@ -476,7 +474,7 @@ async def test_one_that_knows_repeats_is_sent_it_again_with_the_same_key() -> No
     assert len(set(script.keys)) == 1
 
 
-async def test_a_task_that_its_client_names_is_simply_asked_after() -> None:
+async def test_a_task_with_an_id_of_ours_is_read_by_its_id() -> None:
     context = RecordingTurnContext("hi")
     context.attempt = 2
     script = ScriptedTransport(
@@ -484,13 +482,13 @@ async def test_a_task_that_its_client_names_is_simply_asked_after() -> None:
     )
     found, _ = await run_turn(context, script)
     assert texts(found) == "a"
-    (value,), (sent,) = script.calls("GetTask"), script.calls("SendStreamingMessage")
-    assert value.id == sent.message.task_id != ""
+    (question,), (sent,) = script.calls("GetTask"), script.calls("SendStreamingMessage")
+    assert question.id == sent.message.task_id != ""
 
 
-async def test_an_answer_that_did_not_arrive_is_sent_and_one_that_did_is_not() -> None:
+async def test_an_undelivered_reply_is_sent_and_a_delivered_one_is_not() -> None:
     before = memory(task="t-1", context="c-1", heard="m-0")
-    waits, works = task("INPUT_REQUIRED", response_text="colour?"), task("WORKING", received_text=QUESTION)
+    waits, works = task("INPUT_REQUIRED", text="colour?"), task("WORKING", message_id=QUESTION)
     for there, sends in ((waits, 1), (works, 0)):
         context = RecordingTurnContext("blue", task_state=before)
         context.attempt = 2
@@ -506,15 +504,15 @@ async def test_an_answer_that_did_not_arrive_is_sent_and_one_that_did_is_not() -
 # Refusals and nonsense -----------------------------------------------------------------------------------------------
 
 
-async def test_output_modes_are_said_where_servers_want_them() -> None:
-    for dialect, response_are in (("0.3", ["text/plain", "application/json"]), ("1.0", [])):
+async def test_output_modes_are_sent_where_servers_require_them() -> None:
+    for dialect, modes in (("0.3", ["text/plain", "application/json"]), ("1.0", [])):
         script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}, dialect)
         await run_turn(RecordingTurnContext("hi"), script)
         (sent,) = script.calls("SendStreamingMessage")
-        assert list(sent.configuration.accepted_output_modes) == response_are
+        assert list(sent.configuration.accepted_output_modes) == modes
 
 
-async def test_another_interface_is_used_when_one_does_not_know_the_call() -> None:
+async def test_another_interface_is_used_when_one_lacks_a_method() -> None:
     first = ScriptedTransport(
         {"SendStreamingMessage": [[refused("METHOD_NOT_FOUND")]], "SendMessage": [[refused("METHOD_NOT_FOUND")]]}
     )
@@ -523,7 +521,7 @@ async def test_another_interface_is_used_when_one_does_not_know_the_call() -> No
     assert texts(found) == "a"
 
 
-async def test_a_conversation_of_our_choice_that_is_refused_is_left_to_the_agent() -> None:
+async def test_the_agent_chooses_the_context_after_it_has_refused_ours() -> None:
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [
@@ -552,7 +550,7 @@ async def test_a_conversation_of_our_choice_that_is_refused_is_left_to_the_agent
         (CallForbidden("10.0.0.1: private"), "FAILED", "UPSTREAM_FORBIDDEN: 10.0.0.1: private"),
     ],
 )
-async def test_a_failure_is_told_as_it_is(failure: Exception, state: str, text: str) -> None:
+async def test_a_failure_is_reported_unchanged(failure: Exception, state: str, text: str) -> None:
     found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[failure]]}))
     assert (state_of(found), status_text(found)) == (state, text)
 
@@ -571,13 +569,13 @@ async def test_a_stream_about_another_task_is_a_protocol_error(events: list[pb.T
     assert status_text(found).startswith("InvalidAgentResponse: ")
 
 
-async def test_a_follow_up_to_a_task_that_is_gone_says_so() -> None:
+async def test_a_follow_up_to_a_lost_task_fails_with_that_reason() -> None:
     context = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[refused("TASK_NOT_FOUND")]]}))
     assert status_text(found).startswith("UPSTREAM_LOST: ")
 
 
-async def test_a_task_that_may_not_be_read_is_told_as_it_is() -> None:
+async def test_a_task_that_may_not_be_read_fails_with_the_refusal() -> None:
     script = ScriptedTransport(
         {"SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]], "GetTask": [[refused("INTERNAL_ERROR")]]}
     )
@@ -585,7 +583,7 @@ async def test_a_task_that_may_not_be_read_is_told_as_it_is() -> None:
     assert status_text(found).startswith("UPSTREAM_REFUSED: INTERNAL_ERROR")
 
 
-async def test_one_that_is_busy_while_it_is_asked_after_is_asked_later() -> None:
+async def test_an_agent_that_is_busy_during_a_poll_is_polled_later() -> None:
     busy = CallRefused.from_answer(RemoteError("RESOURCE_EXHAUSTED", "busy"))
     script = ScriptedTransport(
         {"SendStreamingMessage": [[task("WORKING"), BROKEN_RESPONSE]], "GetTask": [[busy], [task("COMPLETED", "a")]]}
@@ -594,7 +592,7 @@ async def test_one_that_is_busy_while_it_is_asked_after_is_asked_later() -> None
     assert texts(found) == "a"
 
 
-async def test_an_empty_answer_is_a_protocol_error() -> None:
+async def test_an_empty_response_is_a_protocol_error() -> None:
     found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendMessage": [[None]]}), streams=False)
     assert "holds neither a task nor a message" in status_text(found)
 

@@ -1,4 +1,4 @@
-"""What a task upstream uses, counted here as well."""
+"""Usage of upstream tasks, counted here as well."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dragoman.wiring.app import open_app
 
 
 def using(event: Any, usage: Any) -> Any:
-    """The same, which says what was used."""
+    """A status update with usage in its metadata."""
     event.metadata.update({"usage": usage})
     return event
 
 
-async def test_of_a_sum_that_grows_each_part_is_counted_once() -> None:
+async def test_growing_totals_are_counted_once() -> None:
     context = RecordingTurnContext("hi")
     events = [
         task("SUBMITTED"),
@@ -37,14 +37,14 @@ async def test_of_a_sum_that_grows_each_part_is_counted_once() -> None:
     assert [(one.tokens, one.cost) for one in context.used] == [(10, 0), (5, BILLION // 4)]
     assert len({one.key for one in context.used}) == 2
 
-    again = RecordingTurnContext("hi")  # an attempt that hears it anew says it under the same keys
+    again = RecordingTurnContext("hi")  # a repeated attempt reports it under the same keys
     await run_turn(again, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert again.used == context.used
 
     assert ending.state_update.task_state is not None
     later = RecordingTurnContext(
         "more", task_state=ending.state_update.task_state
-    )  # the next turn of a task that was counted so far
+    )  # the next turn of a task with usage counted so far
     last = [using(task("COMPLETED"), {"tokens": 18, "cost": 0.25})]
     await run_turn(later, ScriptedTransport({"SendStreamingMessage": [last]}))
     assert [(one.tokens, one.cost) for one in later.used] == [(3, 0)]
@@ -53,27 +53,27 @@ async def test_of_a_sum_that_grows_each_part_is_counted_once() -> None:
 @pytest.mark.parametrize(
     "usage", ["much", {"tokens": -1}, {"tokens": "5"}, {"tokens": 1e30}, {"cost": -0.5}, {"prompt": 5}, [1], None]
 )
-async def test_what_is_said_in_other_words_is_not_counted(usage: Any) -> None:
+async def test_metadata_in_another_form_are_not_counted(usage: Any) -> None:
     context, events = RecordingTurnContext("hi"), [task("WORKING"), using(status("COMPLETED"), usage)]
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert state_of(found) == "COMPLETED"
     assert context.used == []
 
 
-async def test_a_dragoman_in_front_of_another_counts_what_that_one_says(opened: Open, tmp_path: Any) -> None:
+async def test_usage_reported_by_an_upstream_dragoman_is_counted(opened: Open, tmp_path: Any) -> None:
     @agent
     async def spends(turn: Turn) -> str:
         turn.usage(tokens=7, cost=0.5)
         return "done"
 
-    values = {"store": f"sqlite:///{tmp_path}/behind.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
+    behind_settings = {"store": f"sqlite:///{tmp_path}/behind.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
     async with (
-        open_app(Settings.model_validate(values), [spends]) as behind,
+        open_app(Settings.model_validate(behind_settings), [spends]) as behind,
         opened("front", behind.public_url) as front,
         Client(str(front.grpc)) as client,
     ):
         async with asyncio.timeout(60):
-            while not front.agents:  # noqa: ASYNC110 - nothing tells of it here
+            while not front.agents:  # noqa: ASYNC110 - no event signals it
                 await asyncio.sleep(0.01)
         answered = (await client.send(message("go"))).task
         assert MessageToDict(answered.metadata) == {"usage": {"tokens": 7.0, "cost": 0.5}}
