@@ -52,7 +52,7 @@ def keys_of(
         vault or AesGcmSecretBox(),
         clock=time.milliseconds,
         monotonic=time.seconds,
-        entropy=_counted(),
+        random_bytes=_counted(),
     )
 
 

@@ -193,15 +193,15 @@ class _KeySnapshot:
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
         """The key of that id for that algorithm. A token that names no key means the only one there is."""
-        made = self._parsed.get((kid, algorithm))
-        if made is None:
+        parsed = self._parsed.get((kid, algorithm))
+        if parsed is None:
             fits = [key for key in self._keys if kid in (None, key.get("kid")) and _fits_algorithm(key, algorithm)]
             if len(fits) != 1:
                 return None
-            made = _parse_key(fits[0], algorithm)
-            if made is not None:
-                self._parsed[kid, algorithm] = made
-        return made
+            parsed = _parse_key(fits[0], algorithm)
+            if parsed is not None:
+                self._parsed[kid, algorithm] = parsed
+        return parsed
 
 
 def _may_verify(key: Mapping[str, Any]) -> bool:
@@ -218,16 +218,16 @@ def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
 
 def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
     try:
-        made = PyJWK(key, algorithm)
+        jwk = PyJWK(key, algorithm)
     except (PyJWTError, ValueError, TypeError, KeyError) as error:
         _log.warning(
             "a key of an issuer cannot be used: %s", type(error).__name__, extra={"kid": str(key.get("kid"))[:64]}
         )
         return None
-    if isinstance(made.key, RSAPublicKey) and made.key.key_size < MIN_RSA_BITS:
-        _log.warning("a key of an issuer is too short: RSA, %d bits", made.key.key_size, extra={"kid": key.get("kid")})
+    if isinstance(jwk.key, RSAPublicKey) and jwk.key.key_size < MIN_RSA_BITS:
+        _log.warning("a key of an issuer is too short: RSA, %d bits", jwk.key.key_size, extra={"kid": key.get("kid")})
         return None
-    return made
+    return jwk
 
 
 def _json_object(source: str, data: bytes) -> dict[str, Any]:
