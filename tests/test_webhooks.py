@@ -219,7 +219,7 @@ async def test_a_webhook_whose_secrets_cannot_be_decrypted_is_a_failed_attempt(t
             await operator.redeliver(push.RedeliverRequest(task_id=task))
             config = push.PushConfig()
             async with asyncio.timeout(60):
-                while "not among --secrets-keys" not in config.why:
+                while "not in --secrets-keys" not in config.why:
                     (config,) = (await operator.list_push_configs(push.ListPushConfigsRequest(task_id=task))).configs
             assert hook.got == []
         async with open_app(settings(tmp_path, secrets_keys=file), [playground]) as app:
@@ -283,6 +283,6 @@ async def test_who_can_write_the_store_cannot_have_a_secret_sent_elsewhere(tmp_p
             await operator.redeliver(push.RedeliverRequest(task_id=task))
             config = push.PushConfig()
             async with asyncio.timeout(60):
-                while "sealed for something else" not in config.why:
+                while "encrypted for another context" not in config.why:
                     (config,) = (await operator.list_push_configs(request)).configs
         assert thief.got == []

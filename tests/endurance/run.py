@@ -23,7 +23,7 @@ from tests.endurance.following_client import Followed, Mismatch
 from tests.postgres import free_port
 
 from dragoman.client import connect
-from tools.environments import ROOT, Environment, NotMade
+from tools.environments import ROOT, Environment, NotCreated
 
 AGENTS = Path(__file__).with_name("agents.py")
 SDK = "upstream_a2a_sdk_1_3_0"
@@ -66,7 +66,7 @@ async def ours(seconds: float, seed: int, folder: Path) -> list[str]:
 
 
 async def theirs(seconds: float, seed: int) -> list[str]:
-    """One line for a server of a2a-sdk. Raises as `ours`, and NotMade."""
+    """One line for a server of a2a-sdk. Raises as `ours`, and NotCreated."""
     environment = Environment(SDK, (ROOT / "tests" / "foreign" / SDK / "requirements.txt",))
     await asyncio.to_thread(environment.make)
     port = free_port()
@@ -105,7 +105,7 @@ async def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             both = await asyncio.gather(ours(seconds, seed, Path(folder)), theirs(seconds, seed))
-    except NotMade as error:
+    except NotCreated as error:
         print(f"patience: {error}", file=sys.stderr)
         return 1
     for line in (*both[0], *both[1]):

@@ -158,7 +158,7 @@ def written(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [JsonLogFormatter().format(record) for record in caplog.records]
 
 
-@pytest.mark.parametrize("road", ENDPOINTS)
+@pytest.mark.parametrize("transport", ENDPOINTS)
 async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
     app: App, keys: Keys, transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,7 +189,7 @@ def says(challenge: str, word: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("road", ENDPOINTS)
+@pytest.mark.parametrize("transport", ENDPOINTS)
 async def test_valid_credentials_are_accepted_over_the_same_bindings(app: App, keys: Keys, transport: str) -> None:
     good: dict[str, Headers] = {
         "key": bearer(keys.texts["good"]),

@@ -405,19 +405,19 @@ async def test_a_compressed_answer_is_never_unpacked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patience", "response_value"),
+    ("timeouts", "text"),
     [
         (OutboundTimeouts(total=0.05), r"not done within 0.05 s"),
         (OutboundTimeouts(read=0.05), r"silent for 0.05 s"),
     ],
 )
-async def test_a_receiver_that_is_silent_is_given_up(retry_module: OutboundTimeouts, response_value: str) -> None:
+async def test_a_receiver_that_is_silent_is_given_up(timeouts: OutboundTimeouts, text: str) -> None:
     async def silent(_: web.BaseRequest) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with receiving(silent) as receiver, guarding(retry_module=retry_module) as guard:
-        with pytest.raises(OutboundFailed, match=response_value):
+    async with receiving(silent) as receiver, guarding(timeouts=timeouts) as guard:
+        with pytest.raises(OutboundFailed, match=text):
             await guard.get(f"http://127.0.0.1:{receiver.port}/")
 
 
@@ -426,7 +426,7 @@ async def test_a_name_server_that_is_silent_is_given_up() -> None:
         await asyncio.Event().wait()
         return []
 
-    async with guarding(OutboundPolicy(), lookup=silent, retry_module=OutboundTimeouts(connect=0.05)) as guard:
+    async with guarding(OutboundPolicy(), lookup=silent, timeouts=OutboundTimeouts(connect=0.05)) as guard:
         with pytest.raises(OutboundFailed, match=r"no connection within 0.05 s"):
             await guard.get("http://hooks.example/")
 

@@ -25,7 +25,7 @@ def test_what_was_sealed_opens_for_what_it_is_about_and_for_nothing_else() -> No
     assert "s3cret" not in kept
     assert secret_box.encrypt("s3cret", "https://a.example/") != kept  # nobody sees that two are the same
     assert secret_box.decrypt(kept, "https://a.example/") == "s3cret"
-    with pytest.raises(DecryptionFailed, match="sealed for something else"):
+    with pytest.raises(DecryptionFailed, match="encrypted for another context"):
         secret_box.decrypt(kept, "https://b.example/")
     changed = kept[:-6] + ("A" if kept[-6] != "A" else "B") + kept[-5:]
     with pytest.raises(DecryptionFailed):
@@ -45,9 +45,9 @@ def test_the_first_key_encrypts_and_every_key_decrypts() -> None:
     after = both.encrypt("two", "x")
     assert (both.decrypt(before, "x"), both.decrypt(after, "x")) == ("one", "two")
     assert AesGcmSecretBox([NEW]).decrypt(after, "x") == "two"
-    with pytest.raises(DecryptionFailed, match="not among --secrets-keys"):
+    with pytest.raises(DecryptionFailed, match="not in --secrets-keys"):
         AesGcmSecretBox([NEW]).decrypt(before, "x")
-    with pytest.raises(DecryptionFailed, match="not among --secrets-keys"):
+    with pytest.raises(DecryptionFailed, match="not in --secrets-keys"):
         AesGcmSecretBox().decrypt(before, "x")
 
 
@@ -79,12 +79,12 @@ def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"", "holds no key; make one with: openssl rand -base64 32"),
-        (b"# nothing\n", "holds no key"),
+        (b"", "contains no key; make one with: openssl rand -base64 32"),
+        (b"# nothing\n", "contains no key"),
         (b"c2hvcnQ=\n", "line 1: a key is 32 bytes in base64"),
         (b"\n!!!\n", "line 2: a key is 32 bytes in base64"),
-        (b"\xff\xfe", "must hold keys in base64"),
-        (b"bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n" * 2, "holds a key twice"),
+        (b"\xff\xfe", "must contain keys in base64"),
+        (b"bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n" * 2, "contains a key twice"),
     ],
 )
 def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, text: bytes, why: str) -> None:

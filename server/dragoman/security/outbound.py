@@ -1,9 +1,9 @@
 """The one way out: an HTTP client that connects only to addresses that were looked at.
 
-Three walls, so that no single slip opens the way: the text of the URL; each address that its name stands for, which is
-looked up once and then connected to as it is; and the peer of the socket, before a byte of the request is written.
-What goes wrong is told without the path and query of the URL (they can hold secrets), without the addresses behind a
-name, and without what was answered: whoever registers a webhook must not learn from us what our network looks like.
+Three checks, so that no single bug opens the network: the URL; each address its name resolves to, resolved once and
+then connected to as it is; and the peer address of the socket, before a byte of the request is written. Error texts
+leave out path and query of the URL (they can contain secrets), resolved addresses, and responses: a caller who
+registers a webhook must not learn how our network looks.
 """
 
 from __future__ import annotations
@@ -163,13 +163,17 @@ class OutboundClient:
             target,
             response,
         ):
-            whole, taken = await _read_body(response, limit)
-            if method == "GET" and not whole:
+            complete, content = await _read_body(response, limit)
+            if method == "GET" and not complete:
                 raise OutboundFailed(f"{target.host_port}: answered with more than {limit} bytes")
-            values = _headers(response)
-            if method == "GET" and taken and values.get("content-encoding", "identity").lower() != "identity":
+            response_headers = _headers(response)
+            if (
+                method == "GET"
+                and content
+                and response_headers.get("content-encoding", "identity").lower() != "identity"
+            ):
                 raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
-            return OutboundResponse(response.status, values, taken)
+            return OutboundResponse(response.status, response_headers, content)
 
     @asynccontextmanager
     async def open(
@@ -179,10 +183,10 @@ class OutboundClient:
         connect = self._timeouts.connect
         timeout = aiohttp.ClientTimeout(None, connect, idle_timeout, connect)
         async with self._request(method, url, headers, body, timeout, _CONNECT_ERRORS) as (target, response):
-            values = _headers(response)
-            if values.get("content-encoding", "identity").lower() != "identity":
+            response_headers = _headers(response)
+            if response_headers.get("content-encoding", "identity").lower() != "identity":
                 raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
-            yield _StreamedResponse(response.status, values, response.content.iter_any)
+            yield _StreamedResponse(response.status, response_headers, response.content.iter_any)
 
     async def resolve(self, url: str) -> Sequence[str]:
         """The addresses behind a URL that may be connected to (`dragoman.ports.Outlet`)."""

@@ -1,8 +1,8 @@
-"""What a store must not hold in clear: sealed with keys that are not in it (AES-256-GCM, NIST SP 800-38D).
+"""Encrypts secrets in the store with keys outside it (AES-256-GCM, NIST SP 800-38D).
 
-A sealed text names its key and is bound to what it is about, so that it opens for nothing else: whoever can write into
-the store cannot have a secret sent elsewhere. The first key seals, all of them open; a key may go when nothing is there
-any more that it sealed. Texts from before there were keys are read as they are.
+A ciphertext names its key and is bound to its context, so nobody with write access to the store can move a secret to
+another receiver. The first key encrypts, all keys decrypt; a key can be removed when no ciphertext uses it. Texts
+stored before there were keys are read unchanged.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 SEALED_PREFIX: Final = " sealed:1:"
-"""Begins with a blank, which nothing that is sealed may begin with, so that no caller can write one."""
+"""Starts with a space, which plaintext must not, so that no caller can forge a ciphertext."""
 
 SECRET_KEY_BYTES: Final = 32
 """Bytes of a key."""
 
 _NONCE_BYTES: Final = 12
-"""Bytes, made up anew for each text: a key may seal 2^32 of them (SP 800-38D §8.3)."""
+"""Bytes, random for each text: a key may encrypt 2^32 of them (SP 800-38D §8.3)."""
 
 _KEY_HINT: Final = "make one with: openssl rand -base64 32"
 
@@ -31,15 +31,15 @@ _log: Final = logging.getLogger("dragoman.security")
 
 
 class InvalidSecretKeys(ValueError):
-    """Keys that cannot be used. The text says which and why, and shows none."""
+    """The key file is invalid. The text names file, line and reason, never a key."""
 
 
 class DecryptionFailed(ValueError):
-    """A text that cannot be opened. The text says why."""
+    """A ciphertext cannot be decrypted. The text gives the reason."""
 
 
 class AesGcmSecretBox:
-    """Seals and opens texts. Without keys nothing is sealed, which the log says once."""
+    """Encrypts and decrypts texts. Without keys texts stay plain, which is logged once."""
 
     def __init__(self, keys: Sequence[bytes] = (), *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         """keys: 32 bytes each."""
@@ -47,7 +47,7 @@ class AesGcmSecretBox:
         self._ciphers: dict[str, Any] = {}
         self._warned = False
         if keys:
-            # Not above: cryptography takes its time to load, and servers without keys have no use for it.
+            # Imported here: cryptography is slow to import, and servers without keys do not need it.
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
             self._ciphers = {_key_name(key): AESGCM(key) for key in keys}
@@ -58,13 +58,13 @@ class AesGcmSecretBox:
         return bool(self._ciphers)
 
     def encrypt(self, text: str, context: str) -> str:
-        """The text as it is kept. Empty texts stay empty."""
+        """Encrypts a text for the store. Empty texts stay empty."""
         if not text:
             return ""
         if not self._ciphers:
             if not self._warned:
                 self._warned = True
-                _log.warning("secrets are kept in the store as they are, for whoever can read it; set --secrets-keys")
+                _log.warning("secrets are stored unencrypted; readers of the store can see them; pass --secrets-keys")
             return text
         name, cipher = next(iter(self._ciphers.items()))
         nonce = self._random_bytes(_NONCE_BYTES)
@@ -72,35 +72,35 @@ class AesGcmSecretBox:
         return f"{SEALED_PREFIX}{name}:{urlsafe_b64encode(sealed).decode()}"
 
     def decrypt(self, value: str, context: str) -> str:
-        """The text that was sealed; one that was not is given as it is. Raises Sealed."""
+        """Decrypts a text; returns unencrypted texts unchanged. Raises DecryptionFailed."""
         if not value.startswith(SEALED_PREFIX):
             return value
         name, _, sealed = value.removeprefix(SEALED_PREFIX).partition(":")
         cipher = self._ciphers.get(name)
         if cipher is None:
-            raise DecryptionFailed(f"it is sealed with the key {name[:16]}, which is not among --secrets-keys")
+            raise DecryptionFailed(f"it is encrypted with key {name[:16]}, which is not in --secrets-keys")
         from cryptography.exceptions import InvalidTag
 
         try:
             data = urlsafe_b64decode(sealed)
             return str(cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], context.encode()).decode())
         except (InvalidTag, ValueError) as error:
-            raise DecryptionFailed("it was sealed for something else, or changed since") from error
+            raise DecryptionFailed("it was encrypted for another context, or has been modified") from error
 
 
 def open_secret_box(path: Path | None) -> AesGcmSecretBox:
-    """The vault whose keys are in a file; without one it seals nothing. Raises BadKeys."""
+    """Opens the secret box with the keys of a file; without a file it does not encrypt. Raises InvalidSecretKeys."""
     return AesGcmSecretBox(read_secret_keys(path) if path is not None else ())
 
 
 def read_secret_keys(path: Path) -> list[bytes]:
-    """The keys in a file: each 32 bytes in base64, on a line of its own; `#` begins a remark. Raises BadKeys."""
+    """Reads keys from a file: 32 bytes in base64 per line; `#` starts a comment. Raises InvalidSecretKeys."""
     try:
         lines = path.read_text("ascii").splitlines()
     except OSError as error:
         raise InvalidSecretKeys(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidSecretKeys(f"{path}: must hold keys in base64, each on a line of its own") from error
+        raise InvalidSecretKeys(f"{path}: must contain keys in base64, one per line") from error
     keys = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
@@ -114,12 +114,12 @@ def read_secret_keys(path: Path) -> list[bytes]:
             raise InvalidSecretKeys(f"{path}, line {number}: a key is {SECRET_KEY_BYTES} bytes in base64; {_KEY_HINT}")
         keys.append(key)
     if not keys:
-        raise InvalidSecretKeys(f"{path}: holds no key; {_KEY_HINT}")
+        raise InvalidSecretKeys(f"{path}: contains no key; {_KEY_HINT}")
     if len(set(keys)) < len(keys):
-        raise InvalidSecretKeys(f"{path}: holds a key twice")
+        raise InvalidSecretKeys(f"{path}: contains a key twice")
     return keys
 
 
 def _key_name(key: bytes) -> str:
-    """What sealed texts call a key; it tells nothing of it."""
+    """The name of a key in ciphertexts; a hash that reveals nothing about the key."""
     return sha256(b"dragoman vault " + key).hexdigest()[:8]

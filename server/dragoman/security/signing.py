@@ -1,7 +1,7 @@
-"""The keys with which this server signs: kept in its store, and looked at anew every few seconds, as others share it.
+"""Signing keys in the store, shared by its servers and read again every few seconds.
 
-The first one follows from the store's own secret, so that a store which was never told anything signs from its first
-day on. Those that come later are made up, and kept as the vault has it.
+The first key is derived from the store's secret, so a new store can sign at once. Later keys are random and stored
+encrypted by the secret box.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SIGNING_KEYS_ENTRY: Final = "signing keys"
 
 SIGNING_KEYS_CACHE_TTL: Final = 5.0
-"""Seconds for which the keys are taken for what they were."""
+"""Seconds for which keys are cached."""
 
 SIGNING_SEED_BYTES: Final = 32
 """Bytes of a seed."""
@@ -38,7 +38,7 @@ _log: Final = logging.getLogger("dragoman.signing")
 
 
 class StoredSigningKeys:
-    """Implements `dragoman.ports.SigningKeys`."""
+    """Signing keys in the key-value table. Implements `dragoman.ports.SigningKeys`."""
 
     def __init__(
         self,
@@ -50,9 +50,7 @@ class StoredSigningKeys:
         monotonic: Callable[[], float] = time.monotonic,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """`secret`: what the first key is made of. `clock` gives milliseconds since the epoch, `monotonic`
-        seconds
-        since any moment."""
+        """secret: the first key is derived from it. clock: milliseconds since the epoch. monotonic: seconds."""
         self._key_values = key_values
         self._secret = secret
         self._secret_box = secret_box
@@ -64,23 +62,25 @@ class StoredSigningKeys:
         self._pairs: dict[str, KeyPair] = {}
         self._current_id = ""
         self._read_lock = asyncio.Lock()
-        self._reads_started = self._last_read = 0  # looks: the last one that was begun, and that succeeded
+        self._reads_started = self._last_read = 0  # numbers of the last read started, and of the last that succeeded
         self.change_listeners: list[Callable[[], None]] = []
-        """Told when another key signs than before."""
+        """Called when the signing key changes."""
 
     async def current(self) -> KeyPair:
-        """The pair that signs."""
+        """Returns the key pair that signs now."""
         await self._refresh()
         return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
 
     @property
     def cached_current(self) -> KeyPair:
-        """The pair that signs, as far as it is known; the keys must have been looked at."""
+        """The key pair that signs now, from the cache; the keys must have been read before."""
         return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
 
     async def public(self) -> bytes:
-        """The public halves, as a JWK set. Read anew each time: who asks has met a signature that another server of
-        the store may have made a moment ago."""
+        """Returns the public keys as a JWK set.
+
+        Always reads the store: the caller may have a signature that another server made with a new key.
+        """
         await self._refresh(force=True)
         shown = [self._pairs[key.id].public for key in signing_keys.published_keys(self._keys, self._clock())]
         return json.dumps({"keys": shown}, separators=(",", ":")).encode()
@@ -98,12 +98,12 @@ class StoredSigningKeys:
                 raise InvalidParams.field(field, "must be 0 or more, and at most a year")
         await self._refresh(force=True)
         now = self._clock()
-        resolved = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
+        chosen = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
         seed = self._random_bytes(SIGNING_SEED_BYTES)
-        pair = await _make_key_pair(resolved, seed)
+        pair = await _make_key_pair(chosen, seed)
         fresh = SigningKey(
             id=pair.id,
-            algorithm=resolved,
+            algorithm=chosen,
             seed=self._secret_box.encrypt(seed.hex(), pair.id),
             made=now,
             signs=now + lead,
@@ -112,7 +112,7 @@ class StoredSigningKeys:
             await self._write(signing_keys.rotate_keys(self._keys, fresh, retention=retention, now=now))
         except ValueError as error:
             raise InvalidParams(str(error)) from error
-        _log.info("a new signing key is shown", extra={"kid": pair.id, "alg": resolved, "signs_in": lead // 1000})
+        _log.info("a new signing key is published", extra={"kid": pair.id, "alg": chosen, "signs_in": lead // 1000})
         return fresh
 
     async def withdraw(self, id: str) -> None:
@@ -126,7 +126,7 @@ class StoredSigningKeys:
         _log.warning("a signing key was withdrawn", extra={"kid": id})
 
     async def watch(self) -> None:
-        """Looks at the keys every few seconds, until it is cancelled: one may begin to sign."""
+        """Reads the keys every few seconds, until canceled: another key may start to sign."""
         while True:
             await asyncio.sleep(SIGNING_KEYS_CACHE_TTL)
             try:

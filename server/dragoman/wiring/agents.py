@@ -19,6 +19,7 @@ from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
 from dragoman.ports import Agent, Bus, RegistryChange, SecretBox, Store
 from dragoman.runtime.registry import AgentRegistry
+from dragoman.security.file_stamps import FileStamps
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.agent_loader import ExecutorOptions, RunningExecutors, open_executors
@@ -145,26 +146,26 @@ class CardFile:
         """`on_change` receives the overrides, now and after each change. Raises InvalidCardFile."""
         self._path = path
         self._on_change = on_change
-        self._last_signature = self._signature()
+        self._stamps = FileStamps(path)
         self._overrides = self._read()
         on_change(self._overrides)
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Looks at the file, and shows what is new in it. Gives whether there was anything. A bad file is logged once,
-        until it changes again; with `force` each time."""
-        signature = self._signature()
-        if signature == self._last_signature and not force:
+        """Reloads the file if it has changed. Returns whether the overrides changed.
+
+        An invalid file is logged once, until it changes again; with `force` each time.
+        """
+        if not self._stamps.changed() and not force:
             return False
-        self._last_signature = signature
         try:
-            values = self._read()
+            overrides = self._read()
         except InvalidCardFile as error:
             log.error("cards stay as they are: %s", error)
             return False
-        if values == self._overrides:
+        if overrides == self._overrides:
             return False
-        self._overrides = values
-        self._on_change(values)
+        self._overrides = overrides
+        self._on_change(overrides)
         log.info("cards say now what is in %s", self._path)
         return True
 
@@ -173,13 +174,6 @@ class CardFile:
         while True:
             await asyncio.sleep(pause)
             self.refresh()
-
-    def _signature(self) -> tuple[int, int, int]:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return 0, 0, 0
-        return status.st_mtime_ns, status.st_ino, status.st_size
 
     def _read(self) -> dict[str, CardOverride]:
         try:

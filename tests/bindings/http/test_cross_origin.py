@@ -139,14 +139,18 @@ async def test_health_and_links_to_large_parts_are_for_every_page() -> None:
 # Pages of this server, named ones, and callers that are no browsers ----------------------------------------
 
 
-@pytest.mark.parametrize("door", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)])
+@pytest.mark.parametrize(
+    "endpoint_entry", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)]
+)
 async def test_who_says_nothing_of_a_page_is_answered(endpoint_entry: tuple[str, str, Any]) -> None:
     async with over_http(service()) as client:
         for headers in ({}, {"Sec-Fetch-Mode": "cors"}, {"Origin": ""}, {"User-Agent": "Mozilla/5.0"}):
             assert (await requested(client, endpoint_entry, headers))[0] in (101, 200), headers
 
 
-@pytest.mark.parametrize("door", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)])
+@pytest.mark.parametrize(
+    "endpoint_entry", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)]
+)
 async def test_pages_of_this_server_may_call_it(endpoint_entry: tuple[str, str, Any]) -> None:
     async with over_http(service()) as client:
         at = str(client._base_url).rstrip("/")

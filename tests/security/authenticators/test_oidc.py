@@ -62,7 +62,7 @@ async def answer(app: App, headers: Headers) -> tuple[int, str]:
     return 200, response.body["task"]["artifacts"][0]["parts"][0]["text"]
 
 
-@pytest.mark.parametrize("road", ["gRPC 1.0", "REST 1.0", "JSON-RPC 0.3", "WebSocket"])
+@pytest.mark.parametrize("transport", ["gRPC 1.0", "REST 1.0", "JSON-RPC 0.3", "WebSocket"])
 async def test_a_token_of_the_provider_lets_its_bearer_in(opened: Open, issuer: Provider, transport: str) -> None:
     async with opened() as app:
         assert (await ENDPOINTS[transport](app, signed(issuer))).status == 200

@@ -93,13 +93,13 @@ class ApiKeyAuthenticator:
         if remembered and self._monotonic() < remembered.expires and remembered.key.matches(presented.digest, now):
             self._cache.move_to_end(presented.id)
             return remembered.key
-        requested = self._monotonic()
+        started = self._monotonic()
         key = await self._keys.find(presented.id)
         if key is None or not key.matches(presented.digest, now):
             return None
         if remembered:  # a note of its use may not be written yet
             key = replace(key, used=max(key.used, remembered.key.used))
-        self._cache[presented.id] = _CachedKey(key, requested + API_KEY_CACHE_TTL)
+        self._cache[presented.id] = _CachedKey(key, started + API_KEY_CACHE_TTL)
         self._cache.move_to_end(presented.id)
         if len(self._cache) > MAX_CACHED_API_KEYS:
             self._cache.popitem(last=False)

@@ -58,8 +58,10 @@ class CompositeAuthenticator:
         raise Unauthenticated(f"{what} is none that this server knows", error="invalid_token")
 
     async def recheck(self, identity: Identity) -> None:
-        """Looks again whether a key or a certificate is good. A token that was good stays so for what it began
-        (RFC 7519 has no end but `exp`, which is looked at with each call)."""
+        """Checks a key or certificate again, for streams. A token stays valid for the stream it started.
+
+        RFC 7519 has no revocation, only `exp`, which is checked with each request.
+        """
         if identity.credential_id.startswith(caller_credentials.CERTIFICATE_ID_PREFIX):
             if self._check_certificate is not None:
                 self._check_certificate(identity.credential_id)
@@ -68,7 +70,7 @@ class CompositeAuthenticator:
 
 
 MAX_CREDENTIAL_HEADER_BYTES: Final = 8192
-"""Of one header's value."""
+"""Maximum size of one header value."""
 
 API_KEY_HEADER_NAME: Final = "x-api-key"
 
@@ -76,7 +78,7 @@ _INVALID_REQUEST_ERROR: Final = "invalid_request"
 
 
 class Credentials(NamedTuple):
-    """What was shown; one of them is empty."""
+    """Credentials of a request; one of them is empty."""
 
     bearer: str = ""
     key: str = ""
@@ -87,9 +89,9 @@ def read_credentials(headers: Iterable[tuple[str, str]], *, keys: bool) -> Crede
 
     Another scheme than Bearer is not ours to judge, and counts as none. Raises Unauthenticated.
     """
-    response = [(name.lower(), value) for name, value in headers]
-    authorization = _single_value("Authorization", [value for name, value in response if name == "authorization"])
-    key = _single_value("X-API-Key", [value for name, value in response if keys and name == API_KEY_HEADER_NAME])
+    fields = [(name.lower(), value) for name, value in headers]
+    authorization = _single_value("Authorization", [value for name, value in fields if name == "authorization"])
+    key = _single_value("X-API-Key", [value for name, value in fields if keys and name == API_KEY_HEADER_NAME])
     scheme, _, token = (authorization or "").strip().partition(" ")
     is_bearer = scheme.lower() == "bearer"
     if key is None and not is_bearer:

@@ -193,15 +193,15 @@ class _KeySnapshot:
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
         """The key of that id for that algorithm. A token that names no key means the only one there is."""
-        py_jwk = self._parsed.get((kid, algorithm))
-        if py_jwk is None:
+        parsed = self._parsed.get((kid, algorithm))
+        if parsed is None:
             fits = [key for key in self._keys if kid in (None, key.get("kid")) and _fits_algorithm(key, algorithm)]
             if len(fits) != 1:
                 return None
-            py_jwk = _parse_key(fits[0], algorithm)
-            if py_jwk is not None:
-                self._parsed[kid, algorithm] = py_jwk
-        return py_jwk
+            parsed = _parse_key(fits[0], algorithm)
+            if parsed is not None:
+                self._parsed[kid, algorithm] = parsed
+        return parsed
 
 
 def _may_verify(key: Mapping[str, Any]) -> bool:
@@ -218,18 +218,16 @@ def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
 
 def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
     try:
-        py_jwk = PyJWK(key, algorithm)
+        jwk = PyJWK(key, algorithm)
     except (PyJWTError, ValueError, TypeError, KeyError) as error:
         _log.warning(
             "a key of an issuer cannot be used: %s", type(error).__name__, extra={"kid": str(key.get("kid"))[:64]}
         )
         return None
-    if isinstance(py_jwk.key, RSAPublicKey) and py_jwk.key.key_size < MIN_RSA_BITS:
-        _log.warning(
-            "a key of an issuer is too short: RSA, %d bits", py_jwk.key.key_size, extra={"kid": key.get("kid")}
-        )
+    if isinstance(jwk.key, RSAPublicKey) and jwk.key.key_size < MIN_RSA_BITS:
+        _log.warning("a key of an issuer is too short: RSA, %d bits", jwk.key.key_size, extra={"kid": key.get("kid")})
         return None
-    return py_jwk
+    return jwk
 
 
 def _json_object(source: str, data: bytes) -> dict[str, Any]:

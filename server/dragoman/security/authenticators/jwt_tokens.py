@@ -67,20 +67,19 @@ class JwtAuthenticator:
             raise
 
     def _parse(self, text: str) -> _ParsedToken:
-        """What a token says, of which nothing is proved."""
+        """Parses a token without verifying it."""
         head, body, _ = text.split(".")
-        header, values = _decode_segment("header", head), _decode_segment("claims", body)
-        issuer, keys = self._issuers.get(str(values.get("iss")), (None, None))
+        header, claims = _decode_segment("header", head), _decode_segment("claims", body)
+        url = str(claims.get("iss"))
+        issuer, keys = self._issuers.get(url, (None, None))
         if issuer is None or keys is None:
-            raise invalid_token(
-                "the token's issuer is none that this server trusts", issuer=str(values.get("iss"))[:100]
-            )
+            raise invalid_token("the token's issuer is none that this server trusts", issuer=url[:100])
         try:
             algorithm, kid = jwt_claims.check_token_header(header, issuer)
         except Unauthenticated as error:
             error.log_details = {"issuer": issuer.url}
             raise
-        return _ParsedToken(values, issuer, keys, algorithm, kid)
+        return _ParsedToken(claims, issuer, keys, algorithm, kid)
 
     def _cache_verified(self, digest: bytes, token: _ParsedToken, key: PyJWK) -> None:
         token.key = key

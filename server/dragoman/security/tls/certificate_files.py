@@ -1,8 +1,7 @@
-"""A certificate and its key from two files, read again when they change.
+"""Server certificate and key from files, reloaded when they change.
 
-A pair counts only as a whole: both files are read, the key has to fit, and neither may change meanwhile. Whatever does
-not pass, such as a file half written or a pair half replaced, leaves the pair in use where it is; the next look tries
-again. Connections that are open keep what they began with.
+A pair is loaded only if the key matches and neither file changes meanwhile. An invalid pair, such as a half-written
+file, leaves the current pair in use; the next poll tries again. Open connections keep their certificate.
 """
 
 from __future__ import annotations
@@ -16,25 +15,24 @@ from typing import TYPE_CHECKING, Final, Never
 
 from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.ports.security import CertificatePair
+from dragoman.security.file_stamps import FileStamps
 
 if TYPE_CHECKING:
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
 
 
 CERTIFICATE_CHECK_INTERVAL: Final = 5.0
-"""Seconds between two looks at the files."""
+"""Seconds between two polls of the files."""
 
 log = logging.getLogger("dragoman.tls")
 
-_FileStamps = tuple[tuple[int, int, int], ...]
-
 
 class InvalidCertificate(Exception):
-    """A certificate and a key that cannot be used. The text names the file and the reason."""
+    """Certificate or key are invalid. The text names the file and the reason."""
 
 
 class CertificateFiles:
-    """The pair in two files. Implements `dragoman.ports.security.ServerCertificates`."""
+    """Certificate and key from two files. Implements `dragoman.ports.security.ServerCertificates`."""
 
     def __init__(
         self,
@@ -43,15 +41,18 @@ class CertificateFiles:
         client_ca: Path | None = None,
         refresh_revocations: Callable[..., object] | None = None,
     ) -> None:
-        """`clients`: certificates of authorities, whose clients are asked for theirs. `revoked` looks at what else says
-        which of those are taken, at the times at which these files are looked at. Raises Unfit."""
+        """Loads the files. Raises InvalidCertificate.
+
+        client_ca: CA certificates; clients may then authenticate with certificates of these CAs. refresh_revocations:
+        called with every refresh of the files.
+        """
         self._certificate = certificate
         self._key = key
         self._ca = client_ca
         self._refresh_revocations = refresh_revocations
-        self._last_stamps = self._stamps()
+        self._stamps = FileStamps(*filter(None, (certificate, key, client_ca)))
         self._pair, self.client_authorities, self._current_context = self._load()
-        # What a server was given stays the same object: it asks, for every connection, what to show instead.
+        # Servers keep this context; its SNI callback selects the current one for each connection.
         self._context = self._load()[2]
         self._context.sni_callback = self._on_sni
 
@@ -64,22 +65,19 @@ class CertificateFiles:
         return self._context
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Looks at the files, and takes the pair in them if it is new and good. Gives whether it did.
+        """Loads the pair if the files have changed. Returns whether a new pair is in use.
 
-        A bad pair is logged once, until the files change again; with `force` each time.
+        An invalid pair is logged once, until the files change again; with `force` each time.
         """
         if self._refresh_revocations is not None:
             self._refresh_revocations(force=force)
-        signature = self._stamps()
-        if signature == self._last_stamps and not force:
+        if not self._stamps.changed() and not force:
             return False
         try:
             pair, clients, context = self._load()
         except InvalidCertificate as error:
             log.error("the new certificate cannot be used, the one before stays in use: %s", error)
-            self._last_stamps = signature
             return False
-        self._last_stamps = signature
         if (pair, clients) == (self._pair, self.client_authorities):
             return False
         self._pair, self.client_authorities, self._current_context = pair, clients, context
@@ -87,7 +85,7 @@ class CertificateFiles:
         return True
 
     async def watch(self, interval: float = CERTIFICATE_CHECK_INTERVAL) -> Never:
-        """Looks at the files every `pause` seconds, until it is cancelled."""
+        """Refreshes every `interval` seconds, until canceled."""
         while True:
             await asyncio.sleep(interval)
             self.refresh()
@@ -95,20 +93,8 @@ class CertificateFiles:
     def _on_sni(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         connection.context = self._current_context
 
-    def _stamps(self) -> _FileStamps:
-        """What tells one state of the files from another, without reading them."""
-        found = []
-        for path in filter(None, (self._certificate, self._key, self._ca)):
-            try:
-                status = path.stat()
-            except OSError:
-                found.append((0, 0, 0))
-            else:
-                found.append((status.st_mtime_ns, status.st_ino, status.st_size))
-        return tuple(found)
-
     def _load(self) -> tuple[CertificatePair, bytes, ssl.SSLContext]:
-        """The pair in the files, the authorities of clients, and a context that shows and asks. Raises Unfit."""
+        """Reads the pair and the client CAs, and builds an SSL context. Raises InvalidCertificate."""
         pair, clients = self._read_files()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -118,7 +104,7 @@ class CertificateFiles:
         except (OSError, ValueError) as error:
             raise InvalidCertificate(self._explain(error)) from error
         if clients:
-            # Who shows none may have other credentials, or ask for what is open to everybody.
+            # Optional: clients without a certificate may have other credentials, or call public agents.
             context.verify_mode = ssl.CERT_OPTIONAL
             try:
                 context.load_verify_locations(cadata=clients.decode("ascii"))
@@ -138,7 +124,7 @@ class CertificateFiles:
         return CertificatePair(*found[:2]), b"".join(found[2:])
 
     def _refuse_passphrase(self) -> str:
-        """Instead of OpenSSL, which would ask on the terminal."""
+        """Replaces OpenSSL's prompt on the terminal."""
         raise ValueError(f"{self._key} is encrypted; a server needs a key without a passphrase")
 
     def _explain(self, error: Exception) -> str:
@@ -152,13 +138,13 @@ class CertificateFiles:
 def open_certificates(
     certificate: Path, key: Path, *, client_ca: Path | None, revoked: Path | None, principals: CertificatePrincipals
 ) -> tuple[CertificateFiles, CertificateAuthenticator | None]:
-    """What the ports show, and what knows callers by what they show; without `clients` none of them is asked.
+    """Returns the server's certificate and, with `client_ca`, the authenticator of client certificates.
 
-    `revoked`: a file of certificates that count no more. Raises Unfit.
+    revoked: a file of revoked certificates. Raises InvalidCertificate.
     """
     if client_ca is None:
         return CertificateFiles(certificate, key), None
-    # Not above: cryptography takes its time to load, and most servers have no use for it.
+    # Imported here: cryptography is slow to import, and most servers do not need it.
     from dragoman.security.tls.client_certificates import CertificateAuthenticator, Revocations
 
     try:

@@ -1,7 +1,7 @@
-"""Certificates that callers show when they connect (mutual TLS): who their holders are, and whether they still count.
+"""Client certificates (mutual TLS): principal, validity and revocation.
 
-The handshake has checked the signature of the authority, and the times as they were then. Connections last, and
-sessions are resumed, so the times are looked at with each call, and so is whether the certificate was revoked.
+The handshake has verified the CA's signature and the validity at that time. Connections last and sessions are resumed,
+so validity and revocation are checked again with each request.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dragoman.core.access.caller_credentials import (
 )
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import Unauthenticated
+from dragoman.security.file_stamps import FileStamps
 from dragoman.security.tls.certificate_files import InvalidCertificate
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 IsRevoked = Callable[[str, int], bool]
-"""Whether the certificate of an issuer with this serial number counts no more."""
+"""Whether the certificate with this issuer and serial number is revoked."""
 
 _NameType = type[x509.UniformResourceIdentifier] | type[x509.DNSName] | type[x509.RFC822Name]
 _NAME_TYPES: Final[dict[CertificateName, _NameType]] = {
@@ -44,17 +45,17 @@ _NAME_TYPES: Final[dict[CertificateName, _NameType]] = {
 
 
 class CertificateAuthenticator:
-    """Implements `dragoman.ports.CertificateHolders`."""
+    """Authenticates callers by client certificate. Implements `dragoman.ports.CertificateHolders`."""
 
     def __init__(
         self, principals: CertificatePrincipals, is_revoked: IsRevoked, *, clock: Callable[[], float] = time.time
     ) -> None:
-        """`clock` gives seconds since the epoch."""
+        """clock: seconds since the epoch."""
         self._principals = principals
         self._is_revoked = is_revoked
         self._clock = clock
         self._issuers: dict[str, str] = {}
-        """Their names by what stands for them in keys: as many as there are, since the handshake lets in no others."""
+        """Issuer names by the short hash in credential ids. Bounded: the handshake accepts only known CAs."""
 
     def identify(self, certificate: bytes) -> Identity:
         try:
@@ -72,7 +73,7 @@ class CertificateAuthenticator:
         return Identity(principal, self._principals.grants.get(principal, frozenset()), key)
 
     def check(self, key: str) -> None:
-        """Looks again at a certificate that was good, by what `identify` gave as key. Raises Unauthenticated."""
+        """Checks a certificate again by the credential id from `identify`. Raises Unauthenticated."""
         serial, _, rest = key.removeprefix(CERTIFICATE_ID_PREFIX).partition(":")
         short, _, ends = rest.partition(":")
         self._check_validity(self._issuers.get(short, ""), int(serial, 16), 0.0, float(ends), key)
@@ -89,7 +90,7 @@ class CertificateAuthenticator:
 
 @lru_cache(1024)
 def parse_certificate(certificate: bytes) -> ClientCertificate:
-    """What matters of a certificate in DER or PEM. Raises ValueError."""
+    """Parses issuer, serial number, validity and names of a certificate in DER or PEM. Raises ValueError."""
     is_pem = certificate.startswith(b"-----")
     found = x509.load_pem_x509_certificate(certificate) if is_pem else x509.load_der_x509_certificate(certificate)
     names: dict[CertificateName, tuple[str, ...]] = {
@@ -116,7 +117,7 @@ def _certificate_rejected(reason: str, key: str = "") -> Unauthenticated:
 
 
 ANY_ISSUER: Final = ""
-"""The issuer of a serial number in a list: whoever."""
+"""The issuer of serial numbers in a list without issuers: any."""
 
 _CRL_PATTERN: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 _SERIAL_PATTERN: Final = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2}:)*[0-9a-fA-F]+)")
@@ -125,26 +126,24 @@ log = logging.getLogger("dragoman.tls")
 
 
 class Revocations:
-    """What a file says of certificates."""
+    """The revoked certificates of one file: CRLs, or a list of serial numbers."""
 
     def __init__(self, path: Path, authorities: Callable[[], bytes], *, clock: Callable[[], float] = time.time) -> None:
-        """`authorities` gives their certificates in PEM. Raises Unfit."""
+        """authorities: returns the CA certificates in PEM. Raises InvalidCertificate."""
         self._path = path
         self._authorities = authorities
         self._clock = clock
-        self._last_stamp = self._stamp()
+        self._stamps = FileStamps(path)
         self._revoked = self._read()
 
     def is_revoked(self, issuer: str, serial: int) -> bool:
-        """Whether a certificate counts no more. issuer: its name as RFC 4514 has it."""
+        """Whether a certificate is revoked. issuer: its name as in RFC 4514."""
         return (issuer, serial) in self._revoked or (ANY_ISSUER, serial) in self._revoked
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Looks at the file, and takes what it says if it is new and can be used. Gives whether it did."""
-        signature = self._stamp()
-        if signature == self._last_stamp and not force:
+        """Reloads the file if it has changed. Returns whether the revocations changed."""
+        if not self._stamps.changed() and not force:
             return False
-        self._last_stamp = signature
         try:
             revoked = self._read()
         except InvalidCertificate as error:
@@ -156,15 +155,8 @@ class Revocations:
         log.info("certificates that are revoked now, by %s: %d", self._path, len(revoked))
         return True
 
-    def _stamp(self) -> tuple[int, int, int]:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return 0, 0, 0
-        return status.st_mtime_ns, status.st_ino, status.st_size
-
     def _read(self) -> frozenset[tuple[str, int]]:
-        """Raises Unfit."""
+        """Raises InvalidCertificate."""
         try:
             data = self._path.read_bytes()
         except OSError as error:
