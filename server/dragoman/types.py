@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dragoman.agents.functions.turn import File, Incoming
+from dragoman.agents.functions.turn import Incoming, ReceivedFile
 from dragoman.agents.values import checked_text, data_part, file_part, parts_of, set_metadata
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task.states import AUTH_REQUIRED, WORKING
@@ -25,7 +25,7 @@ __all__ = [
     "link",
     "artifact",
     "message",
-    "File",
+    "ReceivedFile",
     "Incoming",
     "InvalidAgentResponse",
     "WORKING",

@@ -10,10 +10,10 @@ import pytest
 
 import dragoman
 from dragoman import Turn, agent, types
-from dragoman.agents.functions.turn import Context, File, Incoming
+from dragoman.agents.functions.turn import Context, ReceivedFile, Incoming
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-agents.md").read_text()
-IN_WORDS: Final = {"Incoming", "File", "InvalidAgentResponse", "WORKING", "Part", "Artifact", "Message"}
+IN_WORDS: Final = {"Incoming", "ReceivedFile", "InvalidAgentResponse", "WORKING", "Part", "Artifact", "Message"}
 """Types that are told of by what they are for; nobody makes them by name."""
 
 
@@ -37,7 +37,7 @@ def test_what_a_message_has_is_told(name: str) -> None:
     assert f"`turn.{name}`" in PAGE
 
 
-@pytest.mark.parametrize("name", [*public(File), *public(Context)])
+@pytest.mark.parametrize("name", [*public(ReceivedFile), *public(Context)])
 def test_what_files_and_conversations_have_is_told(name: str) -> None:
     assert f"`{name}`" in PAGE or f"turn.context_{name}" in PAGE or f"turn.context.{name}" in PAGE
 

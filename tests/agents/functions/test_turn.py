@@ -46,9 +46,9 @@ async def test_a_turn_reads_text_files_and_data_of_its_message() -> None:
     assert type(turn.data[0]["n"]) is int
     assert type(turn.data[0]["big"]) is float
     assert turn.files == [
-        types.File("t.csv", "text/csv", b"a,b\n"),
-        types.File("x.png", "image/png", url="https://example.org/x.png"),
-        types.File("", "application/octet-stream", b"?"),
+        types.ReceivedFile("t.csv", "text/csv", b"a,b\n"),
+        types.ReceivedFile("x.png", "image/png", url="https://example.org/x.png"),
+        types.ReceivedFile("", "application/octet-stream", b"?"),
     ]
 
 

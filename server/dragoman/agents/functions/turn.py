@@ -22,7 +22,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class ReceivedFile:
     """A file of a message: its bytes or its URL. With a URL, `bytes` is empty: nothing is fetched."""
 
     name: str
@@ -45,10 +45,10 @@ class Incoming:
         return "\n".join([part.text for part in self.message.parts if part.WhichOneof("content") == "text"])
 
     @cached_property
-    def files(self) -> list[File]:
+    def files(self) -> list[ReceivedFile]:
         """The parts with bytes or a URL, in order."""
         return [
-            File(part.filename, media_type_of(part), part.raw, part.url)
+            ReceivedFile(part.filename, media_type_of(part), part.raw, part.url)
             for part in self.message.parts
             if part.WhichOneof("content") in ("raw", "url")
         ]

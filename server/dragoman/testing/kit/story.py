@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dragoman.agents.functions.turn import File
+from dragoman.agents.functions.turn import ReceivedFile
 from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import NO_USAGE, Usage
@@ -39,10 +39,10 @@ class PartsView:
         return [value_to_json(part.data) for part in self.parts if part.WhichOneof("content") == "data"]
 
     @property
-    def files(self) -> list[File]:
+    def files(self) -> list[ReceivedFile]:
         """Its parts with bytes or a URL."""
         return [
-            File(part.filename, media_type_of(part), part.raw, part.url)
+            ReceivedFile(part.filename, media_type_of(part), part.raw, part.url)
             for part in self.parts
             if part.WhichOneof("content") in ("raw", "url")
         ]
@@ -231,7 +231,7 @@ class Story:
         return [value for one in self.artifacts for value in one.data]
 
     @property
-    def files(self) -> list[File]:
+    def files(self) -> list[ReceivedFile]:
         """The files of all artifacts, in order."""
         return [value for one in self.artifacts for value in one.files]
 
