@@ -35,6 +35,8 @@ def test_a_public_module_exports_exactly_these_names(module: str) -> None:
     assert set(importlib.import_module(module).__all__) == PUBLIC[module]
 
 
-@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in PUBLIC.items() for name in names])
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module, names in PUBLIC.items() for name in sorted(names)]
+)
 def test_a_public_name_can_be_imported(module: str, name: str) -> None:
     assert getattr(importlib.import_module(module), name) is not None
