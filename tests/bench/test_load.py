@@ -119,7 +119,7 @@ async def test_a_subscriber_who_is_refused_is_told_at_once(tmp_path: Path) -> No
 async def test_an_audience_that_does_not_come_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscribers, "PATIENCE", 0.01)
+    monkeypatch.setattr(subscribers, "WAIT_TIMEOUT", 0.01)
 
     over = asyncio.Event()
 

@@ -67,7 +67,7 @@ async def test_a_server_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixt
         watching = asyncio.create_task(_watch(TopOptions(app.public_url, 0.3, True, None, ROOT)))
         await client.send(message("hello"))
         assert await watching == 0
-        with pytest.raises(MetricsUnavailable, match="shows its numbers to operators"):
+        with pytest.raises(MetricsUnavailable, match="shows metrics to operators only"):
             await _watch(TopOptions(app.public_url, 0.2, True, None, ""))
     out = capsys.readouterr().out
     assert out.startswith("dragoman ")

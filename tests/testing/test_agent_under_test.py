@@ -35,7 +35,7 @@ async def test_a_conversation_is_seen_turn_for_turn() -> None:
             f"{task_run.artifacts[0].id}: Booked: a table, Friday.",
             "COMPLETED",
         ]
-        assert repr(task_run) == "<task of desk: COMPLETED: 'Booked: a table, Friday.'>"
+        assert repr(task_run) == "<task of office: COMPLETED: 'Booked: a table, Friday.'>"
         with pytest.raises(AssertionError, match=r"COMPLETED.*asks nothing"):
             await task_run.answer("Saturday")
         with pytest.raises(TaskEnded):
@@ -150,7 +150,7 @@ async def test_what_fails_shows_the_author_s_file_and_line() -> None:
         with pytest.raises(AssertionError, match=r"has not ended its turn within 0.5 s; agents.py is at line \d+"):
             await a.send("x", agent="fragile")
         with pytest.raises(AssertionError, match="has ended its turn, and has not come to 'COMPLETED'"):
-            await (await a.send("a table", agent="desk")).until("COMPLETED")
+            await (await a.send("a table", agent="office")).until("COMPLETED")
 
 
 async def test_a_message_may_carry_everything_that_the_protocol_knows(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ AGENTS: Final = """
 from dragoman import agent
 
 @agent
-async def desk(turn):
+async def office(turn):
     if turn.asked is None:
         turn.ask("When?")
     return turn.text
@@ -69,8 +69,8 @@ def test_nothing_is_loaded_before_it_is_asked_for():
     assert not {name for name in loaded if name.partition(".")[0] in ("dragoman", "dragoman_pb", "grpc")}
 
 def test_in_memory(agent_under_test):
-    from agents import broken, desk
-    a = agent_under_test(desk, broken)
+    from agents import broken, office
+    a = agent_under_test(office, broken)
     run = a.send("a table")
     assert run.asked == "When?"
     assert run.answer("Friday").text == "Friday"
@@ -83,10 +83,10 @@ def test_in_memory(agent_under_test):
     assert repr(failed).endswith("ValueError: no such table>")
 
 def test_on_a_server(dragoman_server):
-    from agents import desk
+    from agents import office
     from dragoman.client import Client, message
-    server, other = dragoman_server(desk), dragoman_server(desk, token="secret-of-sixteen")
-    assert b'"desk"' in urllib.request.urlopen(server.card_url).read()
+    server, other = dragoman_server(office), dragoman_server(office, token="secret-of-sixteen")
+    assert b'"office"' in urllib.request.urlopen(server.card_url).read()
     assert server.url != other.url
 
     async def ask():

@@ -33,12 +33,12 @@ def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..
 
     task, case = asyncio.run(talk()), tmp_path / "case.json"
     recorded = command("record", task, "-o", str(case), "--grpc", server.grpc)
-    assert (recorded.exit_code, recorded.stdout) == (0, f"{case}: 2 turns of desk\n"), recorded.output
+    assert (recorded.exit_code, recorded.stdout) == (0, f"{case}: 2 turns of office\n"), recorded.output
     same = record(run(office, "a table", "Friday", metadata={"m": 1}))
     assert Recording.read(case) == same
 
     replayed = command("replay", str(case), AGENTS)
-    assert (replayed.exit_code, replayed.stdout) == (0, f"{case}: 2 turns of desk, same answers as recorded\n")
+    assert (replayed.exit_code, replayed.stdout) == (0, f"{case}: 2 turns of office, same answers as recorded\n")
     value = json.loads(case.read_text())
     value["turns"][1]["artifacts"]["#1"]["parts"][0]["text"] = "Booked: a chair, Friday."
     case.write_text(json.dumps(value))
@@ -57,14 +57,14 @@ def test_what_cannot_be_recorded_or_replayed_is_told(
     for text, why in (
         ("{}", "is no recording"),
         ('{"recording": 1, "agent": "x", "turns": []}', "has no turns"),
-        ('{"recording": 1, "agent": "x", "turns": [{"send": {"parts": []}}]}', 'of agent "x"; there are: desk'),
+        ('{"recording": 1, "agent": "x", "turns": [{"send": {"parts": []}}]}', 'of agent "x"; there are: office'),
     ):
         case.write_text(text)
         refused = command("replay", str(case), AGENTS)
         assert refused.exit_code == 2
         assert why in refused.stderr
     assert command("replay", str(tmp_path / "none.json"), AGENTS).exit_code == 2
-    Recording("desk", [{"send": {"parts": []}}]).write(case)
+    Recording("office", [{"send": {"parts": []}}]).write(case)
     refused = command("replay", str(case), str(tmp_path / "none.py"))
     assert refused.exit_code == 2
     assert "there is no such file" in refused.stderr

@@ -30,7 +30,7 @@ async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> N
         record(task_run, path)
     assert json.loads(path.read_text()) == {
         "recording": 1,
-        "agent": "desk",
+        "agent": "office",
         "turns": [
             {
                 "send": {
@@ -54,7 +54,7 @@ async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> N
 
 
 async def test_what_differs_is_told_with_its_place() -> None:
-    @agent(id="desk")
+    @agent(id="office")
     async def other(turn: Turn) -> dict[str, str]:
         if turn.question is None:
             turn.ask("When?")
@@ -83,7 +83,7 @@ async def test_what_differs_is_told_with_its_place() -> None:
 
 
 async def test_an_agent_that_stops_early_or_fails_is_told_so() -> None:
-    @agent(id="desk")
+    @agent(id="office")
     async def hasty(turn: Turn) -> str:
         return "Booked."
 
