@@ -12,7 +12,7 @@ async def files(turn: Turn) -> str:
 
 
 @agent
-async def response(turn: Turn) -> str:
+async def quote(turn: Turn) -> str:
     """Gives back the context and the text."""
     return f"{turn.message.context_id}: {turn.text}"
 

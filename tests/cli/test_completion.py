@@ -48,8 +48,8 @@ def test_agents_and_tasks_of_the_server_are_completed(served: Server, dragoman: 
     assert "--upstream-silence" in requested("bash", "dragoman serve --upstream-s")
     assert given("report", "fish", "dragoman send --agent rep", **there)
     assert given("report", "bash", f"dragoman get --grpc {served.grpc} --agent rep")
-    task = dragoman("send", "x", "--agent", "said", "--no-wait", "--grpc", served.grpc).out.strip()
-    assert given(task, "zsh", f"dragoman watch --agent said {task[:30]}", **there)
+    task = dragoman("send", "x", "--agent", "quote", "--no-wait", "--grpc", served.grpc).out.strip()
+    assert given(task, "zsh", f"dragoman watch --agent quote {task[:30]}", **there)
     assert task not in requested("bash", "dragoman get --agent report ", **there)
 
 

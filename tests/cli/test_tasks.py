@@ -127,7 +127,7 @@ def test_attached_files_have_names_and_types(dragoman: Run, served: Server) -> N
 
 
 def test_a_context_is_taken_up(dragoman: Run, served: Server) -> None:
-    result = dragoman("send", "hi", "--agent", "said", "--context", "c-1", "--grpc", served.grpc)
+    result = dragoman("send", "hi", "--agent", "quote", "--context", "c-1", "--grpc", served.grpc)
     assert result.out == "c-1: hi\n"
 
 
@@ -186,7 +186,7 @@ def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:
     assert result.code == 3
     assert "files" in result.err  # those that there are
     Path("photo.png").write_bytes(b"x")
-    result = dragoman("send", "--file", "photo.png", "--agent", "said", "--grpc", served.grpc)
+    result = dragoman("send", "--file", "photo.png", "--agent", "quote", "--grpc", served.grpc)
     assert result.code == 3
     assert "message.parts[0].mediaType" in result.err
     assert "(CONTENT_TYPE_NOT_SUPPORTED)" in result.err

@@ -47,7 +47,7 @@ from dragoman import agent
 
 @agent
 async def office(turn):
-    if turn.asked is None:
+    if turn.question is None:
         turn.ask("When?")
     return turn.text
 
@@ -72,10 +72,10 @@ def test_in_memory(agent_under_test):
     from agents import broken, office
     a = agent_under_test(office, broken)
     run = a.send("a table")
-    assert run.asked == "When?"
+    assert run.question == "When?"
     assert run.answer("Friday").text == "Friday"
     assert run.states == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
-    waiting = a.send("a table", wait=False).until("INPUT_REQUIRED").over()
+    waiting = a.send("a table", wait=False).until("INPUT_REQUIRED").wait()
     a.crash()
     assert waiting.crash().cancel().state == "CANCELED"
     failed = a.send("x", agent="broken")

@@ -1,8 +1,8 @@
 """A network that fails: a TCP proxy that drops connections, to try clients with.
 
-    async with FlakyProxy("127.0.0.1:8080", every=3, seed=7) as proxy:
+    async with FaultProxy("127.0.0.1:8080", every=3, seed=7) as proxy:
         ...  # talk to proxy.address
-        assert proxy.dropped[Moment.ANSWER] > 0
+        assert proxy.dropped[DropPoint.DURING_RESPONSE] > 0
 
 The same on the command line is `dragoman flaky`.
 """

@@ -45,7 +45,7 @@ class FaultProxy:
         seed: int = 0,
         on_drop: Callable[[Drop], None] = _ignore_drop,
     ) -> None:
-        """`to` and `listen` are HOST:PORT; port 0 of `listen` is a free one.
+        """`target` and `listen` are HOST:PORT; port 0 of `listen` is a free one.
 
         Each `every`th connection is dropped at its first request, at one of three moments that `seed` chooses; 0: none.
         `after`: all others are dropped, too, in the middle of an answer, after about that time or that
@@ -80,7 +80,7 @@ class FaultProxy:
     @property
     def address(self) -> str:
         """HOST:PORT of where it listens."""
-        assert self._server is not None, "use a FlakyProxy inside `async with`"
+        assert self._server is not None, "use a FaultProxy inside `async with`"
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -138,7 +138,7 @@ async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is:
 async def test_an_agent_that_does_not_stop_is_left_to_the_fence(
     monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:
-    monkeypatch.setattr("dragoman.agents.upstream.agent.UPSTREAM_STOP_TIMEOUT", 0.05)
+    monkeypatch.setattr("dragoman.agents.upstream.agent.AGENT_STOP_TIMEOUT", 0.05)
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), asyncio.Event()]],

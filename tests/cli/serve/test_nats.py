@@ -126,7 +126,7 @@ def test_two_stores_on_one_prefix_are_told_apart(
         )
         for server in (one, other):
             assert "--bus-prefix" in server.err.until("a server of another store")
-        assert ready(one) == {"status": "degraded", "reason": "bus: servers of another store use its prefix"}
+        assert ready(one) == {"status": "degraded", "reason": "bus: servers of another store use the same prefix"}
 
 
 @pytest.mark.parametrize(
