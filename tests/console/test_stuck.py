@@ -164,7 +164,7 @@ async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_
             "mute",
             task,
             "The last call to it failed (",
-            "after 5 failures in a row it counts as away, and the turn",
+            "After 5 consecutive failures the agent counts as unavailable, and the turn",
         )
 
 
