@@ -124,7 +124,7 @@ def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
             folder,  # where it leaves its notes
             log,
             lambda: f"{server_log.read_bytes().count(b'dragoman.access')} requests",
-            SCHEMATHESIS_HOOKS="tests.fuzz.aim",
+            SCHEMATHESIS_HOOKS="tests.fuzz.schemathesis_hooks",
             FUZZ_TASKS=json.dumps(make_tasks(url)),
             PYTHONPATH=str(ROOT),
         )
