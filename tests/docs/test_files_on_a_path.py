@@ -71,7 +71,7 @@ async def profiled_server(folder: Path, recorder: FileRecorder) -> AsyncIterator
             yield app, session
     finally:
         sys.setprofile(previous)
-        threading.setprofile(None)  # type: ignore[arg-type]  # None removes it, as the manual of `threading` says
+        threading.setprofile(None)
 
 
 async def request(
