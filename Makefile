@@ -139,7 +139,7 @@ chaos: $(ENV) ## kill and freeze a server under load, then check what every clie
 chaos-cluster: $(ENV) ## the same with three servers, two workers, PostgreSQL and NATS, all killed and frozen
 	@python -m tests.chaos.run --replicas
 
-patience: $(ENV) ## ten-minute tasks through `dragoman flaky` over every binding, nothing lost or doubled (PATIENCE_SECONDS=600)
+endurance: $(ENV) ## ten-minute tasks through `dragoman flaky` over every binding: no event lost or repeated (ENDURANCE_SECONDS=600)
 	@python -m tests.endurance.run
 
 soak: $(ENV) ## steady load for an hour: do memory, files and handles stay flat? (SOAK_SECONDS=3600)

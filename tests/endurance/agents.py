@@ -1,4 +1,4 @@
-"""A slow agent: `COUNT SECONDS` streams that many numbers, each as a chunk, with a pause between two."""
+"""A slow agent: `COUNT SECONDS` streams that many numbers as chunks, with that pause after each."""
 
 from __future__ import annotations
 

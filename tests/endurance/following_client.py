@@ -1,4 +1,4 @@
-"""One caller of a long task over a flaky connection, and the comparison with the server's log."""
+"""A client of a long task over a flaky connection, and the comparison with the server's log."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 from dragoman.client import Artifact, Client, ClientError, Finished, Text, connect, message
 from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
 
-HOWS: Final[dict[str, DropMode]] = {"grpc": "reset", "rest": "close", "jsonrpc": "reset", "ws": "close"}
+DROP_MODES: Final[dict[str, DropMode]] = {"grpc": "reset", "rest": "close", "jsonrpc": "reset", "ws": "close"}
 """How connections are dropped, for each binding."""
 
-PAUSE: Final = 0.2
+CHUNK_INTERVAL: Final = 0.2
 """Seconds between two chunks."""
 
 
@@ -23,62 +23,62 @@ class Mismatch(Exception):
 
 @dataclass
 class Followed:
-    """What one caller has received."""
+    """What one client has received."""
 
     name: str
     proxy: FaultProxy
     task: str = ""
     chunks: list[str] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
+    cursors: list[str] = field(default_factory=list)
     """The cursor of each chunk."""
     result: str = ""
-    again: int = 0
-    """How often the artifact was replaced, as a client does on a snapshot."""
+    snapshots: int = 0
+    """How often a snapshot replaced the artifact."""
 
-    def line(self) -> str:
-        """A summary for people."""
+    def summary(self) -> str:
+        """Returns one line: the chunks and the dropped connections."""
         proxy = self.proxy
-        moments = "; ".join(f"{count} {moment}" for moment, count in sorted(proxy.dropped.items()))
-        drops = f"{proxy.dropped.total()} of {proxy.connections} connections dropped ({moments})"
+        points = "; ".join(f"{count} {point}" for point, count in sorted(proxy.dropped.items()))
+        drops = f"{proxy.dropped.total()} of {proxy.connections} connections dropped ({points})"
         return f"{self.name:<8} {len(self.chunks)} chunks, {drops}"
 
 
 def chunks_of(seconds: float) -> list[str]:
-    """The chunks of the agent in that time."""
-    return [f"{number} " for number in range(round(seconds / PAUSE))]
+    """Returns the chunks that the agent sends in that time."""
+    return [f"{number} " for number in range(round(seconds / CHUNK_INTERVAL))]
 
 
-def words(seconds: float) -> str:
-    """The message that requests these chunks."""
-    return f"{len(chunks_of(seconds))} {PAUSE}"
+def request_text(seconds: float) -> str:
+    """Returns the message text that requests these chunks."""
+    return f"{len(chunks_of(seconds))} {CHUNK_INTERVAL}"
 
 
-def breaking(to: str, binding: str, *, seed: int, listen: str = "127.0.0.1:0") -> FaultProxy:
-    """A proxy to `to` (HOST:PORT) that drops every third connection, and the others after about ten seconds."""
-    how: DropMode = HOWS.get(binding, "close")
-    return FaultProxy(to, listen=listen, every=3, after=DropLimit(seconds=10), how=how, seed=seed)
+def flaky_proxy(target: str, binding: str, *, seed: int, listen: str = "127.0.0.1:0") -> FaultProxy:
+    """Returns a proxy to HOST:PORT that drops every third connection, and the others after about ten seconds."""
+    mode: DropMode = DROP_MODES.get(binding, "close")
+    return FaultProxy(target, listen=listen, every=3, after=DropLimit(seconds=10), how=mode, seed=seed)
 
 
 async def run(url: str, binding: str, seconds: float, followed: Followed) -> None:
-    """Runs the task with `connect` and `run`. `url`: of the proxy."""
-    async with connect(url, binding=binding) as client, aclosing(client.run(words(seconds))) as events:
+    """Runs the task with the high-level client. `url`: of the proxy."""
+    async with connect(url, binding=binding) as client, aclosing(client.run(request_text(seconds))) as events:
         async for event in events:
             followed.task = followed.task or event.task_id
             if isinstance(event, Text):
                 followed.chunks.append(event.text)
-                followed.places.append(event.cursor)
+                followed.cursors.append(event.cursor)
             elif isinstance(event, Artifact) and event.replaces:
                 followed.chunks.clear()
-                followed.again += 1
+                followed.snapshots += 1
             elif isinstance(event, Finished):
                 followed.result = event.result.raise_for_state().text
 
 
 async def run_ws(url: str, seconds: float, followed: Followed) -> None:
     """Runs the task with the low-level client, which has WebSocket."""
-    request, key = message(words(seconds)), str(uuid.uuid4())
+    request, key = message(request_text(seconds)), str(uuid.uuid4())
     async with Client(url, binding="ws") as client:
-        while not followed.task:  # a stream without an event is not resumed but repeated under its key
+        while not followed.task:  # a stream that ends before its first event is repeated with the same key
             try:
                 async with aclosing(client.stream(request, key=key)) as events:
                     async for event in events:
@@ -92,12 +92,14 @@ async def run_ws(url: str, seconds: float, followed: Followed) -> None:
 
 
 async def compare(direct: str, followed: Followed, seconds: float) -> int:
-    """Compares what a caller received with the server's log, read over a reliable connection. Returns the number of
-    events. Raises Mismatch."""
-    whole = chunks_of(seconds)
-    if followed.again:
-        raise Mismatch(f"{followed.name}: the artifact was replaced {followed.again} times although there are cursors")
-    _same(followed.name, "chunks", followed.chunks, whole)
+    """Compares what a client received with the server's log, read over a direct connection.
+
+    Returns the number of events. Raises Mismatch.
+    """
+    expected = chunks_of(seconds)
+    if followed.snapshots:
+        raise Mismatch(f"{followed.name}: the artifact was replaced {followed.snapshots} times in spite of cursors")
+    _require_equal(followed.name, "chunks", followed.chunks, expected)
     logged: list[Text] = []
     count = 0
     async with connect(direct) as client, aclosing(client.follow(followed.task, after="0")) as events:
@@ -106,15 +108,17 @@ async def compare(direct: str, followed: Followed, seconds: float) -> int:
                 count = max(count, int(event.cursor.rpartition(".")[2]))
             if isinstance(event, Text):
                 logged.append(event)
-    _same(followed.name, "chunks in the log", [event.text for event in logged], whole)
-    if followed.places:
-        _same(followed.name, "cursors", followed.places, [event.cursor for event in logged])
+    _require_equal(followed.name, "chunks in the log", [event.text for event in logged], expected)
+    if followed.cursors:
+        _require_equal(followed.name, "cursors", followed.cursors, [event.cursor for event in logged])
     if followed.result:
-        _same(followed.name, "result", [followed.result], ["".join(whole)])
+        _require_equal(followed.name, "result", [followed.result], ["".join(expected)])
     return count
 
 
-def _same(name: str, what: str, received: list[str], wanted: list[str]) -> None:
-    if received != wanted:
-        lost, more = set(wanted) - set(received), len(received) - len(set(received))
-        raise Mismatch(f"{name}: {what}: {len(received)} and not {len(wanted)}; {len(lost)} lost, {more} twice")
+def _require_equal(name: str, items: str, received: list[str], expected: list[str]) -> None:
+    if received != expected:
+        lost, repeated = set(expected) - set(received), len(received) - len(set(received))
+        raise Mismatch(
+            f"{name}: {items}: {len(received)} instead of {len(expected)}; {len(lost)} lost, {repeated} repeated"
+        )

@@ -1,6 +1,6 @@
-"""The same agent on a server of a2a-sdk 1.3.0, in an environment of its own: `--port PORT --public URL`.
+"""The same agent on a server of a2a-sdk 1.3.0, in its own environment: `--port PORT --public URL`.
 
-Its card names the URL that is public, which is a proxy's. Prints `serving` when it does.
+Its card names the public URL, which is a proxy's. Prints `serving` when ready.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 
 
 class Slow(AgentExecutor):
-    """`COUNT SECONDS` numbers, each a chunk of one artifact."""
+    """Streams `COUNT` numbers as chunks of one artifact, with `SECONDS` between them."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         count, seconds = context.get_user_input().split()
@@ -42,21 +42,21 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--public", required=True)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     card = pb.AgentCard(name="Slow", description="Counts slowly", version="1")
     card.default_input_modes.append("text/plain")
     card.default_output_modes.append("text/plain")
     card.capabilities.streaming = True
     card.skills.add(id="slow", name="Slow", description="Counts slowly", tags=["slow"])
-    card.supported_interfaces.add(protocol_binding="JSONRPC", url=given.public, protocol_version="1.0")
+    card.supported_interfaces.add(protocol_binding="JSONRPC", url=arguments.public, protocol_version="1.0")
     handler = DefaultRequestHandler(agent_executor=Slow(), task_store=InMemoryTaskStore(), agent_card=card)
     app = Starlette(routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")])
-    server = uvicorn.Server(uvicorn.Config(app, port=given.port, log_level="warning", access_log=False))
-    serving = asyncio.create_task(server.serve())
+    server = uvicorn.Server(uvicorn.Config(app, port=arguments.port, log_level="warning", access_log=False))
+    serve_task = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
     print("serving", flush=True)
-    await serving
+    await serve_task
 
 
 if __name__ == "__main__":
