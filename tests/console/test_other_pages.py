@@ -72,7 +72,7 @@ async def test_a_page_whose_name_was_led_to_this_machine_hears_nothing(browser: 
     async with staged(browser, tmp_path) as stage:
         await stage.put("hello", "plain")
         await stage.page.go(f"http://rebound.evil.example:{stage.line.port}/tasks")
-        assert "is a name that a stranger could own" in await stage.page.text("body")
+        assert "is not a known name of this server" in await stage.page.text("body")
         for text in ("fetch('/plain/tasks')", "fetch('/message:send', {method: 'POST', body: '{}'})"):
             assert await stage.page.run(f"{text}.then(answer => answer.status)") == 403
         assert await tasks(stage) == 0

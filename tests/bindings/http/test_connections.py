@@ -174,7 +174,7 @@ async def test_a_body_that_comes_too_slowly_is_refused_in_the_callers_dialect(mo
         await peer.say(b"POST /message:send HTTP/1.1\r\nHost: here\r\nContent-Length: 500\r\n\r\n{")
         status, body = await peer.answer()
         assert status == 400
-        assert b"the body cannot be read: it came too slowly; it has 0.05 s, and 1 s more for each 1000 bytes" in body
+        assert b"it arrives too slowly; the limit is 0.05 s plus 1 s for each 1000 bytes received" in body
         await peer.rest()  # and the connection is closed: nobody waits for what is left
 
 
@@ -231,7 +231,7 @@ async def test_bodies_have_a_limit_together_and_room_again_when_they_are_gone() 
                     status, body = await answering
                 else:
                     answering.cancel()
-        assert b"of requests are coming in, and 100000 may be; try again" in body
+        assert b"bytes of request bodies are being received, at most 100000 are allowed; try again" in body
         async with Peer.at(bound) as peer:
             assert (await peer.get())[0] == 200
             await peer.say(head % len(BODY) + BODY)  # what comes at once is no burden
@@ -430,7 +430,7 @@ async def test_when_all_are_busy_more_are_told_to_come_back_and_health_is_answer
         async with Peer.at(bound) as caller:
             status, body = await caller.get("/tasks/t1")
             assert status == 503
-            assert b"more connections are open than this server takes; try again" in body
+            assert b"the server has reached its connection limit; try again later" in body
             assert await caller.rest() == b""  # and it does not stay
         await stack.enter_async_context(Peer.at(bound))
         go.set()

@@ -102,7 +102,7 @@ async def test_a_page_of_another_origin_gets_nothing_done_and_nothing_told(heade
 async def test_the_refusal_is_in_the_words_of_who_asks() -> None:
     async with over_http(service()) as client:
         values = {endpoint[1]: (await requested(client, endpoint, FOREIGN))[1] for endpoint in ENDPOINTS}
-    text = f'Origin: a page of "{EVIL}" may not call; --cors names the origins whose pages may'
+    text = f'Origin: a page of "{EVIL}" may not call; add its origin to --cors to allow it'
     v1 = values["/message:send"]["error"]
     assert (v1["code"], v1["status"], v1["message"]) == (403, "PERMISSION_DENIED", text)
     v03 = values["/v1/message:send"]

@@ -1,1 +1,1 @@
-"""gRPC: the server, its port, and the service that workers call."""
+"""gRPC: the A2A server, its port, and the worker service."""

@@ -1,4 +1,4 @@
-"""The gRPC port: TLS, connection limits, health and channelz."""
+"""gRPC port: TLS, connection limits, health and channelz."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.ports.security import CertificatePair, ServerCertificates
 
 MAX_CONCURRENT_STREAMS: Final = 1024
-"""Concurrent calls of one connection; further ones wait at the client (RFC 9113 §5.1.2)."""
+"""Maximum concurrent calls of one connection; further ones wait in the client (RFC 9113 §5.1.2)."""
 
 MAX_PENDING_REQUESTS: Final = 10_000
-"""Calls waiting to be handled: as many as reconnect at once when another server has stopped. By default gRPC rejects
-calls beyond a thousand with a growing probability."""
+"""Maximum calls waiting to be handled: so many may reconnect at once after another server has stopped. By default gRPC
+rejects calls beyond a thousand with a growing probability."""
 
 MAX_METADATA_BYTES: Final = 32 * 1024
 """Maximum bytes of a call's metadata: larger than the credentials limit, so that Dragoman itself rejects those."""
@@ -36,12 +36,15 @@ GRPC_IDLE_TIMEOUT: Final = 3600
 
 
 def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
-    """The channel options for these limits."""
+    """Returns the gRPC channel options for the limits above and those of `options`."""
     return (
         ("grpc.max_allowed_incoming_connections", options.connections),
         ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),  # else calls are refused at random between the two
+        (
+            "grpc.absolute_max_metadata_size",
+            MAX_METADATA_BYTES,
+        ),  # else calls between the two are rejected at random
         ("grpc.server_handshake_timeout_ms", GRPC_HANDSHAKE_TIMEOUT * 1000),
         ("grpc.max_connection_idle_ms", GRPC_IDLE_TIMEOUT * 1000),
         ("grpc.http2.max_ping_strikes", 2),
@@ -54,30 +57,32 @@ def add_port(server: grpc.aio.Server, address: str, certificates: ServerCertific
     """Adds the port and returns its number. Raises RuntimeError if it cannot be bound."""
     if certificates is None:
         return server.add_insecure_port(address)
-    known = certificates.pair
-    newer = _changed_certificate(certificates, known)
+    initial = certificates.pair
     credentials = grpc.dynamic_ssl_server_credentials(
-        _configuration(known, certificates.client_authorities),
-        newer,  # type: ignore[arg-type]  # None is allowed, and means: as before
+        _configuration(initial, certificates.client_authorities),
+        _certificate_callback(certificates, initial),  # type: ignore[arg-type]  # None is allowed: unchanged
         # gRPC has no optional mode: client certificates are either not requested, or required.
         require_client_authentication=bool(certificates.client_authorities),
     )
     return server.add_secure_port(address, credentials)
 
 
-def _changed_certificate(
-    certificates: ServerCertificates, known: CertificatePair
+def _certificate_callback(
+    certificates: ServerCertificates, current: CertificatePair
 ) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-    """The certificate callback, which gRPC calls in its own thread before each handshake; None: unchanged."""
+    """Returns the callback that gRPC calls in its own thread before each handshake.
 
-    def newer() -> grpc.ServerCertificateConfiguration | None:
-        nonlocal known
-        if certificates.pair is known:
+    The callback returns the new certificate, or None if it is unchanged.
+    """
+
+    def changed_certificate() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal current
+        if certificates.pair is current:
             return None
-        known = certificates.pair
-        return _configuration(known, certificates.client_authorities)
+        current = certificates.pair
+        return _configuration(current, certificates.client_authorities)
 
-    return newer
+    return changed_certificate
 
 
 def _configuration(pair: CertificatePair, clients: bytes) -> grpc.ServerCertificateConfiguration:
@@ -88,8 +93,10 @@ HEALTH_SERVICE_NAME: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].fu
 
 
 class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
-    """grpcio-health-checking's servicer plus `List`, which it does not implement: each call would log a traceback, also
-    for unauthenticated callers."""
+    """Adds `List` to grpcio-health-checking's servicer.
+
+    The library does not implement it, so each call, also an unauthenticated one, would log a traceback.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
@@ -108,7 +115,7 @@ CHANNELZ_FILE: Final = channelz_pb2.DESCRIPTOR
 
 
 class _CallStatus:
-    """Collects the status that the library's servicer sets on a call."""
+    """Stands in for the context of the library's servicer, and keeps the status that it sets."""
 
     code: grpc.StatusCode | None = None
     details = ""
@@ -121,7 +128,7 @@ class _CallStatus:
 
 
 def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """The handler for grpc."""
+    """Returns the handler of the channelz service, which only operators may call."""
     return grpc.method_handlers_generic_handler(
         CHANNELZ_SERVICE.full_name,
         {method.name: _channelz_method(method.name, authorize, abort) for method in CHANNELZ_SERVICE.methods},
@@ -129,23 +136,21 @@ def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall) -> grpc.Gen
 
 
 def _channelz_method(name: str, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.RpcMethodHandler[bytes, bytes]:
-    request: type[Message] = getattr(channelz_pb2, CHANNELZ_SERVICE.methods_by_name[name].input_type.name)
-    look: Any = getattr(ChannelzServicer, name)
+    request_type: type[Message] = getattr(channelz_pb2, CHANNELZ_SERVICE.methods_by_name[name].input_type.name)
+    servicer_method: Any = getattr(ChannelzServicer, name)
 
     async def call(data: bytes, context: GrpcContext) -> bytes:
-        access, status = (
-            RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE.full_name}/{name}", "ops"),
-            _CallStatus(),
-        )
+        log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE.full_name}/{name}", "ops")
+        status = _CallStatus()
         try:
             await authorize(context)
-            answer: Message = look(parse_message(request, data), status)
+            response: Message = servicer_method(parse_message(request_type, data), status)
         except Exception as error:
-            await abort(context, error, access)
+            await abort(context, error, log_entry)
         if status.code is not None:
-            access.finish(status.code.name)
+            log_entry.finish(status.code.name)
             await context.abort(status.code, status.details)
-        access.finish("OK")
-        return answer.SerializeToString()
+        log_entry.finish("OK")
+        return response.SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(call)

@@ -1,8 +1,8 @@
-"""gRPC: both packages, health and reflection over grpc.aio, in bytes.
+"""gRPC server: both A2A packages, the admin and worker services, health and reflection.
 
-Handlers come from the method table and do their own (de)serialising, so that an answer or event of 1.0 goes out
-as the bytes the store gave. Errors are `google.rpc.Status` in `grpc-status-details-bin` (A2A 1.0 §10.6). A
-client that goes away cancels its handler, and nothing else.
+Handlers come from the method table and get and return bytes, so responses and events of 1.0 are sent as stored, without
+parsing. Errors are `google.rpc.Status` in `grpc-status-details-bin` (A2A 1.0 §10.6). A disconnected client cancels its
+handler, but not the task.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from dragoman.bindings import a2a_headers, authentication, event_encoders, metho
 from dragoman.bindings.admin import agents, keys, maintenance, rpc_handler, tasks
 from dragoman.bindings.admin.tasks import ServerOperations
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.grpc import listener
-from dragoman.bindings.grpc import worker_service as dialling
+from dragoman.bindings.grpc import listener, worker_service
 from dragoman.bindings.method_table import RpcRow, ServiceOperation
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
@@ -46,11 +45,11 @@ from dragoman_pb import _pool
 _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
 
 DEADLINE_MARGIN: Final = 0.5
-"""Seconds before a caller's deadline at which a blocking send answers with the task as it is."""
+"""Seconds before the caller's deadline when a blocking send returns the task in its current state."""
 
 _MESSAGE_OVERHEAD_BYTES: Final = 1024 * 1024
-"""Bytes over the limit that gRPC still hands to us, so that the refusal of a message a little too large names the
-limit. What is larger never enters the process: gRPC answers RESOURCE_EXHAUSTED itself."""
+"""Bytes over the message limit that gRPC still passes on, so the error for a slightly larger message names the limit.
+gRPC itself rejects larger messages with RESOURCE_EXHAUSTED, before reading them."""
 
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -68,18 +67,18 @@ async def serve_grpc(
     signing_keys: SigningKeys | None = None,
     upstreams: UpstreamRegistry | None = None,
 ) -> AsyncIterator[BoundAddress]:
-    """Serves both packages, health and reflection over gRPC.
+    """Serves all gRPC services while the block runs; an argument of None disables its service.
 
-    On the way out streams end with UNAVAILABLE at once, other calls after `options.grace` seconds. Raises
-    OSError when the address cannot be had.
+    At the end of the block streams end with UNAVAILABLE at once, other calls get `options.grace` seconds.
+    Raises OSError if the address cannot be bound.
     """
     server = grpc.aio.server(
         options=(
             ("grpc.max_receive_message_length", options.message_bytes + _MESSAGE_OVERHEAD_BYTES),
             ("grpc.max_send_message_length", -1),
-            # A second server on the same port would silently get half of the connections, which has to be meant.
+            # Off by default: a second server on the same port would silently get half of the connections.
             ("grpc.so_reuseport", int(options.shared)),
-            # Streams may be silent for hours: notice dead peers, and let clients do the same.
+            # Streams may be idle for hours: pings detect dead peers, and clients may send them, too.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -95,28 +94,28 @@ async def serve_grpc(
         names.append(descriptor.full_name)
         handlers = {name: _MethodHandler(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    operations, refuse = ServerOperations(cards, explainer, options), CallAborter(options)
-    server.add_generic_rpc_handlers((operations.handler(refuse),))
+    operations, abort = ServerOperations(cards, explainer, options), CallAborter(options)
+    server.add_generic_rpc_handlers((operations.handler(abort),))
     if redelivery is not None:
-        server.add_generic_rpc_handlers((tasks.push_handler(redelivery, operations.authorize_local, refuse),))
+        server.add_generic_rpc_handlers((tasks.push_handler(redelivery, operations.authorize_local, abort),))
     if store_maintenance is not None:
         server.add_generic_rpc_handlers(
-            (maintenance.maintenance_handler(store_maintenance, operations.authorize_local, refuse, streams),)
+            (maintenance.maintenance_handler(store_maintenance, operations.authorize_local, abort, streams),)
         )
-        server.add_generic_rpc_handlers((tasks.event_handler(store_maintenance, operations.authorize_local, refuse),))
+        server.add_generic_rpc_handlers((tasks.event_handler(store_maintenance, operations.authorize_local, abort),))
     if api_keys is not None:
-        server.add_generic_rpc_handlers((keys.api_key_handler(api_keys, operations.authorize_local, refuse),))
+        server.add_generic_rpc_handlers((keys.api_key_handler(api_keys, operations.authorize_local, abort),))
     if signing_keys is not None:
-        server.add_generic_rpc_handlers((keys.signing_key_handler(signing_keys, operations.authorize_local, refuse),))
+        server.add_generic_rpc_handlers((keys.signing_key_handler(signing_keys, operations.authorize_local, abort),))
     if upstreams is not None:
-        server.add_generic_rpc_handlers((agents.upstream_handler(upstreams, operations.authorize_local, refuse),))
+        server.add_generic_rpc_handlers((agents.upstream_handler(upstreams, operations.authorize_local, abort),))
     names.append(rpc_handler.OPS_SERVICE.full_name)
     if worker_hub is not None:
-        server.add_generic_rpc_handlers((dialling.worker_service_handler(worker_hub, options, refuse, streams),))
-        server.add_generic_rpc_handlers((agents.worker_handler(worker_hub, operations.authorize_local, refuse),))
-        names.append(dialling.WORKER_SERVICE.full_name)
+        server.add_generic_rpc_handlers((worker_service.worker_service_handler(worker_hub, options, abort, streams),))
+        server.add_generic_rpc_handlers((agents.worker_handler(worker_hub, operations.authorize_local, abort),))
+        names.append(worker_service.WORKER_SERVICE.full_name)
     if options.channelz:
-        server.add_generic_rpc_handlers((listener.channelz_handler(operations.authorize_local, refuse),))
+        server.add_generic_rpc_handlers((listener.channelz_handler(operations.authorize_local, abort),))
         names.append(listener.CHANNELZ_SERVICE.full_name)
     health_servicer = await _add_health(server, names)
     address = str(BoundAddress(options.host, options.port))
@@ -126,14 +125,14 @@ async def serve_grpc(
         raise OSError(f"gRPC cannot listen on {address}: {error}") from error
     await server.start()
     cards.grpc = bound = BoundAddress(options.host, port, tls=options.certificates is not None)
-    # No TaskGroup: it would wrap what the caller's block raises.
-    watching = asyncio.create_task(_watch_draining(options.draining, health_servicer), name="grpc-health")
-    looking = asyncio.create_task(streams.watch_credentials(options.authenticator), name="grpc-credentials")
+    # No TaskGroup: it would wrap exceptions of the caller's block.
+    health_task = asyncio.create_task(_watch_draining(options.draining, health_servicer), name="grpc-health")
+    credentials_task = asyncio.create_task(streams.watch_credentials(options.authenticator), name="grpc-credentials")
     try:
         yield bound
     finally:
-        watching.cancel()
-        looking.cancel()
+        health_task.cancel()
+        credentials_task.cancel()
         await health_servicer.enter_graceful_shutdown()
         streams.close()
         await server.stop(options.grace)
@@ -141,12 +140,12 @@ async def serve_grpc(
 
 
 async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.HealthServicer:
-    """Health (grpc.health.v1) for each service, and reflection that shows them all."""
+    """Adds health (grpc.health.v1) for each service, and reflection of all services."""
     health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     for name in (*names, listener.HEALTH_SERVICE_NAME):
         await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    # Our packages live in a pool of their own; a reflection client needs one that has everything it is shown.
+    # Dragoman's packages have their own descriptor pool, and reflection needs one pool with all services.
     for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, listener.CHANNELZ_FILE):
         _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
     reflection.enable_server_reflection(
@@ -156,13 +155,13 @@ async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.Hea
 
 
 async def _watch_draining(draining: asyncio.Event, health: listener.HealthServicer) -> None:
-    """Tells health checks when the process begins to stop."""
+    """Reports NOT_SERVING as soon as the process starts to shut down."""
     await draining.wait()
     await health.enter_graceful_shutdown()
 
 
 class _MethodHandler:
-    """One row, served."""
+    """Serves one row of the method table."""
 
     def __init__(
         self, row: RpcRow, service: TaskService, cards: Cards, options: ServerOptions, stream_registry: StreamRegistry
@@ -178,32 +177,32 @@ class _MethodHandler:
         self._path = f"{row.service}/{row.name}"
 
     def handler(self) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """What grpc calls: no (de)serialiser, so bytes come in and go out."""
+        """Returns the handler for grpc, without serializers, so it gets and returns bytes."""
         if self._row.streaming:
             return grpc.unary_stream_rpc_method_handler(self._stream)
         return grpc.unary_unary_rpc_method_handler(self._unary)
 
     async def _unary(self, data: bytes, context: GrpcContext) -> bytes:
-        access = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
+        log_entry = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
         try:
-            call, value = await self._read_call(data, context, access)
+            call, rpc_request = await self._read_call(data, context, log_entry)
             if self._operation is None:
-                answer = self._card_message(call.caller).SerializeToString()
+                encoded = self._card_message(call.caller).SerializeToString()
             else:
-                found = await self._operation(call, value)
+                response = await self._operation(call, rpc_request)
                 if self._row.encode is None:
-                    answer = bytes(found)  # gRPC takes nothing that is derived from bytes
+                    encoded = bytes(response)  # gRPC rejects subclasses of bytes
                 else:
-                    answer = cached_encoding(
-                        found, self._row.encode, lambda: self._row.response_message(found).SerializeToString()
+                    encoded = cached_encoding(
+                        response, self._row.encode, lambda: self._row.response_message(response).SerializeToString()
                     )
         except Exception as error:
-            await self._abort(context, error, access)
+            await self._abort(context, error, log_entry)
         except asyncio.CancelledError:
-            access.finish("CANCELLED")
+            log_entry.finish("CANCELLED")
             raise
-        access.finish("OK")
-        return answer
+        log_entry.finish("OK")
+        return encoded
 
     def _card_message(self, caller: Caller) -> Message:
         if self._row.op.extended_card:
@@ -211,78 +210,80 @@ class _MethodHandler:
         return self._cards.v03_card(caller.agent, caller.identity)
 
     async def _stream(self, data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
-        access = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
-        frame, turn = self._encode_event, self._row.turn
+        log_entry = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
+        encode, turn = self._encode_event, self._row.turn
         try:
             with self._stream_registry.open() as stream:
-                call, value = await self._read_call(data, context, access)
+                call, rpc_request = await self._read_call(data, context, log_entry)
                 stream.identity = call.caller.identity
                 assert self._operation is not None
-                show = a2a_headers.event_adapter(call.extensions)
-                untouched = frame is event_encoders.stored_bytes and show is a2a_headers.unchanged
-                async with aclosing(self._operation(call, value)) as events:
-                    while lot := await events.next_batch():
+                adapt_event = a2a_headers.event_adapter(call.extensions)
+                is_unchanged = encode is event_encoders.stored_bytes and adapt_event is a2a_headers.unchanged
+                async with aclosing(self._operation(call, rpc_request)) as events:
+                    while batch := await events.next_batch():
                         stream.is_sending = True
-                        for event in lot:
-                            # Two calls for each event would be 2 % of what gRPC takes for it.
-                            yield event.data if untouched else frame(show(event), turn and event.ends)
+                        for event in batch:
+                            # Skipping both calls saves 2 % of gRPC's time per event.
+                            yield event.data if is_unchanged else encode(adapt_event(event), turn and event.ends)
                             if stream.end_reason is not None:
                                 raise stream.end_reason
                         stream.is_sending = False
         except Exception as error:
-            await self._abort(context, error, access)
+            await self._abort(context, error, log_entry)
         except asyncio.CancelledError:
-            if why := self._stream_registry.take_end_reason():
-                # Where gRPC is still sending something, it takes no status; then the end of the connection has to do.
+            if end_reason := self._stream_registry.take_end_reason():
+                # While gRPC is still sending it rejects a status; the client then sees only the connection end.
                 with suppress(grpc.aio.InternalError):
-                    await self._abort(context, why, access)
+                    await self._abort(context, end_reason, log_entry)
             else:
-                access.finish("CANCELLED")
+                log_entry.finish("CANCELLED")
             raise
-        access.finish("OK")
+        log_entry.finish("OK")
 
     async def _read_call(self, data: bytes, context: GrpcContext, log_entry: RequestLogEntry) -> tuple[Call, Any]:
-        """The call and the 1.0 request. Raises A2AError."""
+        """Authenticates, checks and parses a request; returns the call and the 1.0 request. Raises A2AError."""
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-        given: dict[str, list[str]] = {}
+        headers: dict[str, list[str]] = {}
         for key, value in metadata:
-            given.setdefault(key, []).append(value)
+            headers.setdefault(key, []).append(value)
         if log_entry.is_traced:
-            log_entry.start_trace(given.get(TRACE_HEADER, [""])[0])
+            log_entry.start_trace(headers.get(TRACE_HEADER, [""])[0])
         public = row.op.shows_card and not self._options.private_pages
         identity = await authentication.authenticate(metadata, self._options, context, public=public)
-        a2a_headers.check_version(given.get("a2a-version", ()))
+        a2a_headers.check_version(headers.get("a2a-version", ()))
         self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
-        requested_value = row.v1_request(method_table.parse_message(self._request, data))
-        caller = authentication.authorize(self._service, requested_value.tenant, identity, public=public)
-        log_entry.set_caller(caller, requested_value)
+        rpc_request = row.v1_request(method_table.parse_message(self._request, data))
+        caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
+        log_entry.set_caller(caller, rpc_request)
         timeout = None
-        if row.op.blocking and (left := context.time_remaining()) is not None:
-            timeout = max(left - DEADLINE_MARGIN, 0.0)
-        named = a2a_headers.split_extensions([*given.get("a2a-extensions", ()), *given.get("x-a2a-extensions", ())])
-        if activated := a2a_headers.activated_extensions(named, self._cards, caller.agent):
-            old = row.dialect is Dialect.V03
-            await context.send_initial_metadata((("x-a2a-extensions" if old else "a2a-extensions", activated),))
+        if row.op.blocking and (remaining := context.time_remaining()) is not None:
+            timeout = max(remaining - DEADLINE_MARGIN, 0.0)
+        extensions = a2a_headers.split_extensions(
+            [*headers.get("a2a-extensions", ()), *headers.get("x-a2a-extensions", ())]
+        )
+        if activated := a2a_headers.activated_extensions(extensions, self._cards, caller.agent):
+            header = "x-a2a-extensions" if row.dialect is Dialect.V03 else "a2a-extensions"
+            await context.send_initial_metadata(((header, activated),))
         call = Call(
             caller,
             timeout,
             shows_finished=row.shows_finished,
             dialect=row.dialect.value,
-            extensions=named,
-            cursor=given.get("dragoman-after", [""])[0],
-            idempotency_key=given.get("idempotency-key", [""])[0],
+            extensions=extensions,
+            cursor=headers.get("dragoman-after", [""])[0],
+            idempotency_key=headers.get("idempotency-key", [""])[0],
         )
-        return call, requested_value
+        return call, rpc_request
 
     async def _abort(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
         await _abort_call(context, error, log_entry, self._row.dialect, self._options)
 
 
 class CallAborter:
-    """Ends a failed call of a service that is ours, in the words of 1.0."""
+    """Ends a failed call of Dragoman's own services, with the errors of 1.0."""
 
     def __init__(self, options: ServerOptions) -> None:
         self.metrics = options.request_metrics

@@ -1,8 +1,7 @@
-"""The worker service (`dragoman.worker.v1`): one stream for each connected worker.
+"""Worker service (`dragoman.worker.v1`): one bidirectional stream for each connected worker.
 
-Who may: with an authenticator, whoever shows credentials with the grant `worker` (or `worker:ID` for each of its
-agents); without one, workers on this machine. `--insecure` opens the agents to others, and not this: a worker reads
-what callers send to its agents.
+With an authenticator, a worker needs credentials with the grant `worker`, or `worker:ID` for each of its agents.
+Without one, only workers on this machine may connect, even with `--insecure`: a worker reads what callers send.
 """
 
 from __future__ import annotations
@@ -34,48 +33,48 @@ GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 def worker_service_handler(
     worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
 ) -> grpc.GenericRpcHandler:
-    """The handler for grpc."""
+    """Returns the handler of the worker service."""
 
     async def serve(
-        frames: AsyncIterator[bytes], context: GrpcContext, access: RequestLogEntry, out: _FrameHandoff
+        frames: AsyncIterator[bytes], context: GrpcContext, log_entry: RequestLogEntry, handoff: _FrameHandoff
     ) -> None:
         try:
             with streams.open() as stream:
                 if options.draining.is_set():
                     raise Unavailable("the server is shutting down and takes no new workers")
                 stream.identity = identity = await _authenticate_worker(context, options)
-                access.principal = identity.principal if identity.is_authenticated else ""
+                log_entry.principal = identity.principal if identity.is_authenticated else ""
                 peer = str(context.peer())
-                async with aclosing(worker_hub.connect(_parse_frames(frames), identity, peer)) as answers:
-                    async for answer in answers:
-                        await out.put(answer.SerializeToString())
+                async with aclosing(worker_hub.connect(_parse_frames(frames), identity, peer)) as responses:
+                    async for response in responses:
+                        await handoff.put(response.SerializeToString())
         except asyncio.CancelledError:
-            if why := streams.take_end_reason():
-                raise why from None
+            if end_reason := streams.take_end_reason():
+                raise end_reason from None
             raise
         finally:
-            out.end()
+            handoff.end()
 
     async def connect(frames: AsyncIterator[bytes], context: GrpcContext) -> AsyncIterator[bytes]:
-        access, out = (
-            RequestLogEntry(options.request_metrics, GRPC_LABEL, f"{WORKER_SERVICE.full_name}/Connect", "worker"),
-            _FrameHandoff(),
+        log_entry = RequestLogEntry(
+            options.request_metrics, GRPC_LABEL, f"{WORKER_SERVICE.full_name}/Connect", "worker"
         )
-        # Its own asyncio task, because the stream registry may cancel it: gRPC's task would then end without a status
-        # if it was about to send.
-        serving = asyncio.create_task(serve(frames, context, access, out), name="worker")
+        handoff = _FrameHandoff()
+        # A separate asyncio task, because the stream registry may cancel it: if gRPC's own task were canceled during a
+        # send, the call would end without a status.
+        serve_task = asyncio.create_task(serve(frames, context, log_entry, handoff), name="worker")
         try:
-            while (answer := await out.next()) is not None:
-                yield answer
-            await serving
+            while (frame := await handoff.next()) is not None:
+                yield frame
+            await serve_task
         except Exception as error:
-            await abort(context, error, access)
+            await abort(context, error, log_entry)
         except asyncio.CancelledError:
-            access.finish("CANCELLED")
+            log_entry.finish("CANCELLED")
             raise
         finally:
-            serving.cancel()
-        access.finish("OK")
+            serve_task.cancel()
+        log_entry.finish("OK")
 
     handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]]
     handlers = {"Connect": grpc.stream_stream_rpc_method_handler(connect)}
@@ -83,7 +82,7 @@ def worker_service_handler(
 
 
 class _FrameHandoff:
-    """Hands single frames from one asyncio task to another."""
+    """Passes frames from one asyncio task to another, one at a time."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -91,7 +90,7 @@ class _FrameHandoff:
         self._consumed.set()
 
     async def put(self, frame: bytes) -> None:
-        """Passes a frame on, once the previous one was taken."""
+        """Passes a frame on. Waits until the previous one was taken."""
         await self._consumed.wait()
         self._consumed.clear()
         self._queue.put_nowait(frame)
@@ -101,7 +100,7 @@ class _FrameHandoff:
         self._queue.put_nowait(None)
 
     async def next(self) -> bytes | None:
-        """The next frame; None at the end."""
+        """Returns the next frame; None at the end."""
         self._consumed.set()
         return await self._queue.get()
 
@@ -115,14 +114,13 @@ async def _parse_frames(frames: AsyncIterator[bytes]) -> AsyncIterator[wk.Connec
 
 
 async def _authenticate_worker(context: GrpcContext, options: ServerOptions) -> Identity:
-    """The identity of the worker. Raises Unauthenticated without credentials, unless it is local and auth is off."""
+    """Returns the worker's identity. Raises Unauthenticated without credentials, unless it is local and auth is off."""
     metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-    identity = await authentication.authenticate(
-        metadata, options, context, public=True
-    )  # to refuse in words of its own
+    # `public`, so the error messages below apply instead of the general one.
+    identity = await authentication.authenticate(metadata, options, context, public=True)
     if options.authenticator is None and not is_local_caller(context):
         raise Unauthenticated(
-            "workers dial in from this machine only where nobody is asked who they are; "
+            "without authentication, only workers on the server's machine may connect; "
             "run the server with --api-keys, --issuers or --token"
         )
     if options.authenticator is not None and not identity.is_authenticated:

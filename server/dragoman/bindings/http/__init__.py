@@ -1,1 +1,1 @@
-"""HTTP: REST, JSON-RPC and WebSocket behind one aiohttp server."""
+"""HTTP: REST, JSON-RPC and WebSocket on one aiohttp server."""

@@ -1,4 +1,4 @@
-"""HTTP bodies: reads JSON requests within limits, and writes streams."""
+"""HTTP bodies: reads JSON requests within limits, and writes streamed responses."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def max_body_bytes(message_bytes: int) -> int:
 
 
 async def read_json(request: web.BaseRequest, message_bytes: int, *, lossy_numbers: bool = False) -> object:
-    """The JSON value of the body, None when there is no body.
+    """Returns the JSON value of the body, or None for a request without one.
 
-    Raises ContentTypeNotSupported, PayloadTooLarge, ParseError, and InvalidParams for JSON that two readers could
-    understand differently.
+    Raises ContentTypeNotSupported, PayloadTooLarge, InvalidRequest, Unavailable, ParseError, and AmbiguousJson for JSON
+    that two parsers could read differently.
     """
     if request.method in _METHODS_WITHOUT_BODY or not request.can_read_body:
         return None
-    given = request.headers.get("Content-Type", "")
-    if given and not _JSON_CONTENT_TYPE.fullmatch(given):
+    content_type = request.headers.get("Content-Type", "")
+    if content_type and not _JSON_CONTENT_TYPE.fullmatch(content_type):
         raise ContentTypeNotSupported(
-            f'Content-Type: "{given[:100]}" is not supported; use application/json',
+            f'Content-Type: "{content_type[:100]}" is not supported; use application/json',
             metadata={"field": "Content-Type", "accepted": "application/json, application/a2a+json"},
         )
     data = await _read_bytes(request, max_body_bytes(message_bytes))
@@ -58,11 +58,11 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
-        # Only now, so that a client that expects 100 Continue never sends a body that is rejected.
+        # After the check above, so a client that expects 100 Continue does not send a body that is rejected.
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
     budget = connections.body_budget(request) if not request.content.is_eof() else None
-    if budget is None and request.content.exception() is None:  # all of it is here
+    if budget is None and request.content.exception() is None:  # the body has been received completely
         data = request.content.read_nowait()
         if len(data) > limit:
             raise _too_large(limit)
@@ -100,7 +100,7 @@ class Framing:
     separator: bytes
     closing: bytes
     keep_alive: bytes
-    """The keep-alive between elements, ignored by clients."""
+    """Sent between elements on an idle stream; clients ignore it."""
     encode_error: Callable[[bytes], bytes]
 
 
@@ -124,7 +124,7 @@ _STREAM_HEADERS: Final = {
 
 
 class _ClientDisconnected(Exception):
-    """The client has disconnected."""
+    """Stops writing: the client has disconnected."""
 
 
 class _StreamWriter:
@@ -138,12 +138,12 @@ class _StreamWriter:
         self._last_write = self._clock()
 
     async def write_elements(self, data: Iterable[bytes]) -> None:
-        """Writes elements in one call. Waits when the client reads too slowly. Raises _Gone."""
-        before, self._prefix = self._prefix, self._framing.separator
-        await self._write(before + self._framing.separator.join(data))
+        """Writes elements in one call. Waits for a slow client. Raises _ClientDisconnected."""
+        prefix, self._prefix = self._prefix, self._framing.separator
+        await self._write(prefix + self._framing.separator.join(data))
 
     async def close(self) -> None:
-        """Ends the response, also one without elements. Raises _Gone."""
+        """Ends the response, even if it has no elements. Raises _ClientDisconnected."""
         opening = self._framing.opening if self._prefix is self._framing.opening else b""
         if end := opening + self._framing.closing:
             await self._write(end)
@@ -153,7 +153,7 @@ class _StreamWriter:
             raise _ClientDisconnected from None
 
     async def keep_alive(self, interval: float) -> None:
-        """Sends a keep-alive after each `interval` seconds of silence. Runs until canceled."""
+        """Sends a keep-alive after each `interval` seconds without a write. Runs until canceled or disconnected."""
         with suppress(_ClientDisconnected):
             while True:
                 wait = self._last_write + interval - self._clock()
@@ -183,11 +183,11 @@ async def respond_stream(
 ) -> web.StreamResponse:
     """Streams events until they end, the client disconnects, or the server stops.
 
-    `frame` makes the bytes of an event, `fail` the JSON body of an error in mid-stream. Raises what the events
-    raise before the first of them.
+    `encode_event` returns the bytes of an event, `encode_error` the JSON body of an error after the first event.
+    `keepalive`: seconds. Errors before the first event are raised to the caller.
     """
     async with aclosing(events):
-        lot = await events.next_batch()
+        batch = await events.next_batch()
         all_headers = {**_STREAM_HEADERS, **response_headers(request), **headers, "Content-Type": framing.media_type}
         response = web.StreamResponse(headers=all_headers)
         with suppress(_ClientDisconnected):
@@ -196,22 +196,22 @@ async def respond_stream(
             except ConnectionError:
                 raise _ClientDisconnected from None
             writer = _StreamWriter(response, framing)
-            pulse = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
+            keepalive_task = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
             try:
-                while lot:
-                    await writer.write_elements(map(encode_event, lot))
-                    lot = await events.next_batch()
+                while batch:
+                    await writer.write_elements(map(encode_event, batch))
+                    batch = await events.next_batch()
             except _ClientDisconnected:
                 raise
             except Exception as error:
                 await writer.write_elements((framing.encode_error(encode_error(error)),))
             except asyncio.CancelledError:
-                why = stream_registry.take_end_reason()
-                if why is None:
+                end_reason = stream_registry.take_end_reason()
+                if end_reason is None:
                     raise
-                if isinstance(why, Unauthenticated):  # who reads has to know that it is no use to come back
-                    await writer.write_elements((framing.encode_error(encode_error(why)),))
+                if isinstance(end_reason, Unauthenticated):  # tells the client that reconnecting would fail
+                    await writer.write_elements((framing.encode_error(encode_error(end_reason)),))
             finally:
-                pulse.cancel()
+                keepalive_task.cancel()
             await writer.close()
         return response

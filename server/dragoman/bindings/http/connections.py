@@ -1,12 +1,11 @@
 """Limits for misbehaving HTTP connections: count, timeouts, and which connection to drop at the limit.
 
-A connection is *idle* from its beginning, or the end of its last answer, until the next request's head is complete.
-When as many are open as may be, the one that has been idle for longest makes room for a new one, so whoever only holds
-connections loses them first. When none is idle, a few more are let in all the same: they are told to come back later,
-in the words of their dialect, and health is answered.
+A connection is *idle* from its start, or its last response, until the next request's head is complete. At the limit, a
+new connection replaces the one idle longest. If none is idle, up to OVERFLOW_CONNECTIONS more are accepted: health
+checks are served on them, other requests get Unavailable in their dialect.
 
-What aiohttp times by itself is an idle connection. The rest is looked at once a second, because a timer for each
-request would cost more than all of this: heads and bodies that come too slowly, and answers that nobody takes.
+aiohttp times idle connections. Slow heads, slow bodies and unread responses are checked once a second for all
+connections: a timer per request would cost more than all of this module.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dragoman.bindings.request_log import AuthFailureLog
 from dragoman.core.errors import Unavailable
 
 OVERFLOW_CONNECTIONS: Final = 64
-"""Connections beyond the limit that still get an error response."""
+"""Maximum connections beyond the limit, which still get an error response."""
 
 BODY_DISCARD_TIMEOUT: Final = 5.0
 """Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
@@ -49,11 +48,11 @@ HttpHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class BodyTooSlow(web.RequestPayloadError, TimeoutError):
-    """The body arrives too slowly: unreadable for its handler, and not awaited by aiohttp."""
+    """The body arrives too slowly. The handler gets the error, and aiohttp does not wait for the rest."""
 
 
 class BodyBudget:
-    """The bytes of bodies being received, limited in total."""
+    """Limits the total bytes of all bodies being received."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -62,7 +61,9 @@ class BodyBudget:
     def reserve(self, size: int) -> None:
         """Reserves bytes. Raises Unavailable over the limit."""
         if self.used + size > self.size:
-            raise Unavailable(f"{self.used} bytes of requests are coming in, and {self.size} may be; try again")
+            raise Unavailable(
+                f"{self.used} bytes of request bodies are being received, at most {self.size} are allowed; try again"
+            )
         self.used += size
 
     def release(self, size: int) -> None:
@@ -70,7 +71,7 @@ class BodyBudget:
 
 
 class HttpConnections(web.Server):
-    """The connections of one HTTP server. Create it on the loop that serves them."""
+    """The open connections of one HTTP server. Create it inside the event loop that serves them."""
 
     def __init__(
         self,
@@ -82,8 +83,8 @@ class HttpConnections(web.Server):
         clock: Callable[[], float] | None = None,
         auth_failures: AuthFailureLog | None = None,
     ) -> None:
-        """`limit`: open connections. `bodies`: bytes of bodies being received."""
-        # Handlers of disconnected clients are canceled: nobody would read their response.
+        """`max_body_bytes`: in total, of all bodies being received. `clock`: seconds, monotonic."""
+        # Handlers of disconnected clients are canceled: their response would not be read.
         super().__init__(self._serve, handler_cancellation=True)
         self._handler = handler
         self._max_connections = max_connections
@@ -99,7 +100,7 @@ class HttpConnections(web.Server):
         return HttpConnection(self)
 
     def add(self, connection: HttpConnection) -> None:
-        """Accepts a connection, or closes it."""
+        """Accepts a connection, dropping the longest idle one at the limit; drops it beyond the overflow."""
         if len(self.open_connections) >= self._max_connections and self.idle_connections:
             next(iter(self.idle_connections)).drop()
         if len(self.open_connections) >= self._max_connections + OVERFLOW_CONNECTIONS:
@@ -120,17 +121,17 @@ class HttpConnections(web.Server):
             self.check_all()
 
     def check_all(self) -> None:
-        """Closes what exceeds a timeout."""
+        """Closes connections that exceed a timeout, then the largest unread messages over the byte limit."""
         now = self.clock()
         for connection in list(self.open_connections):
             connection.check_timeouts(now)
         unread = sorted(
             (each for each in self.open_connections if each.unread_bytes), key=lambda each: each.unread_bytes
         )
-        together = self.body_budget.used + sum(each.unread_bytes for each in unread)
-        while together > self.body_budget.size and unread:
+        total = self.body_budget.used + sum(each.unread_bytes for each in unread)
+        while total > self.body_budget.size and unread:
             largest = unread.pop()
-            together -= largest.unread_bytes
+            total -= largest.unread_bytes
             largest.drop()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -166,20 +167,20 @@ class HttpConnection(web.RequestHandler):
             max_line_size=MAX_REQUEST_LINE_BYTES,
             max_field_size=MAX_HEADER_BYTES,
             max_headers=MAX_HEADERS,
-            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to say that there is none
+            access_log=None,  # type: ignore[arg-type]  # None disables aiohttp's access log
         )
         self._connections = connections
         self.is_over_limit = False
-        """Beyond the limit: only health is served."""
+        """Whether the connection is beyond the limit: only health is served."""
         self._receiving_since = connections.clock()
-        """When the head or body being received started; 0: none."""
+        """When the head, body or message being received started; 0: none is being received."""
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
         self._is_websocket = False
-        """It is a WebSocket; the received bytes are those of the current message."""
+        """Whether the connection was upgraded; `_received_bytes` then counts the current message."""
         self._unsent_bytes = 0
         self._stalled_since = 0.0
-        """Since when the client has read none of the pending data; 0: it has."""
+        """When the client stopped reading the unsent bytes; 0: it reads."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -210,12 +211,12 @@ class HttpConnection(web.RequestHandler):
             is_field = MAX_HEADER_BYTES in exc.args
             status = 431 if is_field else 414
             text = (
-                f"a header has at most {MAX_HEADER_BYTES} bytes"
+                f"a header may have at most {MAX_HEADER_BYTES} bytes"
                 if is_field
-                else f"a request line has at most {MAX_REQUEST_LINE_BYTES} bytes"
+                else f"a request line may have at most {MAX_REQUEST_LINE_BYTES} bytes"
             )
         else:
-            status, text = 400, f"this is no HTTP/1.1 that can be read: {type(exc).__name__}"
+            status, text = 400, f"the request is not valid HTTP/1.1: {type(exc).__name__}"
         response = web.Response(status=status, text=f"{text}\n")
         response.force_close()
         return response
@@ -228,7 +229,7 @@ class HttpConnection(web.RequestHandler):
         self._receiving_since = self._connections.clock()
 
     def request_answered(self) -> None:
-        """Called when the response is complete, though perhaps not sent."""
+        """Called when the response is complete, though it may not be sent yet."""
         self._request = None
         self._receiving_since = 0.0
         if self.transport is not None:
@@ -241,7 +242,7 @@ class HttpConnection(web.RequestHandler):
 
     @property
     def unread_bytes(self) -> int:
-        """Counts bytes of an incomplete WebSocket message; bodies are counted by their reader."""
+        """Bytes of an incomplete WebSocket message. Bodies are counted by BodyBudget."""
         return self._received_bytes if self._is_websocket else 0
 
     def drop(self) -> None:
@@ -251,7 +252,7 @@ class HttpConnection(web.RequestHandler):
             self.transport.abort()
 
     def check_timeouts(self, now: float) -> None:
-        """Closes what exceeds a timeout."""
+        """Closes the connection if it exceeds a timeout; a slow body fails with BodyTooSlow."""
         http_timeouts = self._connections.timeouts
         transport: Any = self.transport
         if transport is None:
@@ -273,16 +274,13 @@ class HttpConnection(web.RequestHandler):
         elif not request.content.is_eof():
             allowed = http_timeouts.body + self._received_bytes / http_timeouts.rate
             if now - self._receiving_since > allowed and request.content.exception() is None:
-                text = (
-                    f"it came too slowly; it has {http_timeouts.body:g} s, and 1 s more for each "
-                    f"{http_timeouts.rate} bytes"
-                )
-                request.content.set_exception(BodyTooSlow(text))
+                limit = f"{http_timeouts.body:g} s plus 1 s for each {http_timeouts.rate} bytes received"
+                request.content.set_exception(BodyTooSlow(f"it arrives too slowly; the limit is {limit}"))
         self._check_write_progress(transport, now, http_timeouts.stalled)
 
     def _check_write_progress(self, transport: Any, now: float, limit: float) -> None:
         unsent = transport.get_write_buffer_size()
-        # Less pending data means that the client reads; more only means that the server wrote more.
+        # Fewer unsent bytes mean that the client reads; more only mean that the server wrote more.
         if not unsent or unsent < self._unsent_bytes:
             self._stalled_since = 0.0
         elif not self._stalled_since:
@@ -293,26 +291,26 @@ class HttpConnection(web.RequestHandler):
 
 
 def check_connection(request: web.BaseRequest) -> None:
-    """Raises Unavailable on a connection beyond the limit, which is closed after the response."""
+    """Raises Unavailable on a connection beyond the limit, and closes it after the response."""
     connection = request.protocol
     if isinstance(connection, HttpConnection) and connection.is_over_limit:
         connection.close()
-        raise Unavailable("more connections are open than this server takes; try again")
+        raise Unavailable("the server has reached its connection limit; try again later")
 
 
 def body_budget(request: web.BaseRequest) -> BodyBudget | None:
-    """The budget that limits this body together with all others."""
+    """The budget shared by all bodies of this server; None outside of it."""
     connection = request.protocol
     return connection._connections.body_budget if isinstance(connection, HttpConnection) else None
 
 
 def skip_body_discard(request: web.BaseRequest) -> None:
-    """Skips waiting for the rest of a rejected body: decompressed it can be a thousand times its size."""
+    """Skips discarding the rest of a rejected body: decompressed it can be a thousand times its size."""
     if isinstance(request.protocol, HttpConnection):
         request.protocol._lingering_time = 0.0
 
 
 def note_websocket_message(request: web.BaseRequest) -> None:
-    """Records a processed WebSocket message; call it at the upgrade, too."""
+    """Records a processed WebSocket message. Call it also at the upgrade."""
     if isinstance(request.protocol, HttpConnection):
         request.protocol.websocket_message_read()

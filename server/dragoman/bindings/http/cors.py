@@ -1,16 +1,8 @@
-"""Which web pages may call: pages of this server, and the origins in `--cors`.
+"""Cross-origin policy and CORS headers: pages of this server and the origins in `--cors` may call.
 
-A browser calls from its user's machine for whatever page it shows, and reaches servers that nobody else reaches. What
-it says of the page decides, in this order:
-
-- `Sec-Fetch-Site` (Fetch Metadata §2.3), which no page can make up, and which stays true behind a proxy that ends TLS
-  or changes `Host`. Browsers send it to https, and to this machine under its own names.
-- `Origin` (Fetch Standard §3.2) otherwise, beside the addresses under which callers see this server.
-- `Host`, because neither comes with what a page only reads from its own address, and whoever owns a name may let it
-  lead to the machine of who visits it (DNS rebinding). So a server that only this machine reaches, and that asks nobody
-  who they are, is not called by a name that a stranger could own.
-
-Callers that are no browsers say nothing of the first two, and pass. gRPC is out of reach for pages.
+A browser calls for any page it shows, and reaches servers on loopback and private networks. Three headers decide:
+`Sec-Fetch-Site` (Fetch Metadata §2.3), else `Origin` (Fetch Standard §3.2), then `Host` against DNS rebinding; see
+CrossOriginPolicy. Clients that are not browsers send neither of the first two, and pass. Pages cannot call gRPC.
 """
 
 from __future__ import annotations
@@ -41,14 +33,22 @@ _MAX_QUOTED_HEADER_CHARS: Final = 100
 
 
 class CrossOriginPolicy:
-    """Decides which web pages may call the server."""
+    """Decides which web pages may call the server, in this order:
+
+    - `Sec-Fetch-Site` cannot be forged by a page, and stays valid behind a proxy that terminates TLS or changes `Host`.
+      Browsers send it to https and to loopback addresses.
+    - `Origin` otherwise, compared with the addresses under which callers see this server.
+    - `Host`, because a page's reads from its own address carry neither, and the owner of a domain can resolve it to a
+      visitor's machine (DNS rebinding). A server on loopback without authentication therefore rejects host names that
+      can be registered.
+    """
 
     def __init__(self, agent_cards: Cards, options: HttpOptions) -> None:
         self._cards = agent_cards
         self._allowed_origins = frozenset(options.cors)
         self._allows_all = "*" in self._allowed_origins
-        # Where the port is encrypted, no stranger's page has a certificate for its name here. Behind a proxy on this
-        # machine that is trusted, the server is there for others, under names that only the proxy knows.
+        # With TLS, a foreign domain has no valid certificate here. Behind a trusted proxy on this machine, the server
+        # has public names that only the proxy knows.
         self._checks_host = (
             options.authenticator is None
             and options.certificates is None
@@ -60,30 +60,30 @@ class CrossOriginPolicy:
         }
 
     def check(self, request: web.BaseRequest) -> None:
-        """Raises OriginNotAllowed for requests that a browser sends, or could send, for a page that may not call."""
+        """Raises OriginNotAllowed for a request that a browser sends, or could send, for a page that may not call."""
         headers = request.headers
         if self._allows_all:
             return
         if (_FETCH_SITE_HEADER in headers or "Origin" in headers) and headers.get(
             "Origin"
         ) not in self._allowed_origins:
-            seen_at = self._cards.base_url(cards.caller_origin(request, self._cards))
-            if is_cross_site(request, _authority(seen_at)):
+            base_url = self._cards.base_url(cards.caller_origin(request, self._cards))
+            if is_cross_site(request, _authority(base_url)):
                 raise OriginNotAllowed(
-                    f"{_describe_origin(request)} may not call; --cors names the origins whose pages may"
+                    f"{_describe_origin(request)} may not call; add its origin to --cors to allow it"
                 )
         if self._checks_host and (name := _registrable_name(headers.get("Host", ""))) and name not in self._own_names:
             raise OriginNotAllowed(
-                f'Host: "{name[:_MAX_QUOTED_HEADER_CHARS]}" is a name that a stranger could own; say http://NAME in '
-                "--public-url or --cors, or call localhost or an address"
+                f'Host: "{name[:_MAX_QUOTED_HEADER_CHARS]}" is not a known name of this server; add http://NAME to '
+                "--public-url or --cors, or call localhost or an IP address"
             )
 
 
 def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
-    """Whether a browser sends the request for a page of another server.
+    """Returns whether a browser sends the request for a page of another server.
 
-    `hosts`: as whom callers see this one, besides what the request's `Host` says. What a browser opens for its user,
-    from a link elsewhere for one, is for no page: none can read it.
+    `hosts`: names of this server besides the request's `Host`. Navigation by the user, such as following a link on
+    another site, is allowed: no page can read its response.
     """
     headers = request.headers
     site = headers.get(_FETCH_SITE_HEADER)
@@ -92,12 +92,12 @@ def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
         return origin != "" and not any(
             _origin_matches_host(origin, host) for host in (headers.get("Host", ""), *hosts)
         )
-    opens = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
-    return site not in _OWN_SITES and not (opens and request.method in ("GET", "HEAD"))
+    is_navigation = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
+    return site not in _OWN_SITES and not (is_navigation and request.method in ("GET", "HEAD"))
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a host is loopback, without a name lookup."""
+    """Returns whether a host is loopback, without a name lookup."""
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -105,7 +105,8 @@ def is_loopback_host(host: str) -> bool:
 
 
 def _origin_matches_host(origin: str, host: str) -> bool:
-    # A host without a port is at that of the origin's scheme: a proxy that ended TLS has left no other trace of it.
+    # A host without a port gets the default port of the origin's scheme, because a proxy that terminated TLS leaves no
+    # other trace of the scheme.
     try:
         url = URL(origin).origin()
         return URL.build(scheme=url.scheme, authority=host).origin() == url
@@ -119,7 +120,7 @@ def _authority(address: str) -> str:
 
 @lru_cache(64)
 def _registrable_name(host: str) -> str:
-    """The publicly registrable name in a `Host`; empty for addresses, single labels and reserved names."""
+    """Returns the publicly registrable name in a `Host`; empty for addresses, single labels and reserved names."""
     name, colon, port = host.lower().rpartition(":")
     name = (name if colon and port.isdigit() else host.lower()).rstrip(".")
     last = name.rpartition(".")
@@ -141,38 +142,38 @@ _ALLOWED_HEADERS: Final = (
 )
 _EXPOSED_HEADERS: Final = "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID"
 _ALLOWED_METHODS: Final = "GET, POST, DELETE, OPTIONS"
-_RESPONSE_HEADERS: Final = web.RequestKey("_TOLD", dict[str, str])
+_RESPONSE_HEADERS: Final = web.RequestKey("_RESPONSE_HEADERS", dict[str, str])
 
 
 class CorsHeaders:
-    """The CORS headers, for the allowed origins; `*` for all."""
+    """Adds CORS headers for the allowed origins; `*` allows all."""
 
     def __init__(self, origins: Collection[str]) -> None:
         self._allows_all = "*" in origins
         self._origins = frozenset(origins)
 
     def prepare(self, request: web.BaseRequest) -> None:
-        """Prepares the CORS headers of the response."""
+        """Stores the CORS headers and request id of the response on the request."""
         headers: dict[str, str] = {}
-        given = request.headers.get("X-Request-ID", "")
-        if given and _REQUEST_ID_PATTERN.fullmatch(given):
-            headers["X-Request-ID"] = given
+        id = request.headers.get("X-Request-ID", "")
+        if id and _REQUEST_ID_PATTERN.fullmatch(id):
+            headers["X-Request-ID"] = id
         origin = "*" if self._allows_all else request.headers.get("Origin", "")
         if origin in self._origins:
             headers["Access-Control-Allow-Origin"] = origin
             headers["Access-Control-Expose-Headers"] = _EXPOSED_HEADERS
         if self._origins and not self._allows_all:
-            headers["Vary"] = "Origin"  # said to everyone: a cache may keep what another asked for
+            headers["Vary"] = "Origin"  # in every response: caches are shared between origins
         if headers:
             request[_RESPONSE_HEADERS] = headers
 
     def preflight(self, request: web.BaseRequest) -> web.Response | None:
-        """The response to a CORS preflight; None for any other request."""
+        """Returns the response to a CORS preflight; None for any other request."""
         headers: Any = request.headers
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in headers:
             return None
         if "Access-Control-Allow-Origin" not in response_headers(request):
-            return web.Response(status=403, text="this origin may not call; the server's --cors names those that may\n")
+            return web.Response(status=403, text="this origin may not call; --cors names the allowed origins\n")
         allowed = {
             "Access-Control-Allow-Methods": _ALLOWED_METHODS,
             "Access-Control-Allow-Headers": _ALLOWED_HEADERS,
@@ -189,11 +190,11 @@ def add_response_headers(request: web.BaseRequest, response: web.StreamResponse)
 
 
 def response_headers(request: web.BaseRequest) -> Mapping[str, str]:
-    """The CORS headers and request id for a response."""
+    """Returns the CORS headers and request id for a response."""
     headers: Mapping[str, str] = request.get(_RESPONSE_HEADERS, {})
     return headers
 
 
 def request_id(request: web.BaseRequest) -> str:
-    """The `X-Request-ID` of a request; empty if absent or invalid."""
+    """Returns the `X-Request-ID` of a request; empty if absent or invalid."""
     return response_headers(request).get("X-Request-ID", "")

@@ -23,7 +23,7 @@ async def listen_http(
 ) -> AsyncIterator[BoundAddress]:
     """Serves requests while the block runs, then gives those in flight `options.grace` seconds.
 
-    Raises OSError when the address cannot be had.
+    Raises OSError if the address cannot be bound.
     """
     server = HttpConnections(
         handler,
@@ -34,7 +34,7 @@ async def listen_http(
     )
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
-    watching = asyncio.create_task(server.watch(), name="http-connections")
+    watch_task = asyncio.create_task(server.watch(), name="http-connections")
     tls_listener = (
         TlsListener(server, options.certificates.ssl_context, shared=options.shared) if options.certificates else None
     )
@@ -49,7 +49,7 @@ async def listen_http(
             host, port = runner.addresses[0][:2]
         yield BoundAddress(host, port, tls=tls_listener is not None)
     finally:
-        watching.cancel()
+        watch_task.cancel()
         if tls_listener is not None:
             await tls_listener.close()
         await runner.cleanup()
@@ -79,7 +79,10 @@ log = logging.getLogger("dragoman.tls")
 
 
 class TlsListener:
-    """The listening sockets of one address, and TLS handshakes in progress."""
+    """Accepts TLS connections on one address, with a timeout and a limit for concurrent handshakes.
+
+    Plain HTTP on the port gets a 400 that names https.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class TlsListener:
         handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT,
         shared: bool = False,
     ) -> None:
-        """`shared`: other server processes listen on the same port."""
+        """`handshake_timeout`: seconds. `shared`: other server processes listen on the same port."""
         self._factory = factory
         self._context = context
         self._handshake_timeout = handshake_timeout
@@ -99,16 +102,16 @@ class TlsListener:
         self._handshakes: dict[asyncio.Task[None], None] = {}
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Listens; returns the address of the first socket. Raises OSError."""
+        """Starts listening and returns the host and port of the first socket. Raises OSError."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for info in dict.fromkeys(found):
+            for info in dict.fromkeys(addresses):
                 self._sockets.append(_bind_socket(info, self._shared))
         except OSError:
             await self.close()
             raise
-        self._accept_tasks = [asyncio.create_task(self._accept(each), name="tls-door") for each in self._sockets]
+        self._accept_tasks = [asyncio.create_task(self._accept(each), name="tls-accept") for each in self._sockets]
         address = self._sockets[0].getsockname()
         return address[0], address[1]
 
@@ -127,7 +130,7 @@ class TlsListener:
                 connection, _ = await loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    log.error("no more connections can be accepted: %s", error.strerror)
+                    log.error("new connections cannot be accepted: %s", error.strerror)
                     await asyncio.sleep(ACCEPT_RETRY_DELAY)
                 continue
             if len(self._handshakes) >= MAX_HANDSHAKES:
@@ -141,16 +144,16 @@ class TlsListener:
         try:
             async with asyncio.timeout(self._handshake_timeout):
                 connection.setblocking(False)
-                first = await _peek_byte(loop, connection)
-                if first == _TLS_HANDSHAKE_BYTE:
+                first_byte = await _peek_byte(loop, connection)
+                if first_byte == _TLS_HANDSHAKE_BYTE:
                     await loop.connect_accepted_socket(
                         self._factory, connection, ssl=self._context, ssl_handshake_timeout=self._handshake_timeout
                     )
                     return
-                if first:
+                if first_byte:
                     await _reject_plain_http(loop, connection)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-            log.debug("a handshake failed: %s", error)
+            log.debug("a TLS handshake failed: %s", error)
         except asyncio.CancelledError:
             connection.close()
             raise
@@ -165,7 +168,7 @@ def _bind_socket(info: tuple[Any, ...], shared: bool) -> socket.socket:
         if shared:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio has it
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as asyncio does
         listening.bind(address)
         listening.listen(LISTEN_BACKLOG)
         listening.setblocking(False)
@@ -176,7 +179,7 @@ def _bind_socket(info: tuple[Any, ...], shared: bool) -> socket.socket:
 
 
 async def _peek_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> bytes:
-    """Peeks at the first byte; empty at the end of the stream."""
+    """Returns the first byte without consuming it; empty at the end of the stream."""
     while True:
         try:
             return connection.recv(1, socket.MSG_PEEK)
@@ -192,6 +195,6 @@ async def _peek_byte(loop: asyncio.AbstractEventLoop, connection: socket.socket)
 async def _reject_plain_http(loop: asyncio.AbstractEventLoop, connection: socket.socket) -> None:
     await loop.sock_sendall(connection, PLAIN_HTTP_RESPONSE)
     connection.shutdown(socket.SHUT_WR)
-    for _ in range(16):  # a connection that is closed on unread bytes is reset, and the answer with it
+    for _ in range(16):  # closing with unread bytes would reset the connection and lose the response
         if not await loop.sock_recv(connection, 65536):
             return

@@ -1,7 +1,7 @@
-"""HTTP: REST, JSON-RPC, WebSocket, cards, health, OpenAPI, blobs and the pages behind one aiohttp server.
+"""HTTP server: routes REST, JSON-RPC, WebSocket, cards, health, OpenAPI, blobs and pages.
 
-One trie holds every path but those of JSON-RPC, which are whatever names an agent. Paths reach it as they stood in
-the request line, because only it knows whether an encoded slash is part of an id.
+One trie holds every path except those of JSON-RPC, which are any path that names an agent. The trie gets the path as in
+the request line, still percent-encoded, because only it knows whether an encoded slash is part of an id.
 """
 
 from __future__ import annotations
@@ -45,45 +45,45 @@ _NAMED_PATHS: Final = monitoring.HEALTH_PATHS | {
     "/openapi.json",
     "/.well-known/agent-card.json",
 }
-"""Pages that are counted by name."""
+"""Pages with their own metric label; the others share one."""
 _BLOB_PREFIX: Final = "/blobs/"
-"""Whoever has such a link may follow it, pages included."""
+"""Blob links are signed, so the cross-origin policy does not apply: any page may follow them."""
 _READ_METHODS: Final = ("GET", "HEAD")
 
 _ROUTE_CACHE_SIZE: Final = 1024
 _MAX_CACHED_PATH_CHARS: Final = 256
-"""Paths of at most so many characters whose route is remembered: to find one takes 15 µs, and who polls asks again."""
+"""Routes of longer paths are not cached. Finding a route takes 15 µs, and polling clients repeat their paths."""
 
 
 @asynccontextmanager
 async def serve_http(
     service: TaskService, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
 ) -> AsyncIterator[BoundAddress]:
-    """Serves REST, cards, health, OpenAPI, the console and operators' calls over HTTP.
+    """Serves all HTTP paths while the block runs.
 
-    On the way out streams end at once, other requests after `options.grace` seconds. Raises OSError when the
-    address cannot be had.
+    At the end of the block streams end at once, other requests get `options.grace` seconds. Raises OSError if the
+    address cannot be bound.
     """
     streams = StreamRegistry()
     options.request_metrics.add_stream_count("http", lambda: streams.count)
-    site = _HttpServer(service, cards, options, streams, admin)
-    looking = asyncio.create_task(streams.watch_credentials(options.authenticator), name="http-credentials")
+    server = _HttpServer(service, cards, options, streams, admin)
+    credentials_task = asyncio.create_task(streams.watch_credentials(options.authenticator), name="http-credentials")
     try:
-        async with listener.listen_http(site.handle, options) as bound:
+        async with listener.listen_http(server.handle, options) as bound:
             cards.http = bound
             try:
                 yield bound
             finally:
                 streams.close()
     finally:
-        looking.cancel()
+        credentials_task.cancel()
         cards.http = None
 
 
 def _jsonrpc_tenant(path: str) -> str | None:
-    """The tenant whose JSON-RPC is at a path, empty for the root agent's; None when no agent could be there.
+    """Returns the tenant of a JSON-RPC path, empty for the root agent; None for a path that cannot name an agent.
 
-    A slash may follow the agent: one client puts it there.
+    A trailing slash is allowed, because one client sends it.
     """
     tenant = path.strip("/").removeprefix("tenants/")
     if not tenant or RESOURCE_NAME.fullmatch(tenant):
@@ -92,7 +92,7 @@ def _jsonrpc_tenant(path: str) -> str | None:
 
 
 class _HttpServer:
-    """Every path of one server."""
+    """Routes and serves every HTTP path of one server."""
 
     def __init__(
         self,
@@ -106,13 +106,13 @@ class _HttpServer:
         self._options = options
         self._cors = CorsHeaders(options.cors)
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
-        calls = JsonRpcDispatcher(service, agent_cards)
-        self._jsonrpc = JsonRpcEndpoint(calls, agent_cards, options, stream_registry)
-        self._websocket = WebSocketEndpoint(calls, agent_cards, options, stream_registry)
+        dispatcher = JsonRpcDispatcher(service, agent_cards)
+        self._jsonrpc = JsonRpcEndpoint(dispatcher, agent_cards, options, stream_registry)
+        self._websocket = WebSocketEndpoint(dispatcher, agent_cards, options, stream_registry)
         self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
         routes = list(rest.rest_routes(service, agent_cards, options, stream_registry))
         for rule, route in routes:
-            # What a stream would be is known only when it begins.
+            # No HEAD for streams: the headers of a stream are known only when it starts.
             for method in (
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
             ):
@@ -122,10 +122,10 @@ class _HttpServer:
                 self._routes.add(method, rule.template, operation)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         push = service.push_enabled
-        served = [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes]
+        served_rules = [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes]
         self._cached_openapi = cache(
             lambda: document.openapi_document(
-                served,
+                served_rules,
                 root=agent_cards.root,
                 table=options.error_table,
                 push=push,
@@ -160,7 +160,7 @@ class _HttpServer:
                 self._routes.add(method, httprule.parse(path), endpoint)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answers any request."""
+        """Serves any request; errors become responses."""
         self._cors.prepare(request)
         response = self._cors.preflight(request) or await self._route(request)
         if not response.prepared:
@@ -201,16 +201,16 @@ class _HttpServer:
             return response
 
     def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
-        """What serves a path, and whether a2a-rust calls it so. Raises InvalidParams."""
+        """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
         method, path, rust = rest.canonical_path(method, path)
         return self._routes.match(method, path), rust
 
     async def _call_endpoint(
         self, request: web.BaseRequest, endpoint: HttpEndpoint, variables: Mapping[str, str]
     ) -> web.StreamResponse:
-        access = self._log_entry(request, is_known=request.rel_url.raw_path in _NAMED_PATHS)
+        log_entry = self._log_entry(request, is_known=request.rel_url.raw_path in _NAMED_PATHS)
         response = await endpoint(request, variables)
-        access.finish(response.status)
+        log_entry.finish(response.status)
         return response
 
     def _log_entry(self, request: web.BaseRequest, *, is_known: bool) -> RequestLogEntry:
@@ -239,23 +239,23 @@ class _HttpServer:
         await self._authenticate(request, agent)
         version = a2a_headers.minor_version(a2a_headers.check_version(rest.named_versions(request)))
         origin = cards.caller_origin(request, self._cards)
-        served, private = self._cards.document(agent, origin, version, legacy=legacy), self._options.private_pages
+        card, private = self._cards.document(agent, origin, version, legacy=legacy), self._options.private_pages
         vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
-        return cards.card_response(request, served, vary=vary, private=private)
+        return cards.card_response(request, card, vary=vary, private=private)
 
     async def _authenticate(self, request: web.BaseRequest, agent: str = "") -> Identity:
         return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        who = await self._authenticate(request)
+        identity = await self._authenticate(request)
         policy = self._options.access_policy
-        shown = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, who)]
-        return files.index_response(shown, self._cards, cards.caller_origin(request, self._cards))
+        visible = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, identity)]
+        return files.index_response(visible, self._cards, cards.caller_origin(request, self._cards))
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        """For everybody, whoever may call: receivers of letters have no credentials."""
+        """Serves the signing keys without authentication: webhook receivers have no credentials."""
         if self._options.jwks is None:
-            raise MethodNotFound("this server signs nothing: neither push notifications nor cards")
+            raise MethodNotFound("this server does not sign push notifications or cards, so it has no keys")
         headers = {"Content-Type": rest.JSON_CONTENT_TYPE, "Cache-Control": "public, max-age=300"}
         return web.Response(body=await self._options.jwks(), headers=headers)
 
@@ -271,11 +271,11 @@ class _HttpServer:
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
         base = self._cards.base_url(cards.caller_origin(request, self._cards))
-        described = {**self._cached_openapi(), "servers": [{"url": base}]}
-        return web.Response(body=orjson.dumps(described), headers={"Content-Type": rest.JSON_CONTENT_TYPE})
+        openapi = {**self._cached_openapi(), "servers": [{"url": base}]}
+        return web.Response(body=orjson.dumps(openapi), headers={"Content-Type": rest.JSON_CONTENT_TYPE})
 
     async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        """For everybody: it holds nothing, and a browser shows no credentials before it has a page to ask for them."""
+        """Serves the console without authentication: it contains no data, and its page asks for the credentials."""
         return files.console_response(request, variables.get("file"))
 
     async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
@@ -293,7 +293,7 @@ class _HttpServer:
         name = variables["file"]
         if not name:
             return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi)]})
-        found = self._options.openapi.get(name)
-        if found is None:
-            raise MethodNotFound(f"no file {name[:200]} here; /openapi/ lists them")
-        return web.Response(body=found, headers={"Content-Type": rest.JSON_CONTENT_TYPE})
+        content = self._options.openapi.get(name)
+        if content is None:
+            raise MethodNotFound(f"there is no file {name[:200]}; /openapi/ lists the files")
+        return web.Response(body=content, headers={"Content-Type": rest.JSON_CONTENT_TYPE})
