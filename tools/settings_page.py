@@ -15,12 +15,13 @@ PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
 HEAD: Final = f"""\
 # Settings
 
-Made by `make settings` from the options of `dragoman serve`; `dragoman serve --help` says the same.
+`make settings` writes this page from the options of `dragoman serve`; `dragoman serve --help` shows the same texts.
 
-Each is an option, a variable and a key in `dragoman.toml`: `--log-format json` is `{ENV_PREFIX}LOG_FORMAT=json` is
-`log-format = "json"` (or `log_format`). Where several say something, the first of these wins: the command line, the
-environment, the file, the default. The file is the one that `--config` names, else `dragoman.toml` where the server
-is started, if there is one. What is wrong is refused with its name, its rule and where it was said:
+Each setting can be given in three ways: as an option (`--log-format json`), as an environment variable
+(`{ENV_PREFIX}LOG_FORMAT=json`) or in a TOML file (`log-format = "json"` or `log_format = "json"`). If a setting is
+given more than once, the command line wins, then the environment, then the file. The file is the one that `--config`
+names, or else `dragoman.toml` in the working directory. An invalid value stops the start with the setting, the rule
+and the place it came from:
 
 ```console
 $ dragoman serve --slots 0
@@ -29,16 +30,17 @@ $ {ENV_PREFIX}LOG_FORMAT=xml dragoman serve
 error: {ENV_PREFIX}LOG_FORMAT (environment): "xml" must be 'text' or 'json'
 ```
 
-An option without a value is `true` or `false` in the other two. Several values are written with commas, or as a list
-in TOML. Sizes are bytes, or `64KiB`, `16MiB`; ages are `30d`, `12h`, `90m`, `45s`.
+An option without a value is `true` or `false` in the environment and in the file. Several values are separated by
+commas; in TOML they can also be a list. Sizes are numbers of bytes, or `64KiB`, `16MiB`; durations are `30d`, `12h`,
+`90m`, `45s`.
 
-The argument of `serve`, also `{ENV_PREFIX}APP` and `app`, is a `.py` file or a module with agents. Default: the
-playground.
+The argument of `serve` is a `.py` file or a module with agents. It can also be given as `{ENV_PREFIX}APP` or `app`.
+Default: the playground.
 """
 
 
 def rows(options: tuple[ServeOption, ...]) -> Iterator[str]:
-    yield "| option | what it is | without it |"
+    yield "| option | description | default |"
     yield "|---|---|---|"
     for option in options:
         name = "--" + option.name.replace("_", "-")
@@ -47,15 +49,20 @@ def rows(options: tuple[ServeOption, ...]) -> Iterator[str]:
         match = re.fullmatch(r"(?P<what>.*?)(?: \[(?P<default>[^\]]*)\])?", option.help)
         assert match is not None
         default = match["default"] or ("off" if option.kind is bool else "")
-        cells = (f"`{written}`", match["what"], default)
-        yield "| " + " | ".join(cell.replace("|", "\\|").replace("*", "\\*") for cell in cells) + " |"
+        cells = (match["what"].replace("*", "\\*"), default.replace("*", "\\*"))
+        yield f"| {_code(written)} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _code(text: str) -> str:
+    """Code in a cell. A bar needs HTML: MkDocs shows the backslash that GitHub would hide."""
+    return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def page() -> str:
     """The page as it should be."""
     texts = [HEAD]
     for heading, options in SERVE_OPTIONS.items():
-        texts += [f"\n## {heading or 'What is served, and where'}\n\n", "\n".join(rows(options)), "\n"]
+        texts += [f"\n## {heading or 'Addresses, store and agents'}\n\n", "\n".join(rows(options)), "\n"]
     return "".join(texts)
 
 
