@@ -160,7 +160,7 @@ class MeasuredServer:
 
 
 async def _scrape(server: Running) -> None:
-    """Reads /metrics every SCRAPE seconds. Runs until cancelled."""
+    """Reads /metrics every SCRAPE seconds. Runs until canceled."""
     host, _, port = server.target("rest").rpartition(":")
     while True:
         reader, writer = await asyncio.open_connection(host, int(port))

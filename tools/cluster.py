@@ -115,7 +115,7 @@ class Load:
         self._clients: list[Client] = []
 
     async def run(self, callers: int) -> None:
-        """Asks until cancelled."""
+        """Asks until canceled."""
         async with AsyncExitStack() as stack:
             for server in self._servers:
                 self._clients.append(await stack.enter_async_context(Client(server.grpc, retry_timeout=2.0)))

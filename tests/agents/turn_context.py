@@ -57,7 +57,7 @@ class RecordingTurnContext:
         self.stopping = False
         self.cancel_reason = ""
         self.refusal = ""
-        self.cancelled = False
+        self.canceled = False
         self.changes: list[StatusChange | ArtifactChange] = []
         self.task_states: list[bytes] = [task_state]
         self.room = CountingAwaitable()

@@ -75,7 +75,7 @@ class FakeService(TaskService):
         self.waiting = asyncio.Event()
         """A stream waits for its next event."""
         self.abandoned = asyncio.Event()
-        """A call was cancelled, or a stream was left before its end."""
+        """A call was canceled, or a stream was left before its end."""
 
     async def dialect_of(self, caller: Caller, task_id: str) -> str:
         return ""

@@ -174,7 +174,7 @@ async def test_one_that_returns_without_an_end_fails_the_task(turn: ExecutorTurn
 
 
 async def test_a_turn_that_was_told_to_stop_and_did_is_canceled(turn: ExecutorTurn, sent: SentFrames) -> None:
-    turn.cancelled, turn.cancel_reason = True, "client"
+    turn.canceled, turn.cancel_reason = True, "client"
     await turn.status("TASK_STATE_CANCELED", {"parts": [{"text": "cleaned up"}]})
     assert sent.events == [{"status": {"state": WORKING, "message": {"parts": [{"text": "cleaned up"}]}}}]
     turn.on_returned(asyncio.CancelledError())
@@ -182,14 +182,14 @@ async def test_a_turn_that_was_told_to_stop_and_did_is_canceled(turn: ExecutorTu
 
 
 async def test_a_result_that_is_faster_than_a_cancel_counts(turn: ExecutorTurn, sent: SentFrames) -> None:
-    turn.cancelled, turn.cancel_reason = True, "client"
+    turn.canceled, turn.cancel_reason = True, "client"
     await turn.status(DONE)
     turn.on_returned(asyncio.CancelledError())
     assert sent.end == {"status": {"state": DONE}}
 
 
 async def test_a_turn_that_is_stopped_by_a_drain_is_given_back(turn: ExecutorTurn, sent: SentFrames) -> None:
-    turn.cancelled, turn.cancel_reason = True, "drain"
+    turn.canceled, turn.cancel_reason = True, "drain"
     turn.on_returned(asyncio.CancelledError())
     assert sent.end == {"givenBack": {}}
 

@@ -211,12 +211,12 @@ class ExecutorChild:
 
     def _cancel(self, running: _ChildTurn, reason: str) -> None:
         turn = running.turn
-        if turn.cancelled:  # the second request: the server's stop timeout is over
+        if turn.canceled:  # the second request: the server's stop timeout is over
             running.task.cancel()
             if running.canceling is not None:
                 running.canceling.cancel()
             return
-        turn.cancelled, turn.cancel_reason = True, reason
+        turn.canceled, turn.cancel_reason = True, reason
         running.canceling = asyncio.get_running_loop().create_task(
             self._cancel_executor(running), name=f"cancel {turn.task_id}"
         )

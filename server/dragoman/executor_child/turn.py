@@ -49,7 +49,7 @@ class ExecutorTurn:
         self.is_follow_up: bool = bool(start.get("turnsBefore"))
         """Whether the task has earlier turns."""
         self.attempt: int = start.get("attempt", 1)
-        self.cancelled = False
+        self.canceled = False
         self.cancel_reason = ""
         self.is_over = False
         """The turn has ended, here or at the server: later events are dropped."""
@@ -79,7 +79,7 @@ class ExecutorTurn:
             change["message"] = message
         if metadata:
             change["metadata"] = metadata
-        if state == CANCELED and self.cancelled:
+        if state == CANCELED and self.canceled:
             # From cancel(). The task is canceled only after execute() has stopped; its message is sent before.
             if message:
                 await self._send({"status": {**change, "state": WORKING}})
@@ -142,7 +142,7 @@ class ExecutorTurn:
         self._end(status=change)
 
     def _check_late(self, label: str) -> bool:
-        if self.is_over and not self.cancelled:
+        if self.is_over and not self.canceled:
             log.warning("task %s: %s was sent after the end of the turn and is dropped", self.task_id, label)
         return self.is_over
 
@@ -223,8 +223,8 @@ class ExecutorTurn:
         if self.is_over:
             return
         held, self._held_status = self._held_status, None
-        if isinstance(error, asyncio.CancelledError) or (self.cancelled and error is None):
-            if not self.cancelled:
+        if isinstance(error, asyncio.CancelledError) or (self.canceled and error is None):
+            if not self.canceled:
                 self.end(failed_status("CancelledError: execute() was canceled by its own code"))
             elif self.cancel_reason == "drain":
                 self._end(givenBack={})

@@ -146,7 +146,7 @@ class TurnContext(Protocol):
         ...
 
     @property
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         """Whether the turn is to stop."""
         ...
 

@@ -283,7 +283,7 @@ class TaskFeeds:
             feed.mark_deleted()
 
     async def poll_forever(self) -> None:
-        """Polls the versions of followed tasks every VERSION_POLL_INTERVAL seconds, until cancelled."""
+        """Polls the versions of followed tasks every VERSION_POLL_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(VERSION_POLL_INTERVAL)
             try:

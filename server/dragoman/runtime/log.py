@@ -1,6 +1,6 @@
 """Appends to task logs, published after the commit; and reads of one task.
 
-A caller that waits for an append may be cancelled at any moment (a client disconnects), but what follows from the
+A caller that waits for an append may be canceled at any moment (a client disconnects), but what follows from the
 commit must still happen. So the store's future is never handed out: its callback publishes to the bus, calls
 `on_result`, and only then wakes the caller.
 """

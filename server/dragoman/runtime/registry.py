@@ -113,7 +113,7 @@ class AgentRegistry:
     # Absent agents ----------------------------------------------------------------------------------------------
 
     async def poll_forever(self) -> None:
-        """Polls every ABSENCE_POLL_INTERVAL seconds, until cancelled."""
+        """Polls every ABSENCE_POLL_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(ABSENCE_POLL_INTERVAL)
             try:

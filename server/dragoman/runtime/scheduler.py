@@ -310,7 +310,7 @@ class Scheduler:
     async def poll_forever(self) -> None:
         """Polls the store every BACKLOG_POLL_INTERVAL seconds: the process that left a task waiting may have died.
 
-        Runs until cancelled.
+        Runs until canceled.
         """
         while True:
             await asyncio.sleep(BACKLOG_POLL_INTERVAL)

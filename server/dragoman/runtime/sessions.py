@@ -134,7 +134,7 @@ class Reaper:
         self._trusts_expiry = trusts_expiry
 
     async def poll_forever(self) -> None:
-        """Polls every RENEW_INTERVAL seconds, until cancelled."""
+        """Polls every RENEW_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(RENEW_INTERVAL)
             try:
@@ -212,7 +212,7 @@ class ClaimRecovery:
         self._has_claims.set()
 
     async def poll_forever(self) -> None:
-        """Polls every CLAIM_POLL_INTERVAL seconds while there are such claims, until cancelled."""
+        """Polls every CLAIM_POLL_INTERVAL seconds while there are such claims, until canceled."""
         while True:
             await self._has_claims.wait()
             await asyncio.sleep(CLAIM_POLL_INTERVAL)

@@ -47,7 +47,7 @@ class RemoteTurnContext:
         self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)
         self.traceparent = start.traceparent
         self.stopping = False
-        self.cancelled = False
+        self.canceled = False
         self.cancel_reason = ""
         self.is_over = False
         """The server accepts no more frames of this turn."""

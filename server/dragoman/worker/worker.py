@@ -272,8 +272,8 @@ class Worker:
         return result
 
     def _cancel(self, turn: _WorkerTurn, reason: str) -> None:
-        if not turn.turn_context.cancelled:
-            turn.turn_context.cancelled, turn.turn_context.cancel_reason = True, reason
+        if not turn.turn_context.canceled:
+            turn.turn_context.canceled, turn.turn_context.cancel_reason = True, reason
             turn.task.cancel()
 
     def _abort_turn(self, turn: _WorkerTurn, reason: str) -> None:

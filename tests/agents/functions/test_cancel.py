@@ -21,7 +21,7 @@ async def canceled(it: DeclaredAgent[Any, Any]) -> RecordingTurnContext:
     turn_context = RecordingTurnContext("go")
     run = asyncio.create_task(it.take_turn(turn_context))
     await turn_context.event_put.wait()
-    turn_context.cancelled = True
+    turn_context.canceled = True
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
@@ -101,7 +101,7 @@ async def test_a_result_that_comes_before_the_stop_wins() -> None:
     @agent
     def sync(turn: Turn) -> str:
         turn.status("waiting")
-        while not turn.cancelled:
+        while not turn.canceled:
             pass
         return "done all the same"
 
@@ -109,7 +109,7 @@ async def test_a_result_that_comes_before_the_stop_wins() -> None:
         turn_context = RecordingTurnContext("go")
         run = asyncio.create_task(it.take_turn(turn_context))
         await turn_context.event_put.wait()
-        turn_context.cancelled = True
+        turn_context.canceled = True
         run.cancel()
         task = turn_context.task(await run)
         assert state_of(task) == "COMPLETED"

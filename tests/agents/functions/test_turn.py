@@ -269,12 +269,12 @@ async def test_turn_ending_verbs_have_to_say_something(verb: str) -> None:
         getattr(make_turn(RecordingTurnContext()), verb)(None)
 
 
-async def test_check_raises_only_for_a_cancelled_run() -> None:
+async def test_check_raises_only_for_a_canceled_run() -> None:
     turn_context = RecordingTurnContext()
     turn = make_turn(turn_context)
     turn.check()
-    turn_context.cancelled = True
-    assert turn.cancelled
+    turn_context.canceled = True
+    assert turn.canceled
     with pytest.raises(asyncio.CancelledError):
         turn.check()
 

@@ -36,7 +36,7 @@ async def stopped(script: ScriptedTransport, reason: str, *, when: str = "") -> 
     turn = asyncio.create_task(agent(script).take_turn(context))
     async with asyncio.timeout(60):
         await (script.called(when) if when else context.event_put).wait()
-    context.cancelled, context.cancel_reason = True, reason
+    context.canceled, context.cancel_reason = True, reason
     turn.cancel()
     (result,) = await asyncio.gather(turn, return_exceptions=True)
     return context, result
@@ -126,7 +126,7 @@ async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is:
     there._sleep = rest
     turn = asyncio.create_task(there.take_turn(context))
     await is_sleeping.wait()
-    context.cancelled, context.cancel_reason = True, reason
+    context.canceled, context.cancel_reason = True, reason
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
@@ -156,7 +156,7 @@ async def test_a_repeated_turn_with_a_pending_cancel_cancels_the_upstream_task()
     script = ScriptedTransport({"CancelTask": [[task("CANCELED")]], "GetTask": [[task("CANCELED", text="stopped")]]})
     turn = asyncio.create_task(agent(script).take_turn(context))
     await asyncio.sleep(0)
-    context.cancelled, context.cancel_reason = True, "client"
+    context.canceled, context.cancel_reason = True, "client"
     turn.cancel()
     ending = await turn
     assert (ending.status.state, status_text(context.task(ending))) == (states.CANCELED, "stopped")

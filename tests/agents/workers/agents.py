@@ -114,7 +114,7 @@ async def waits(turn: Turn) -> None:
 def waits_in_a_thread(turn: Turn) -> None:
     """Likewise, and looks now and then."""
     turn.status("waiting")
-    while not turn.cancelled:
+    while not turn.canceled:
         time.sleep(0.01)
     Path(turn.text).write_text(turn.cancel_reason, encoding="utf-8")
     turn.check()

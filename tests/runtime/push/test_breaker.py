@@ -191,7 +191,7 @@ async def test_after_an_inconclusive_probe_the_next_call_probes() -> None:
     assert order == [("first", ""), ("second", ""), ("third", "still down")]
 
 
-async def test_a_call_cancelled_while_waiting_for_the_probe_has_no_effect() -> None:
+async def test_a_call_canceled_while_waiting_for_the_probe_has_no_effect() -> None:
     breaker = open_breaker()
     async with breaker.call(HOST) as why:
         assert why == ""
@@ -200,13 +200,13 @@ async def test_a_call_cancelled_while_waiting_for_the_probe_has_no_effect() -> N
             async with breaker.call(HOST) as opened:
                 return opened
 
-        cancelled, other = asyncio.create_task(waits()), asyncio.create_task(waits())
+        canceled, other = asyncio.create_task(waits()), asyncio.create_task(waits())
         await asyncio.sleep(0)
-        cancelled.cancel()
-        await asyncio.gather(cancelled, return_exceptions=True)
+        canceled.cancel()
+        await asyncio.gather(canceled, return_exceptions=True)
         breaker.record_failure(HOST, "down")
         assert await other == "down"
-    assert cancelled.cancelled()
+    assert canceled.cancelled()
 
 
 async def test_the_number_of_remembered_hosts_is_limited() -> None:

@@ -47,7 +47,7 @@ class Stage:
             return "overtakes the cancel"
         task = asyncio.current_task()
         assert task is not None
-        self.second.put_nowait((turn.cancelled, turn.cancel_reason, task.cancelling()))
+        self.second.put_nowait((turn.canceled, turn.cancel_reason, task.cancelling()))
         try:
             await asyncio.Event().wait()
         finally:

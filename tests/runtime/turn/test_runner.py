@@ -256,7 +256,7 @@ async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> No
 async def test_a_run_stopped_before_its_first_step_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, end: str
 ) -> None:
-    """An asyncio task that is cancelled then does nothing at all, and its claim would stay for ever."""
+    """An asyncio task that is canceled then does nothing at all, and its claim would stay for ever."""
     begin = TurnRunner.begin
 
     def begin_and_stop(run: TurnRunner, *about: Any, **options: Any) -> None:

@@ -4,7 +4,7 @@
 |-----------------------|----------------------|---------------------------------------------------------|
 | `async def`           | on the event loop    | CancelledError at its await                             |
 | `async def` + `yield` | on the event loop    | CancelledError at its await or yield                    |
-| `def`                 | in a thread          | `turn.cancelled`, `turn.check()`                        |
+| `def`                 | in a thread          | `turn.canceled`, `turn.check()`                        |
 | `def` + `yield`       | in a thread          | the same, and CancelledError at its yield               |
 
 An error with a yielded value is raised at that `yield`, so that the author's `finally` runs and the traceback shows
@@ -264,7 +264,7 @@ def _failed_result(
 def _is_stop_requested(turn_context: TurnContext) -> bool:
     """Whether a CancelledError is a requested stop, not one that the agent caused."""
     task = asyncio.current_task()
-    return turn_context.cancelled or (task is not None and task.cancelling() > 0)
+    return turn_context.canceled or (task is not None and task.cancelling() > 0)
 
 
 MAX_ERROR_TEXT_CHARS: Final = 4_000

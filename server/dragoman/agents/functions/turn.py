@@ -179,13 +179,13 @@ class Turn(Incoming):
         return self._turn_context.cancel_reason
 
     @property
-    def cancelled(self) -> bool:
+    def canceled(self) -> bool:
         """Whether the turn should stop. For sync functions; async functions receive CancelledError."""
-        return self._turn_context.cancelled
+        return self._turn_context.canceled
 
     def check(self) -> None:
         """Raises CancelledError if the turn should stop. For sync functions, to call between two steps."""
-        if self._turn_context.cancelled:
+        if self._turn_context.canceled:
             raise asyncio.CancelledError("the task was canceled")
 
     def refuse_cancel(self, reason: str) -> None:

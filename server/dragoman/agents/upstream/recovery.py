@@ -118,7 +118,7 @@ class FollowUpSender:
         self._idle.set()
 
     async def run(self) -> None:
-        """Forwards messages in order. Runs until cancelled."""
+        """Forwards messages in order. Runs until canceled."""
         async for follow_up in self._turn.turn_context.incoming():
             self._idle.clear()
             try:

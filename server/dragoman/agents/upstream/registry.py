@@ -258,7 +258,7 @@ class LocalUpstreamRegistry:
         entry.refresh_task = asyncio.create_task(self._run_refresh(entry), name=f"upstream {entry.upstream.location}")
 
     async def _run_refresh(self, entry: UpstreamEntry) -> None:
-        """Reads the card periodically, and more often while the agent is unavailable. Runs until cancelled."""
+        """Reads the card periodically, and more often while the agent is unavailable. Runs until canceled."""
         probes = 0
         while True:
             entry.wake.clear()
@@ -297,7 +297,7 @@ class LocalUpstreamRegistry:
             self._agent_registry.capacity_changed()
 
     async def run_sync(self) -> None:
-        """Applies what other servers have added and removed. Runs until cancelled."""
+        """Applies what other servers have added and removed. Runs until canceled."""
         while True:
             await self.wakeup.wait(UPSTREAM_SYNC_INTERVAL)
             try:

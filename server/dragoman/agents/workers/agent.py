@@ -125,7 +125,7 @@ class WorkerAgent:
         except (AgentStopped, TimeoutError) as error:
             raise asyncio.CancelledError from error
         except WorkerLost as error:
-            if turn_context.cancelled:  # so it has stopped
+            if turn_context.canceled:  # so it has stopped
                 raise asyncio.CancelledError from error
             raise
         except (LeaseLost, AppendRejected):

@@ -121,7 +121,7 @@ class RemoteTurn:
 
     def _on_turn_end(self, frame: wk.TurnEnd) -> None:
         match frame.WhichOneof("outcome"):
-            case "canceled" if self.turn_context.cancelled:
+            case "canceled" if self.turn_context.canceled:
                 self._fail(AgentStopped())
             case "canceled":
                 raise InvalidAgentResponse("turn_end.canceled is set, but the turn was not canceled")

@@ -69,7 +69,7 @@ class Retention:
         self.counts = RetentionCounters()
 
     async def run_forever(self) -> None:
-        """Runs round after round, until cancelled."""
+        """Runs round after round, until canceled."""
         while True:
             try:
                 await self.run_once()
@@ -157,7 +157,7 @@ COMPACTION_INTERVAL: Final = 5.0
 
 
 async def compact_forever(store: Store) -> None:
-    """Compacts the store at once, then every COMPACTION_INTERVAL seconds. Runs until cancelled."""
+    """Compacts the store at once, then every COMPACTION_INTERVAL seconds. Runs until canceled."""
     while True:
         try:
             await store.compact()

@@ -107,7 +107,7 @@ class Explainer:
             attempts_allowed=allowed,
             session_expires=expires,
             here=record.running and record.session == self._scheduler.session,
-            stopping=runner is not None and runner.cancelled,
+            stopping=runner is not None and runner.canceled,
             subscribers=self._feeds.subscriber_count(record.ref)
             - (self._delivery_count(record.ref) if self._delivery_count else 0),
             free_slots=max(self._scheduler.free_slots, 0),
@@ -181,7 +181,7 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     tries = record.attempt < facts.max_attempts
     retry = f"(attempt {record.attempt + 1} of {facts.max_attempts})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
-    if runner is not None and runner.cancelled:
+    if runner is not None and runner.canceled:
         return f"Its agent was asked to stop. If it does not within {FENCE_TIMEOUT:g} s, the task ends without it."
     if not facts.session_expires:
         action = f"repeat its turn {retry}" if tries else "mark the task FAILED"

@@ -69,7 +69,7 @@ class CancelOperation:
         current = await read_task(self._store, ref)
         if current.record.running:
             await self._store.cancel_requests.request(ref)
-            if (runner := self._scheduler.find_runner(ref)) is not None and not runner.cancelled:
+            if (runner := self._scheduler.find_runner(ref)) is not None and not runner.canceled:
                 await self.poll()  # a turn ended meanwhile and the next message began another
         elif current.record.ready:  # its runner released it
             await self._end_idle_task(ref)
@@ -107,7 +107,7 @@ class CancelOperation:
     # Turns of this process --------------------------------------------------------------------------------------
 
     async def poll_forever(self) -> None:
-        """Polls every CANCEL_POLL_INTERVAL seconds, until cancelled."""
+        """Polls every CANCEL_POLL_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(CANCEL_POLL_INTERVAL)
             try:

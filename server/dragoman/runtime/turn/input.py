@@ -66,7 +66,7 @@ class ReadableTurn:
     previous_artifacts: Sequence[pb.Artifact] = ()
     references: Sequence[pb.Task] = ()
     waiting_messages = 0
-    cancelled = stopping = False
+    canceled = stopping = False
     _stop_reason = ""
     _context = ContextState()
     record: TaskRecord

@@ -175,5 +175,5 @@ class UsageTracker:
     def _check_budget(self, usage: Usage) -> None:
         if not self._reported and (reason := self._budget.exceeded(usage)):
             self._reported = True
-            # Deferred: the caller may be the asyncio task to be cancelled, with its result in hand.
+            # Deferred: the caller may be the asyncio task to be canceled, with its result in hand.
             asyncio.get_running_loop().call_soon(self._on_exceeded, reason)

@@ -55,7 +55,7 @@ DIRECT_REPLY_TIMEOUT: Final = 2.0
 """Seconds that a `direct` agent may take before its task becomes visible."""
 
 FENCE_TIMEOUT: Final = 10.0
-"""Seconds a cancelled agent has to stop; then its task ends without it."""
+"""Seconds a canceled agent has to stop; then its task ends without it."""
 
 
 class TurnRunner(ReadableTurn):
@@ -67,7 +67,7 @@ class TurnRunner(ReadableTurn):
     """The agent's reason for refusing a cancel; empty when it does not refuse."""
     _fresh_context = False
     _task: asyncio.Task[None] | None = None
-    _started = False  # its asyncio task has taken its first step; cancelled earlier, it would never run
+    _started = False  # its asyncio task has taken its first step; canceled earlier, it would never run
     _finishing = False
     _fence_task: asyncio.Task[None] | None = None
     _client_canceled = False  # by a client; the store records up to which message
@@ -132,7 +132,7 @@ class TurnRunner(ReadableTurn):
         """Runs turn after turn, until the task ends, waits for its caller, or is lost."""
         self.deadlines.after(WORKING_DELAY if self.record.visible else DIRECT_REPLY_TIMEOUT, self._show_working)
         self.deadlines.start()
-        self._started, stop_at_once = True, self.cancelled
+        self._started, stop_at_once = True, self.canceled
         try:
             while await self._finish_turn(TurnResult(self._stop_status()) if stop_at_once else await self._run_agent()):
                 stop_at_once = self._prepare_next_turn()
@@ -156,9 +156,9 @@ class TurnRunner(ReadableTurn):
         if self.cancel_refusal and reason == "client":
             return
         self._client_canceled = self._client_canceled or reason == "client"
-        if self.cancelled or self._finishing:
+        if self.canceled or self._finishing:
             return
-        self.cancelled, self._stop_reason = True, reason
+        self.canceled, self._stop_reason = True, reason
         self.deadlines.after(FENCE_TIMEOUT, self._fence)
         self._interrupt()
 
@@ -166,7 +166,7 @@ class TurnRunner(ReadableTurn):
         """Stops the turn at the end of the drain: the task ends as FAILED or is released for a retry."""
         self._drained = True
         if not self._finishing and self._task is not None and not self._task.done():
-            self.cancelled, self._stop_reason = True, self._stop_reason or "drain"
+            self.canceled, self._stop_reason = True, self._stop_reason or "drain"
             self._interrupt()
 
     def _interrupt(self) -> None:
@@ -238,7 +238,7 @@ class TurnRunner(ReadableTurn):
                 self._stop_status() if self._stop_reason == "client" else system_status(WORKER_LOST, str(lost))
             )
         except asyncio.CancelledError:
-            if not self.cancelled:
+            if not self.canceled:
                 raise
             if self._task is not None:
                 self._task.uncancel()
@@ -250,7 +250,7 @@ class TurnRunner(ReadableTurn):
         """Resets per-turn state for the next turn. True when the turn must end at once."""
         while self._task is not None and self._task.cancelling():
             self._task.uncancel()
-        self.cancelled, self._stop_reason = self._drained, "drain" if self._drained else ""
+        self.canceled, self._stop_reason = self._drained, "drain" if self._drained else ""
         self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
         self._transitions = self._transitions and TransitionChecker(self.record.state)
         self.deadlines.stop()
@@ -405,7 +405,7 @@ class TurnRunner(ReadableTurn):
     async def _load_input(self) -> None:
         """Reads the input of the turn. When it is called again after a failed read, what was read is kept."""
         if self._client_canceled and self.record.ref in await self._store.cancel_requests.pending([self.record.ref]):
-            self.cancelled, self._stop_reason = True, "client"
+            self.canceled, self._stop_reason = True, "client"
             raise asyncio.CancelledError("the message arrived before the cancel")
         if self.message is NO_MESSAGE:
             turn_input = await load_turn_input(self._store, self.record, self._last_delivered, self.attempt)

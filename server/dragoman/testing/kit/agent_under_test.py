@@ -208,7 +208,7 @@ class AgentUnderTest:
         runs: dict[Any, Any] = cast(Any, dead)._runners
         for run in runs.values():
             run._log = _DeadLog()
-            run.cancelled = True  # for those in threads
+            run.canceled = True  # for those in threads
             if run._task is not None:
                 run._task.cancel()
                 tasks.append(run._task)
