@@ -29,12 +29,18 @@ come from may change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
 from dragoman.core.errors import InvalidParams, ParseError, PayloadTooLarge, Violation
 from dragoman.wire.body_scan import loads
 from dragoman.wire.http.httprule import Rule, Template, TemplateError, Variable, Wildcard, parse, rules
 from dragoman.wire.http.routes import Binding, Candidate, Match, MatchedBinding, NoMatch, Routes, ServiceRoutes
 from dragoman.wire.http.sse import KEEP_ALIVE, SseEvent, SseParser, comment, frame
-from dragoman.wire.http.status import error_body, http_status, invalid_argument
 from dragoman.wire.http.transcode import WHOLE_REQUEST, ResponseEncoder, Transcoder
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman.wire.json.protojson import compile as codec
@@ -74,3 +80,70 @@ __all__ = [
     "ParseError",
     "PayloadTooLarge",
 ]
+
+HTTP_STATUS_BY_CODE: Final[Mapping[int, int]] = {
+    code_pb2.OK: 200,
+    code_pb2.CANCELLED: 499,
+    code_pb2.UNKNOWN: 500,
+    code_pb2.INVALID_ARGUMENT: 400,
+    code_pb2.DEADLINE_EXCEEDED: 504,
+    code_pb2.NOT_FOUND: 404,
+    code_pb2.ALREADY_EXISTS: 409,
+    code_pb2.PERMISSION_DENIED: 403,
+    code_pb2.RESOURCE_EXHAUSTED: 429,
+    code_pb2.FAILED_PRECONDITION: 400,  # not 412, which is for HTTP's conditional requests
+    code_pb2.ABORTED: 409,
+    code_pb2.OUT_OF_RANGE: 400,
+    code_pb2.UNIMPLEMENTED: 501,
+    code_pb2.INTERNAL: 500,
+    code_pb2.UNAVAILABLE: 503,
+    code_pb2.DATA_LOSS: 500,
+    code_pb2.UNAUTHENTICATED: 401,
+}
+"""The HTTP status of each code, from google/rpc/code.proto."""
+
+_ANY: Final = codec(AnyMessage, JsonDialect("google.rpc"))
+
+
+def http_status(code: int) -> int:
+    """The HTTP status of a `google.rpc.Code` (equal to the gRPC code); 500 if unknown."""
+    return HTTP_STATUS_BY_CODE.get(code, 500)
+
+
+def error_body(status: Any, *, http_code: int = 0) -> bytes:
+    """The body for a failed request: `{"error": {"code", "message", "status", "details"}}`.
+
+    `status` is a google.rpc.Status. `http_code` is the HTTP status if it differs from that of the code. Details of
+    unknown types are omitted.
+    """
+    details = []
+    for detail in status.details:
+        try:
+            details.append(_ANY.to_dict(detail))
+        except ValueError:
+            continue
+    known = status.code in HTTP_STATUS_BY_CODE
+    error: dict[str, Any] = {
+        "code": http_code or http_status(status.code),
+        "message": status.message,
+        "status": code_pb2.Code.Name(status.code if known else code_pb2.UNKNOWN),
+    }
+    if details:
+        error["details"] = details
+    return orjson.dumps({"error": error})
+
+
+def invalid_argument(error: InvalidParams | ParseError) -> Any:
+    """The google.rpc.Status of an invalid request: INVALID_ARGUMENT, with BadRequest for the violations."""
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=_clean(error.message))
+    if isinstance(error, InvalidParams) and error.violations:
+        bad = error_details_pb2.BadRequest()
+        for violation in error.violations:
+            bad.field_violations.add(field=_clean(violation.field), description=_clean(violation.description))
+        status.details.add().Pack(bad)
+    return status
+
+
+def _clean(text: str) -> str:
+    """Replaces lone surrogates, which quoted input can contain and protobuf rejects."""
+    return text.encode(errors="replace").decode()

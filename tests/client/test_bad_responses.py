@@ -23,7 +23,7 @@ from dragoman.client import (
     Text,
     connect,
 )
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 
 TASK = {"id": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_WORKING"}}
 DONE = {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_COMPLETED"}}}

@@ -11,7 +11,7 @@ import pytest
 from dragoman import Turn, agent, retry
 from dragoman.calling import retry as retries
 from dragoman.client import Artifact, Event, Finished, Text, connect
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.fault_proxy import DropLimit, DropMode, FaultProxy
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app

@@ -23,7 +23,7 @@ from dragoman.bindings.http import rest
 from dragoman.core import names
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import check_grants, check_principal
-from dragoman.core.clock import parse_age
+from dragoman.core.durations import parse_age
 from dragoman.core.errors import A2AError, Unauthenticated
 from dragoman.core.limits import quotas
 from dragoman.core.net import addresses, targets

@@ -14,7 +14,7 @@ from tests.runtime.test_sessions import Shifted, reaper
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn, retry
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.runtime import Call, scheduler, sessions
 from dragoman.runtime import log as runtime_log

@@ -14,7 +14,7 @@ from tests.runtime.harness import Harness, open_harness, state, status_text, tex
 from tests.runtime.test_fencing import until
 
 from dragoman import Turn
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.runtime import assembly, sessions
 from dragoman.runtime import log as runtime_log

@@ -23,7 +23,7 @@ from dragoman import Turn, agent
 from dragoman.cli.process_setup import JsonLogFormatter
 from dragoman.client import Client
 from dragoman.core import trace
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.settings.settings import Settings
 from dragoman.telemetry.otlp import OtlpHttpTransport, SpanExporter

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from dragoman.calling.errors import Busy, ClientError, ServerUnavailable
-from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
+from dragoman.core.durations import Backoff
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

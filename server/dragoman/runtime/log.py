@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import resume_metadata
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import TaskNotFound, Unavailable
 from dragoman.core.task import frames
 from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRef

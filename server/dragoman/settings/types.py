@@ -17,7 +17,7 @@ from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import Isolation
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
-from dragoman.core.clock import parse_age
+from dragoman.core.durations import parse_age
 from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
 from dragoman.core.net.addresses import AllowEntry, parse_allow_entry

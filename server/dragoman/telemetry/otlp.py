@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.release import version
 from dragoman.telemetry import spans as messages
 from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder

@@ -11,8 +11,8 @@ from google.protobuf.json_format import ParseDict
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.maintenance import RETENTION_STATES
-from dragoman.core.worker_protocol import oversized_event_text
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnResult
+from dragoman.ports.remote_agents import oversized_event_text
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -11,8 +11,8 @@ from typing import Any
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
-from dragoman.core.worker_protocol import failed_turn_end
 from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult
+from dragoman.ports.remote_agents import failed_turn_end
 from dragoman.runtime.turn.events import EventBatch
 from dragoman.worker import frames
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk

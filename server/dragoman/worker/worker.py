@@ -16,10 +16,10 @@ from typing import Final
 from dragoman.calling.errors import ClientError
 from dragoman.calling.tls import tls_advice
 from dragoman.core import trace
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.task import states
-from dragoman.core.worker_protocol import failed_turn_end
 from dragoman.ports import Agent, TurnResult, WorkerLost
+from dragoman.ports.remote_agents import failed_turn_end
 from dragoman.ports.tracing import Tracer
 from dragoman.worker.frames import encode_registration
 from dragoman.worker.stream import ServerStream

@@ -13,7 +13,7 @@ from tests.postgres import free_port
 
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.task import states
 from dragoman.settings.settings import SettingsError
 from dragoman.wiring.app import App

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from dragoman.cli import cli
 from dragoman.cli.serve import processes
 from dragoman.cli.serve.processes import ProcessSupervisor, reserved_address
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Address
 from dragoman.wiring.infra import StartError
 

@@ -14,7 +14,7 @@ import pytest
 from tests.runtime.harness import open_harness, state
 
 from dragoman import Turn, agent
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Appended
 from dragoman.runtime import log as runtime_log

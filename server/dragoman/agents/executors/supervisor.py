@@ -13,12 +13,12 @@ from dragoman.agents.values import NewId
 from dragoman.agents.workers.agent import WorkerAgent
 from dragoman.agents.workers.connection import HeartbeatTimings, WorkerConnection, check_hello, encode_welcome
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
-from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
-from dragoman.core.worker_protocol import failed_turn_end, oversized_event_text
 from dragoman.ids import IDS
+from dragoman.ports.remote_agents import failed_turn_end, oversized_event_text
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.executor")

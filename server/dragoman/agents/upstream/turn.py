@@ -26,8 +26,8 @@ from dragoman.calling.errors import (
     ProtocolError,
     ServerUnavailable,
 )
-from dragoman.core.backoff import Backoff
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.ports import TurnContext, TurnResult, WorkerLost

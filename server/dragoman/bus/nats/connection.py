@@ -25,7 +25,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error
 
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.ports import Unsubscribe
 
 log = logging.getLogger("dragoman.bus")

@@ -11,7 +11,7 @@ from dragoman.cli.admin.target import AdminTarget, open_key_admin, run_admin_com
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
 from dragoman.cli.output import ExitCode, format_time, json_line, print_note
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
-from dragoman.core.clock import format_age, parse_age
+from dragoman.core.durations import format_age, parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id, or the complete key.", show_default=False)]

@@ -27,7 +27,7 @@ from dragoman.cli.options import (
 )
 from dragoman.cli.output import ExitCode, format_count, format_time, json_line
 from dragoman.client.operations import Operator
-from dragoman.core.clock import parse_age
+from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from dragoman.cli import process_setup
 from dragoman.cli.process_setup import Signals
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.infra import StartError, check_role
 

@@ -22,7 +22,7 @@ from dragoman.core.access.identity import (
     check_grants,
     check_principal,
 )
-from dragoman.core.clock import parse_age
+from dragoman.core.durations import parse_age
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.names import AGENT_ID
 

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from enum import IntEnum
 from typing import Final
 
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import TaskRef
 

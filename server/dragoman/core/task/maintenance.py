@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from dragoman.core.clock import format_age, parse_age
+from dragoman.core.durations import format_age, parse_age
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 

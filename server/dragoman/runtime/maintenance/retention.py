@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dragoman.core.clock import format_age
+from dragoman.core.durations import format_age
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, AppendRejected, TaskRecord, Version
 from dragoman.core.task.maintenance import RETENTION_REASON, RetentionPolicy, TaskSelection

@@ -1,0 +1,50 @@
+"""Durations: ages as text (`30d`), and the delays of an exponential backoff."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_AGE_UNITS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
+_AGE_PATTERN: Final = re.compile(r"(\d{1,9})\s*([wdhms]?)", re.ASCII)
+
+AGE_FORMAT: Final = "a number with w, d, h, m or s, such as 30d; a bare one is seconds"
+
+
+def parse_age(text: str) -> int:
+    """Parses an age and returns milliseconds. Raises ValueError, naming the format."""
+    match = _AGE_PATTERN.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f'"{text}" is not an age: {AGE_FORMAT}')
+    return int(match[1]) * _AGE_UNITS[match[2] or "s"]
+
+
+def format_age(milliseconds: int) -> str:
+    """The shortest text that `parse_age` reads as the same age; fractions of a second are dropped."""
+    for unit, size in _AGE_UNITS.items():
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds // 1000}s" if milliseconds else "0"
+
+
+_MAX_EXPONENT: Final = 62
+"""The growth of a delay ends here: 2**62 is far beyond any longest delay, and a float can hold it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Retry delays in seconds that grow by `factor` from `first` up to `longest`.
+
+    `jitter` is the share of a delay that is random: 0 for none, 1 for full jitter (from 0 to the delay).
+    """
+
+    first: float
+    longest: float
+    factor: float = 2.0
+    jitter: float = 0.0
+
+    def delay(self, attempt: int, random: float = 1.0) -> float:
+        """Seconds before retry number `attempt`, from 1. `random` is from 0 (shortest delay) to 1 (full delay)."""
+        delay = min(self.first * self.factor ** min(attempt - 1, _MAX_EXPONENT), self.longest)
+        return delay * (1 - self.jitter * (1 - random))
