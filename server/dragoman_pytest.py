@@ -1,6 +1,6 @@
-"""Fixtures of Dragoman for pytest, which finds them by the entry point `dragoman`.
+"""Pytest fixtures of Dragoman, registered by the entry point `dragoman`.
 
-Nothing of Dragoman is imported before a test asks for one of them. What the fixtures give is in `dragoman.testing`.
+Dragoman is imported only when a test requests a fixture. The returned classes are in `dragoman.testing`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pytest
 if TYPE_CHECKING:
     from dragoman.testing.kit.blocking import BlockingAgent, LiveServer
 
-pytest.register_assert_rewrite("dragoman.testing")  # so that contract suites say what differs
+pytest.register_assert_rewrite("dragoman.testing")  # for detailed assertion messages of the contract suites
 
 
 @pytest.fixture
 def agent_under_test() -> Iterator[Callable[..., BlockingAgent]]:
-    """`agent_under_test(echo)` runs agents in memory, for tests that are plain functions: `a.send("hello").text`.
+    """`agent_under_test(echo)` runs agents in the test process, for tests without asyncio: `a.send("hello").text`.
 
-    Arguments are those of `dragoman.testing.AgentUnderTest`, which async tests use by itself.
+    Arguments are those of `dragoman.testing.AgentUnderTest`, which async tests use directly.
     """
     from dragoman.testing.kit.agent_under_test import AgentUnderTest
     from dragoman.testing.kit.blocking import BlockingAgent, LoopThread
@@ -35,15 +35,15 @@ def agent_under_test() -> Iterator[Callable[..., BlockingAgent]]:
 
 @pytest.fixture
 def dragoman_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LiveServer]]:
-    """`dragoman_server(echo)` serves agents on free ports of this machine, until the test has ended: `server.url` and
+    """`dragoman_server(echo)` serves agents on free loopback ports until the test has ended: `server.url` and
     `server.grpc`. Keyword arguments are settings of `dragoman serve`, such as `token="..."`."""
     from dragoman.testing.kit.blocking import LoopThread, serving
 
     loop, folder = LoopThread(), tmp_path_factory.mktemp
 
     def serve(*agents: Any, **settings: Any) -> LiveServer:
-        place: Path = folder("dragoman")
-        return loop.open(serving(agents, str(place), **settings))
+        store_folder: Path = folder("dragoman")
+        return loop.open(serving(agents, str(store_folder), **settings))
 
     try:
         yield serve

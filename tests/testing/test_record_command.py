@@ -55,9 +55,9 @@ def test_what_cannot_be_recorded_or_replayed_is_told(
     assert none.exit_code == 3
     assert not case.exists()
     for text, why in (
-        ("{}", "is no recording"),
+        ("{}", "is not a recording"),
         ('{"recording": 1, "agent": "x", "turns": []}', "has no turns"),
-        ('{"recording": 1, "agent": "x", "turns": [{"send": {"parts": []}}]}', 'of agent "x"; there are: office'),
+        ('{"recording": 1, "agent": "x", "turns": [{"send": {"parts": []}}]}', 'of agent "x", which is not under test; the agents are: office'),
     ):
         case.write_text(text)
         refused = command("replay", str(case), AGENTS)

@@ -64,14 +64,14 @@ async def test_what_differs_is_told_with_its_place() -> None:
         case = record(await (await a.send("a table")).answer("Friday"))
     assert await changed(case, other) == "\n".join(
         [
-            "the recording: the agent answers otherwise in 4 places:",
+            "the recording: the agent differs from the recording in 4 places:",
             "  1.reports",
-            "      is not there any more; recorded: ['looking at the book']",
+            "      is missing; recorded: ['looking at the book']",
             "  1.says",
             "      recorded  'On which day?'",
             "      now       'When?'",
             "  2.artifacts.#1.parts.1.text",
-            "      is not there any more; recorded: 'Booked: a table, Friday.'",
+            "      is missing; recorded: 'Booked: a table, Friday.'",
             "  2.artifacts.#1.parts.1.data",
             "      is new: {'booked': 'Friday'}",
         ]
@@ -91,7 +91,7 @@ async def test_an_agent_that_stops_early_or_fails_is_told_so() -> None:
         case = record(await (await a.send("a table")).answer("Friday"))
     text = await changed(case, hasty)
     assert "1.state\n      recorded  'INPUT_REQUIRED'\n      now       'COMPLETED'" in text
-    assert "2\n      is not there any more" in text
+    assert "2\n      is missing" in text
     text = await changed(case, broken)
     assert re.search(r"the agent failed: .*agents.py, line \d+: ValueError: no such table$", text)
 
@@ -110,7 +110,7 @@ async def test_ids_times_and_borders_of_chunks_are_no_difference() -> None:
 
     assert await changed(first, at_once) == "\n".join(
         [
-            "the recording: the agent answers otherwise in 1 place:",
+            "the recording: the agent differs from the recording in 1 place:",
             "  1.artifacts.output.parts.1.text",
             "      --- recorded",
             "      +++ now",
@@ -171,7 +171,7 @@ async def test_a_reply_is_recorded_too(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
-    for text, why in (("{", "is no JSON"), ("[]", "is no recording"), ('{"recording": 2}', "must be 1")):
+    for text, why in (("{", "is not JSON"), ("[]", "is not a recording"), ('{"recording": 2}', "must be 1")):
         (tmp_path / "case.json").write_text(text)
         with pytest.raises(ValueError, match=why):
             Recording.read(tmp_path / "case.json")

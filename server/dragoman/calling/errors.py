@@ -1,10 +1,10 @@
-"""Errors of a call to another A2A server: `ClientError` and the kinds that callers tell apart.
+"""Errors of calls to A2A servers: `ClientError` and its subclasses.
 
-| kind | meaning |
+| class | meaning |
 |---|---|
-| `CallRefused` and below | the server answered, and refused the call |
-| `ServerUnavailable` | no answer, or a broken one; `may_have_arrived` is False if the call cannot have begun |
-| `ProtocolError` | the answer violates the protocol |
+| `CallRefused` and its subclasses | the server responded, and rejected the call |
+| `ServerUnavailable` | no response, or a broken one; `may_have_arrived` is False if the call cannot have begun |
+| `ProtocolError` | the response violates the protocol |
 | `CallForbidden` | a policy of this process forbids the call |
 """
 
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 class ClientError(Exception):
     """A call that failed.
 
-    code: the name of the gRPC status (`NOT_FOUND`, `UNAVAILABLE`). reason: A2A's word for it
-    (`TASK_NOT_FOUND`), empty when the failure is not the server's answer. violations: the fields that broke a
-    rule. metadata: further details from the server. retry_after: seconds after which to try again, where the
-    server gave them (RetryInfo, Retry-After), else None.
+    code: the name of the gRPC status (`NOT_FOUND`, `UNAVAILABLE`). reason: A2A's name for it
+    (`TASK_NOT_FOUND`), empty if the server did not respond. violations: the invalid fields. metadata: further details
+    from the server. retry_after: seconds to wait before a retry, if the server named them (RetryInfo, Retry-After).
     """
 
     def __init__(
@@ -53,22 +52,22 @@ class ClientError(Exception):
 
     @property
     def unreachable(self) -> bool:
-        """Whether no A2A server answered at all."""
+        """Whether no A2A server responded."""
         return self.code == "UNAVAILABLE" and not self.reason
 
     @property
     def summary(self) -> str:
-        """The text for logs and for people who know that a call failed."""
+        """The message for logs and for users, without the code."""
         return self.message
 
     @property
     def remote_error(self) -> RemoteError:
-        """The same error as the wire has it."""
+        """This error as it is sent over the wire."""
         return RemoteError(self.code, self.message, self.reason, self.violations, self.metadata, self.retry_after)
 
     @staticmethod
     def from_rpc_error(error: grpc.aio.AioRpcError) -> ClientError:
-        """The error of an RPC's status, with its `google.rpc` details."""
+        """Returns the error of an RPC's status, with its `google.rpc` details."""
         failure = ClientError.from_remote_error(remote_error_of(error))
         if isinstance(failure, ServerUnavailable):
             failure.may_have_arrived = not is_connect_failure(failure.message)
@@ -76,13 +75,13 @@ class ClientError(Exception):
 
     @staticmethod
     def from_json(error: Any) -> ClientError:
-        """The error in an `error` object of JSON-RPC or AIP-193."""
+        """Returns the error in an `error` object of JSON-RPC or AIP-193."""
         return ClientError.from_remote_error(remote_errors.parse_json_error(error))
 
     @staticmethod
-    def from_response(status: int, headers: Mapping[str, str], value: Any) -> ClientError:
-        """The error of an HTTP response. `value` is its JSON, None when it has none."""
-        remote_error = remote_errors.parse_rest_error(status, value)
+    def from_response(status: int, headers: Mapping[str, str], body: Any) -> ClientError:
+        """Returns the error of an HTTP response. `body` is its JSON, None without JSON."""
+        remote_error = remote_errors.parse_rest_error(status, body)
         if remote_error.retry_after is None:
             lower = {name.lower(): text for name, text in headers.items()}
             seconds = retry_after_seconds(status, lower, datetime.now(UTC))
@@ -91,7 +90,7 @@ class ClientError(Exception):
 
     @staticmethod
     def from_remote_error(remote_error: RemoteError, error_class: type[ClientError] | None = None) -> ClientError:
-        """A server's error as the class that its reason or code stands for."""
+        """Returns a server's error as the class for its reason or code."""
         return (error_class or _error_class_for(remote_error))(
             remote_error.code,
             remote_error.message,
@@ -103,7 +102,7 @@ class ClientError(Exception):
 
 
 class CallRefused(ClientError):
-    """The server answered, and refused the call."""
+    """The server responded, and rejected the call."""
 
     @property
     def summary(self) -> str:
@@ -112,9 +111,9 @@ class CallRefused(ClientError):
 
     @staticmethod
     def from_answer(remote_error: RemoteError) -> CallRefused:
-        """A server's error as a refusal, also where its code is that of a missing server (`UNAVAILABLE`)."""
-        found = _error_class_for(remote_error)
-        refused_class = found if issubclass(found, CallRefused) else CallRefused
+        """Returns a server's error as a rejection, even if its code is that of an unavailable server (`UNAVAILABLE`)."""
+        error_class = _error_class_for(remote_error)
+        refused_class = error_class if issubclass(error_class, CallRefused) else CallRefused
         return cast(CallRefused, ClientError.from_remote_error(remote_error, refused_class))
 
 
@@ -127,7 +126,7 @@ class NotAllowed(CallRefused):
 
 
 class Invalid(CallRefused):
-    """The request breaks a rule; `violations` name the fields."""
+    """The request is invalid; `violations` name the fields."""
 
 
 class NotSupported(CallRefused):
@@ -141,32 +140,32 @@ class Conflict(CallRefused):
 class Busy(CallRefused):
     """The server is overloaded, or this caller is over its rate limit. The call was not begun.
 
-    `retry_after` may say when to try again.
+    `retry_after` may name the seconds until a retry.
     """
 
 
 class ServerUnavailable(ClientError):
-    """No answer, or one that broke off."""
+    """The server did not respond, or its response was incomplete."""
 
     may_have_arrived = True
     """Whether the server may have begun the call."""
 
     @classmethod
     def for_reason(cls, message: str, *, may_have_arrived: bool = True) -> Self:
-        """The error with a complete text."""
+        """Creates the error with a complete message."""
         error = cls("UNAVAILABLE", message)
         error.may_have_arrived = may_have_arrived
         return error
 
     @classmethod
     def for_address(cls, address: str, reason: object, *, may_have_arrived: bool = True) -> Self:
-        """The error of an address that does not answer."""
+        """Creates the error of an address that does not respond."""
         message = f"{address}: {str(reason) or type(reason).__name__}"
         return cls.for_reason(message, may_have_arrived=may_have_arrived)
 
 
 class ProtocolError(ClientError):
-    """The server's answer violates the protocol."""
+    """The server's response violates the protocol."""
 
     def __init__(self, message: str) -> None:
         super().__init__("INTERNAL", message)
@@ -180,61 +179,61 @@ class CallForbidden(ClientError):
 
 
 class OutcomeUnknown(Exception):
-    """Whether a message was delivered, or what became of its task, cannot be known. Not a failed call."""
+    """It is unknown whether a message was delivered, or how its task ended. Not a failed call."""
 
 
 class InactivityTimeout(ClientError):
     """A task produced no event for longer than the caller wants to wait. The task continues; `task_id` is its id."""
 
     def __init__(self, task_id: str, seconds: float) -> None:
-        super().__init__("DEADLINE_EXCEEDED", f"task {task_id or 'unknown'} said nothing new for {seconds:g} s")
+        super().__init__("DEADLINE_EXCEEDED", f"task {task_id or 'unknown'} produced no event for {seconds:g} s")
         self.task_id = task_id
 
 
 class ResponseErrors:
-    """Makes `ClientError`s of the error responses of one server. `address` is how their texts name it."""
+    """Converts error responses of one server to `ClientError`s. `address` names the server in messages."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def from_rest(self, status: int | None, headers: Mapping[str, str], value: Any) -> ClientError:
-        """An error response of REST. status: None for an error event of a stream. value: its JSON, None for none."""
-        return ClientError.from_response(status or 500, headers, value)
+    def from_rest(self, status: int | None, headers: Mapping[str, str], body: Any) -> ClientError:
+        """Converts an error response of REST. status: None for an error event of a stream. body: its JSON, or None."""
+        return ClientError.from_response(status or 500, headers, body)
 
-    def from_jsonrpc(self, status: int, headers: Mapping[str, str], value: Any) -> ClientError:
-        """An error response of JSON-RPC: one with an `error`, or with an HTTP status of 400 and above."""
-        error = value.get("error") if isinstance(value, dict) else None
-        if (code := AUTH_ERROR_CODES.get(status)) and value is not None:
+    def from_jsonrpc(self, status: int, headers: Mapping[str, str], body: Any) -> ClientError:
+        """Converts an error response of JSON-RPC: one with an `error`, or with an HTTP status of 400 and above."""
+        error = body.get("error") if isinstance(body, dict) else None
+        if (code := AUTH_ERROR_CODES.get(status)) and body is not None:
             message = error.get("message") if isinstance(error, dict) else None
             return NotAllowed(code, str(message or "no reason given"), reason=code)
         if error is not None:
             return ClientError.from_json(error)
-        return ClientError.from_response(status, headers, value)
+        return ClientError.from_response(status, headers, body)
 
     def from_rpc(self, error: grpc.aio.AioRpcError) -> ClientError:
-        """The status of an RPC."""
+        """Converts the status of an RPC."""
         return ClientError.from_rpc_error(error)
 
     def from_redirect(self, status: int, headers: Mapping[str, str]) -> ClientError:
-        """A redirect, which is never followed: requests hold credentials."""
+        """Converts a redirect. Redirects are never followed, since requests contain credentials."""
         location = headers.get("location", "")[:500]
         return ProtocolError(f"{self.address}: responded with a redirect ({status}) to {location}; call that address")
 
     def not_json(self, status: int, data: bytes) -> ClientError:
-        """A response whose body is not JSON."""
+        """Converts a response whose body is not JSON."""
         first_line = data.decode(errors="replace").partition("\n")[0][:200]
         return ProtocolError(f"{self.address}: the response ({status}) is not JSON: {first_line}")
 
 
 def remote_error_of(error: grpc.aio.AioRpcError) -> RemoteError:
-    """The status of an RPC, with the `google.rpc` details in its trailing metadata."""
+    """Parses the status of an RPC, with the `google.rpc` details in its trailing metadata."""
     details = next((value for key, value in error.trailing_metadata() or () if key == _STATUS_DETAILS_KEY), b"")
     status = details if isinstance(details, bytes) else b""
     return remote_errors.parse_grpc_status(error.code().name, error.details() or "", status)
 
 
 def is_connect_failure(message: str) -> bool:
-    """Whether gRPC's core reports with this text that it had no connection."""
+    """Whether this message of gRPC's core reports a missing connection."""
     return any(text in message for text in _NOT_CONNECTED_MESSAGES)
 
 
@@ -244,7 +243,7 @@ AUTH_ERROR_CODES: Final = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 
 _NOT_CONNECTED_MESSAGES: Final = ("failed to connect to all addresses", "Connection refused", "DNS resolution failed")
-"""How gRPC's core reports a missing connection."""
+"""Messages of gRPC's core for a missing connection."""
 
 _ERROR_CLASSES_BY_REASON: Final[Mapping[str, type[ClientError]]] = {
     "TASK_NOT_FOUND": NotFound,

@@ -1,4 +1,4 @@
-"""Retries: of calls to an unavailable or busy server, and of broken streams."""
+"""Retries of calls and streams, and recovery of messages that may have been delivered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from dragoman.calling.errors import Busy, ClientError, ServerUnavailable
+from google.protobuf.message import Message
+
+from dragoman.calling.errors import Busy, ClientError, OutcomeUnknown, ServerUnavailable
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.core.durations import Backoff
 from dragoman.core.task import states
@@ -16,7 +18,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 T = TypeVar("T")
 
 RETRY_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
-"""Between two attempts of a call, or two polls of a task."""
+"""Delays between attempts of a call, and between polls of a task."""
 
 
 class RetryBudget:
@@ -36,13 +38,13 @@ class RetryBudget:
         self._failures = 0
 
     def reset(self) -> None:
-        """Ends the row of failures: the server answered."""
+        """Ends a series of failures: the server responded."""
         self._failing_since, self._failures = None, 0
 
     async def wait(self, error: ClientError) -> None:
-        """Waits before the next attempt: the server's `retry_after`, or longer each time.
+        """Waits before the next attempt: the server's `retry_after`, or an increasing delay.
 
-        Raises the error when the time is up, or when it is not one that a retry can fix.
+        Raises the error if the time is up or a retry cannot help.
         """
         if not isinstance(error, ServerUnavailable | Busy):
             raise error
@@ -68,14 +70,14 @@ class RetryBudget:
 
 
 RESUME_BACKOFF: Final = Backoff(0.1, 5.0)
-"""Between two attempts to resume a stream."""
+"""Delays between attempts to resume a stream."""
 
 
 class StreamResumption:
-    """The position in one stream, and whether it is over.
+    """Position in one stream, and whether the stream is over.
 
-    A stream is over once the task or the turn has ended. One that ends earlier was cut: servers close their streams
-    without an error when they stop.
+    A stream is over once the task or the turn has ended. A stream that ends earlier was interrupted: servers close
+    their streams without an error at shutdown.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class StreamResumption:
         return RESUME_BACKOFF.delay(max(self._failures, 1))
 
     def record(self, event: pb.StreamResponse) -> pb.StreamResponse:
-        """Records an event, and returns it without the metadata of its cursor."""
+        """Records an event and returns it without its cursor."""
         self._broken_since, self._failures = 0.0, 0
         match event.WhichOneof("payload"):
             case "task":
@@ -112,13 +114,13 @@ class StreamResumption:
         return event
 
     def on_end(self) -> None:
-        """Records the end of the stream. A server without cursors is not asked again."""
+        """Records the end of the stream. Without cursors the stream is not resumed."""
         self.is_over = self._saw_last_event or not self.cursor
         self._count_failure()
 
     def on_error(self, error: ClientError) -> None:
-        """Records that the stream broke. Raises the error when a retry cannot help or the time is up; a server that
-        was never reached is not retried."""
+        """Records that the stream broke. Raises the error if a retry cannot help or the time is up; a server that was
+        never reached is not retried."""
         if not self.cursor or "UNAVAILABLE" not in (error.code, error.reason) or self._count_failure():
             raise error
 
@@ -140,7 +142,7 @@ class StreamResumption:
 
 
 def pop_cursor(payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent) -> str:
-    """Removes the cursor from an event's metadata, and returns it; empty when there is none."""
+    """Removes the cursor from an event's metadata and returns it; empty if there is none."""
     if not payload.HasField("metadata") or RESUME_EXTENSION.uri not in payload.metadata.fields:
         return ""
     fields = payload.metadata.fields[RESUME_EXTENSION.uri].struct_value.fields
@@ -149,3 +151,54 @@ def pop_cursor(payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpda
     if not payload.metadata.fields:
         payload.ClearField("metadata")
     return cursor
+
+
+# Recovery ------------------------------------------------------------------------------------------------------------
+#
+# After a broken connection, or the death of the process that sent a message, the message may have been delivered.
+# Sending it again could run the work twice, so its task is looked up first.
+
+RECOVERY_PAGE_SIZE: Final = 50
+RECOVERY_HISTORY_LENGTH: Final = 50
+"""Tasks of a context, and messages of each task, that are searched for the message."""
+
+
+async def find_task_of_message(
+    list_tasks: Callable[[pb.ListTasksRequest], Awaitable[Message]],
+    message: pb.Message,
+    context_id: str,
+    *,
+    tenant: str = "",
+) -> pb.Task | None:
+    """Returns the task of a context whose history has the message; None if no task has it.
+
+    Raises OutcomeUnknown if the server returned too few tasks or messages to decide, and the errors of `list_tasks`.
+    """
+    request = pb.ListTasksRequest(
+        tenant=tenant,
+        context_id=context_id,
+        page_size=RECOVERY_PAGE_SIZE,
+        history_length=RECOVERY_HISTORY_LENGTH,
+    )
+    page = await list_tasks(request)
+    assert isinstance(page, pb.ListTasksResponse)
+    for task in page.tasks:
+        if contains_message(task, message):
+            return task
+    if page.next_page_token or any(not task.history for task in page.tasks):
+        raise OutcomeUnknown("the server shows only a part of its tasks or of their messages")
+    return None
+
+
+def has_accepted(task: pb.Task, message: pb.Message) -> bool:
+    """Whether a task that waited for a message has received it.
+
+    A task that is still interrupted and does not have the message in its history has not received it. In another state
+    it has, or its state changed for another reason; in both cases the message must not be sent again.
+    """
+    return contains_message(task, message) or task.status.state not in states.INTERRUPTED
+
+
+def contains_message(task: pb.Task, message: pb.Message) -> bool:
+    """Whether a task's history has the message, by its id."""
+    return bool(message.message_id) and any(known.message_id == message.message_id for known in task.history)

@@ -25,16 +25,16 @@ def use_ca(ca: Path) -> Callable[[], None]:
 
 
 def use_cert(cert: Path) -> Callable[[], None]:
-    """Sets the default file of our own certificate and its key (PEM). Returns the function that resets it."""
+    """Sets the default file of the client certificate and its key (PEM). Returns the function that resets it."""
     token = _default_cert.set(cert)
     return lambda: _default_cert.reset(token)
 
 
 def ssl_context(ca: Path | None = None, cert: Path | None = None) -> ssl.SSLContext:
-    """The TLS context of HTTP connections. ca: the authorities to trust, by default those of the system. cert: our own
-    certificate with its key.
+    """Creates the TLS context of HTTP connections. ca: the authorities to trust, by default the system's. cert: the
+    client certificate with its key.
 
-    Raises ClientError for a file that cannot be used.
+    Raises ClientError for an unusable file.
     """
     ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
     try:
@@ -61,10 +61,10 @@ def _refuse_passphrase() -> str:
 def grpc_channel(
     address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
 ) -> grpc.aio.Channel:
-    """A gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted).
+    """Opens a gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted).
 
-    An address without a scheme is encrypted when authorities or a certificate are given. Raises ClientError for a file
-    that cannot be used.
+    An address without a scheme is encrypted if authorities or a certificate are given. Raises ClientError for an
+    unusable file.
     """
     target, credentials = _resolve_target(address, ca, cert)
     if credentials is None:
@@ -83,14 +83,14 @@ def blocking_grpc_channel(
 
 
 def _resolve_target(address: str, ca: Path | None, cert: Path | None) -> tuple[str, grpc.ChannelCredentials | None]:
-    """The gRPC target of an address, and its credentials; None for no encryption."""
+    """Returns the gRPC target of an address, and its credentials; None for no encryption."""
     scheme, divider, target = address.partition("://")
     target = target.rstrip("/") if divider else address
     ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
     has_files = ca_file is not None or cert_file is not None
     if not (_ENCRYPTED_BY_SCHEME.get(scheme, False) if divider else has_files):
         return target, None
-    ssl_context(ca_file, cert_file)  # reports unusable files now; gRPC would later, and less clearly
+    ssl_context(ca_file, cert_file)  # reports unusable files now; gRPC would report them later and less clearly
     roots = ca_file.read_bytes() if ca_file is not None else None
     key_and_chain = cert_file.read_bytes() if cert_file is not None else None
     return target, grpc.ssl_channel_credentials(roots, key_and_chain, key_and_chain)
@@ -118,9 +118,9 @@ _ADVICE_BY_MESSAGE: Final = (
     ("Socket closed", _CONNECTION_CLOSED_ADVICE),
     ("Connection reset", _CONNECTION_CLOSED_ADVICE),
 )
-"""Advice by a piece of the library's text; the first match counts."""
+"""Advice by a fragment of the library's message; the first match counts."""
 
 
 def tls_advice(failure: str) -> str:
-    """What to do about a failed connection if TLS is the reason; else empty."""
+    """Returns advice on a connection that failed because of TLS; empty for other failures."""
     return next((advice for text, advice in _ADVICE_BY_MESSAGE if text in failure), "")

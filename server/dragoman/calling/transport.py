@@ -1,8 +1,8 @@
-"""The interface of transports, and what their owners pass in.
+"""Interface of transports, and of the parts that their owners pass in.
 
-A transport calls one interface of an agent: a dialect over a binding. Requests and responses are those of A2A 1.0 on
-every one of them. The client library and upstream agents share the transports and bring their own HTTP client, gRPC
-channel, limits and error classes.
+A transport calls one interface of an agent: a dialect over a binding. Requests and responses are always those of A2A
+1.0. The client library and upstream agents share the transports and pass in their own HTTP client, gRPC channel, limits
+and error classes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DIALECT_NAMES: Final[tuple[str, ...]] = get_args(DialectName)
 BINDING_NAMES: Final[tuple[str, ...]] = get_args(BindingName)
 
 WireTrace = Callable[[str, str], None]
-"""Receives what goes over the wire: `>` or `<`, and the text."""
+"""Receives the wire traffic: `>` or `<`, and the text."""
 
 StreamResponses = AsyncGenerator[pb.StreamResponse, None]
-"""Events of one task, in order. Close it (`contextlib.aclosing`) to stop before it ends."""
+"""Events of one task, in order. Close the generator (`contextlib.aclosing`) to stop early."""
 
 
 def no_wire_trace(direction: str, text: str) -> None:
@@ -36,12 +36,12 @@ def no_wire_trace(direction: str, text: str) -> None:
 
 
 class Transport(Protocol):
-    """Calls by the names of 1.0's RPCs. All raise ClientError."""
+    """Calls the RPCs of A2A 1.0 by name. All methods raise ClientError."""
 
     async def call(
         self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
     ) -> Message:
-        """The response of a unary call.
+        """Makes a unary call and returns the response.
 
         key: its idempotency key. parent: its trace context (a `traceparent`). extensions: URIs to activate, separated
         by commas.
@@ -51,7 +51,7 @@ class Transport(Protocol):
     def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> StreamResponses:
-        """The events of a streaming call; with `after`, a cursor, only those that follow it."""
+        """Makes a streaming call and yields its events; with `after`, a cursor, only those that follow it."""
         ...
 
     async def close(self) -> None:
@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 
 class HttpResponse(Protocol):
-    """A response whose body is still coming. `headers` have lower-case names."""
+    """An HTTP response whose body is read as it arrives. Names in `headers` are lower-case."""
 
     @property
     def status(self) -> int: ...
@@ -69,12 +69,12 @@ class HttpResponse(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes."""
+        """Yields the body as it arrives."""
         ...
 
 
 class HttpClient(Protocol):
-    """Makes HTTP requests, and follows no redirects."""
+    """Sends HTTP requests; follows no redirects."""
 
     def open(
         self,
@@ -85,46 +85,46 @@ class HttpClient(Protocol):
         *,
         idle_timeout: float | None,
     ) -> AbstractAsyncContextManager[HttpResponse]:
-        """One request. `idle_timeout`: seconds without a byte after which it fails; None for no limit.
+        """Sends one request. `idle_timeout`: seconds without a byte after which it fails; None for no limit.
 
         Raises ServerUnavailable and CallForbidden, also while the body is read.
         """
         ...
 
     async def close(self) -> None:
-        """Closes its connections. May be called twice."""
+        """Closes the connections. May be called twice."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportLimits:
-    """Limits on what a server may send and how long it may take, in bytes and seconds. None: no limit."""
+    """Limits of a server's responses, in bytes and seconds. None: no limit."""
 
     max_response_bytes: int | None = None
     """Bytes of one response, or of one event."""
     max_stream_bytes: int | None = None
-    """Bytes of everything that one call returns."""
+    """Bytes of all events of one call."""
     response_timeout: float | None = None
     """Seconds for the response to a call that does not wait for a task."""
     blocking_timeout: float | None = None
     """Seconds without a byte of the response to SendMessage, and for a complete response body: some servers respond
-    only when the task has ended, whatever the request says."""
+    only when the task has ended, whatever the request asks for."""
     idle_timeout: float | None = None
     """Seconds without a byte after which a stream counts as broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportOptions:
-    """How a transport calls its server."""
+    """Settings of a transport's calls."""
 
     errors: ResponseErrors
     limits: TransportLimits = TransportLimits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with each call, over gRPC as metadata. They may hold credentials."""
+    """Headers of each call, metadata over gRPC. They may contain credentials."""
     rest_prefix: str = ""
-    """The tenant that precedes the paths of REST."""
+    """The tenant that prefixes the paths of REST."""
     overrides_tenant: bool = False
-    """Requests are sent with the interface's tenant; else with the one that they have."""
+    """Whether requests are sent with the interface's tenant instead of their own."""
     trace: WireTrace = no_wire_trace
     trace_context: Callable[[], str] = str
     """The trace context of calls that name no `parent`; by default none."""
@@ -132,7 +132,7 @@ class TransportOptions:
     def call_headers(
         self, dialect: str, *, after_header: str, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> dict[str, str]:
-        """The headers of one call: cursor, idempotency key, trace context and extensions, those that there are."""
+        """Returns the headers of one call: cursor, idempotency key, trace context and extensions, as far as set."""
         values = {
             after_header: after,
             "Idempotency-Key": key,
@@ -142,7 +142,7 @@ class TransportOptions:
         return {name: value for name, value in values.items() if value}
 
     def with_tenant(self, request: Any, tenant: str) -> Any:
-        """The request to send: a copy with the interface's tenant, or the request itself."""
+        """Returns the request to send: a copy with the interface's tenant, or the request itself."""
         if not self.overrides_tenant:
             return request
         copy = type(request)()
@@ -153,5 +153,5 @@ class TransportOptions:
 
 
 def extensions_header(dialect: str) -> str:
-    """The header that names extensions to activate."""
+    """Returns the name of the header that activates extensions."""
     return "A2A-Extensions" if dialect == "1.0" else "X-A2A-Extensions"

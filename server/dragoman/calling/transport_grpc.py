@@ -34,8 +34,8 @@ class GrpcTransport:
         channel: grpc.aio.Channel | None = None,
         connect: ChannelOpener | None = None,
     ) -> None:
-        """Needs one of `channel`, which is kept for good, and `connect`, whose channels are dropped when their server
-        is unavailable, so that its name is resolved again."""
+        """Requires one of `channel`, which is kept, and `connect`, whose channel is replaced when the server becomes
+        unavailable, so that its name is resolved again."""
         self.interface = interface
         self._options = options
         self._limits = options.limits
@@ -73,7 +73,7 @@ class GrpcTransport:
                     assert isinstance(response, pb.StreamResponse)
                     yield response
             finally:
-                events.cancel()  # tells the server when the reader stops early
+                events.cancel()  # notifies the server if the reader stops early
 
     async def close(self) -> None:
         channel, self._channel = self._channel, None
@@ -87,7 +87,7 @@ class GrpcTransport:
         return operation, message.SerializeToString()
 
     def _decode(self, operation: GrpcOperation, data: bytes) -> Message:
-        # Here and not in the channel: gRPC would return None for bytes that it cannot parse.
+        # Parsed here, not in the channel: gRPC would return None for invalid bytes.
         try:
             message = operation.response_class.FromString(data)
         except DecodeError:
@@ -102,7 +102,7 @@ class GrpcTransport:
 
     @asynccontextmanager
     async def _open_channel(self) -> AsyncIterator[grpc.aio.Channel]:
-        """The channel, for one call. Raises ClientError for the call's failure."""
+        """Yields the channel for one call. Converts the call's failure to ClientError."""
         if self._channel is None:
             if self._connect is None:
                 raise RuntimeError("the transport is closed")

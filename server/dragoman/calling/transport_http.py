@@ -1,10 +1,10 @@
-"""The HTTP transports: REST and JSON-RPC, with streams as server-sent events."""
+"""HTTP transports: REST and JSON-RPC with server-sent events, and card discovery."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ from dragoman.calling.errors import CallRefused, NotSupported, ProtocolError, Se
 from dragoman.calling.transport import HttpClient, HttpResponse, StreamResponses, TransportOptions, no_wire_trace
 from dragoman.core.errors import A2AError
 from dragoman.wire import client_operations
+from dragoman.wire.cards import remote_card
 from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.client_operations import ClientOperation
 from dragoman.wire.http import sse
@@ -25,7 +26,7 @@ SSE_MEDIA_TYPE: Final = "text/event-stream"
 CURSOR_HEADER: Final = "Last-Event-ID"
 
 MAX_SSE_EVENT_BYTES: Final = 1 << 30
-"""Bytes of one event where the transport has no limit of its own."""
+"""Bytes of one event if the transport sets no limit."""
 
 
 class HttpCall(NamedTuple):
@@ -38,7 +39,7 @@ class HttpCall(NamedTuple):
 
 
 class HttpTransport:
-    """The shared part of REST and JSON-RPC. Implements `Transport`."""
+    """Base class of the REST and JSON-RPC transports. Implements `Transport`."""
 
     def __init__(self, interface: Interface, http: HttpClient, options: TransportOptions) -> None:
         self.interface = interface
@@ -55,8 +56,8 @@ class HttpTransport:
         headers = self._call_headers(key=key, parent=parent, extensions=extensions)
         timeout = self._limits.blocking_timeout if rpc == "SendMessage" else self._limits.response_timeout
         async with self._open(call, {"Accept": JSON_MEDIA_TYPE, **headers}, timeout) as response:
-            value = await self._read_json(response)
-            return self._decode(call.operation, self._result(response.status, response.headers, value))
+            body = await self._read_json(response)
+            return self._decode(call.operation, self._result(response.status, response.headers, body))
 
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
@@ -70,15 +71,15 @@ class HttpTransport:
         await self._http.close()
 
     def _encode(self, rpc: str, request: Message) -> HttpCall:
-        """The request of a call. Raises NotSupported for a call that the dialect does not have."""
+        """Encodes the request of a call. Raises NotSupported if the dialect does not have the call."""
         raise NotImplementedError
 
-    def _result(self, status: int, headers: Mapping[str, str], value: Any) -> Any:
-        """The result in the JSON of a response. Raises ClientError for an error response."""
+    def _result(self, status: int, headers: Mapping[str, str], body: Any) -> Any:
+        """Returns the result in the JSON of a response. Raises ClientError for an error response."""
         raise NotImplementedError
 
-    def _event_result(self, value: Any) -> Any:
-        """The result in the JSON of an event. Raises ClientError for an error event."""
+    def _event_result(self, event: Any) -> Any:
+        """Returns the result in the JSON of an event. Raises ClientError for an error event."""
         raise NotImplementedError
 
     def _call_headers(self, **values: str) -> dict[str, str]:
@@ -105,12 +106,12 @@ class HttpTransport:
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != SSE_MEDIA_TYPE:
                 # An error, or the only event of the stream as plain JSON.
-                value = self._result(response.status, response.headers, await self._read_json(response))
-                yield self._decode_event(call.operation, value)
+                result = self._result(response.status, response.headers, await self._read_json(response))
+                yield self._decode_event(call.operation, result)
                 return
             async with aclosing(self._read_events(response)) as events:
-                async for value in events:
-                    yield self._decode_event(call.operation, self._event_result(value))
+                async for event in events:
+                    yield self._decode_event(call.operation, self._event_result(event))
 
     async def _read_events(self, response: HttpResponse) -> AsyncGenerator[Any, None]:
         parser = sse.SseParser(limit=self._limits.max_response_bytes or MAX_SSE_EVENT_BYTES)
@@ -132,14 +133,14 @@ class HttpTransport:
                     raise ProtocolError(f"{self._errors.address}: an event of the stream is not JSON") from error
 
     async def _read_json(self, response: HttpResponse) -> Any:
-        """The JSON of a response; None for an error response without JSON. Raises ClientError."""
+        """Reads the JSON of a response; None for an error response without JSON. Raises ClientError."""
         data, started = bytearray(), time.monotonic()
         max_bytes, max_seconds = self._limits.max_response_bytes, self._limits.blocking_timeout
         async for chunk in response.chunks():
             data += chunk
             if max_bytes is not None and len(data) > max_bytes:
                 raise ProtocolError(f"{self._errors.address}: the response is longer than {max_bytes} bytes")
-            # A server that sends a byte now and then is never idle.
+            # The idle timeout does not stop a server that sends a byte now and then.
             if max_seconds is not None and time.monotonic() > started + max_seconds:
                 raise ServerUnavailable.for_address(
                     self._errors.address, f"the response was not complete within {max_seconds:g} s"
@@ -152,15 +153,15 @@ class HttpTransport:
                 return None
             raise self._errors.not_json(response.status, bytes(data)) from error
 
-    def _decode(self, operation: ClientOperation, value: Any) -> Message:
+    def _decode(self, operation: ClientOperation, result: Any) -> Message:
         try:
-            return operation.decode_response(value)
+            return operation.decode_response(result)
         except A2AError as error:
-            text = f"the response to {operation.name} is not {self.interface.dialect}: {error.message[:300]}"
-            raise ProtocolError(f"{self._errors.address}: {text}") from error
+            problem = f"the response to {operation.name} is not {self.interface.dialect}: {error.message[:300]}"
+            raise ProtocolError(f"{self._errors.address}: {problem}") from error
 
-    def _decode_event(self, operation: ClientOperation, value: Any) -> pb.StreamResponse:
-        event = self._decode(operation, value)
+    def _decode_event(self, operation: ClientOperation, result: Any) -> pb.StreamResponse:
+        event = self._decode(operation, result)
         assert isinstance(event, pb.StreamResponse)
         return event
 
@@ -184,22 +185,22 @@ class JsonRpcTransport(HttpTransport):
         }
         return HttpCall(operation, "POST", self.interface.url, envelope)
 
-    def _result(self, status: int, headers: Mapping[str, str], value: Any) -> Any:
-        if status >= 400 or (isinstance(value, dict) and value.get("error") is not None):
-            raise self._errors.from_jsonrpc(status, headers, value)
-        if not isinstance(value, dict) or "result" not in value:
+    def _result(self, status: int, headers: Mapping[str, str], body: Any) -> Any:
+        if status >= 400 or (isinstance(body, dict) and body.get("error") is not None):
+            raise self._errors.from_jsonrpc(status, headers, body)
+        if not isinstance(body, dict) or "result" not in body:
             raise ProtocolError(f"{self._errors.address}: the response is not JSON-RPC")
-        return value["result"]
+        return body["result"]
 
-    def _event_result(self, value: Any) -> Any:
-        return self._result(200, {}, value)
+    def _event_result(self, event: Any) -> Any:
+        return self._result(200, {}, event)
 
 
 class RestTransport(HttpTransport):
     """Calls one REST interface. Implements `Transport`."""
 
     _uses_other_subscribe_method = False
-    """SubscribeToTask is a POST on this server: the proto says GET, the prose POST, and servers follow either."""
+    """Whether SubscribeToTask is a POST on this server: the proto has GET, the specification's text POST; servers differ."""
 
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
@@ -226,21 +227,65 @@ class RestTransport(HttpTransport):
         call = client_operations.rest_call(self.interface.dialect, rpc, request, self._options.rest_prefix)
         return HttpCall(call.operation, call.method, self.interface.url.rstrip("/") + call.path, call.body)
 
-    def _result(self, status: int, headers: Mapping[str, str], value: Any) -> Any:
+    def _result(self, status: int, headers: Mapping[str, str], body: Any) -> Any:
         if status >= 400:
-            raise self._errors.from_rest(status, headers, value)
-        return value
+            raise self._errors.from_rest(status, headers, body)
+        return body
 
-    def _event_result(self, value: Any) -> Any:
-        if isinstance(value, dict) and _is_error(value):
-            raise self._errors.from_rest(None, {}, value)
-        return value
+    def _event_result(self, event: Any) -> Any:
+        if isinstance(event, dict) and _is_error(event):
+            raise self._errors.from_rest(None, {}, event)
+        return event
 
 
 def _with_other_method(call: HttpCall) -> HttpCall:
     return call._replace(method="POST" if call.method == "GET" else "GET")
 
 
-def _is_error(value: Mapping[str, Any]) -> bool:
-    """Whether an event of a REST stream is an error: of AIP-193, or of 0.3's servers."""
-    return "error" in value or ("message" in value and ("code" in value or "type" in value))
+def _is_error(event: Mapping[str, Any]) -> bool:
+    """Whether an event of a REST stream is an error, in the form of AIP-193 or of 0.3 servers."""
+    return "error" in event or ("message" in event and ("code" in event or "type" in event))
+
+
+# Card discovery ------------------------------------------------------------------------------------------------------
+
+_CONCLUSIVE_STATUSES: Final = frozenset({200, 401, 403, 429, 502, 503, 504})
+
+
+class CardResponse(NamedTuple):
+    """The response to one request for a card. `url`: the final URL, after redirects."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    document: bytes
+
+    @property
+    def is_redirect(self) -> bool:
+        return 300 <= self.status < 400
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether discovery ends with this response: a card, a redirect, or an error that concerns the entire server."""
+        return self.status in _CONCLUSIVE_STATUSES or self.is_redirect
+
+
+CardGetter = Callable[[str, Mapping[str, str]], Awaitable[CardResponse]]
+"""Requests a URL with these headers. Raises ClientError."""
+
+
+async def fetch_card(url: str, get: CardGetter) -> list[CardResponse]:
+    """Requests the well-known URLs of a card up to the first conclusive response; returns the last response of each URL.
+
+    `url`: the agent or its card.
+    """
+    responses: list[CardResponse] = []
+    for card_url in remote_card.card_urls(url):
+        for headers in remote_card.CARD_REQUEST_HEADERS:
+            response = await get(card_url, headers)
+            if response.status != 400:
+                break
+        responses.append(response)
+        if response.is_conclusive:
+            break
+    return responses

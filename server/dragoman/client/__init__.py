@@ -7,9 +7,9 @@
         async for event in client.run("count to ten", agent="counter"):
             ...
 
-`connect` reads the agent's card and returns a `Connection`; `dragoman.client.sync` has the same without asyncio, and
-`dragoman.client.webhooks` verifies push notifications. `Client` is the layer below: single calls in the messages of
-`lf.a2a.v1` to a server whose address, dialect and binding are known. Every failure is a `ClientError`.
+`connect` reads the agent's card and returns a `Connection`; `dragoman.client.sync` is the blocking variant, and
+`dragoman.client.webhooks` verifies push notifications. `Client` is the low-level client: single calls in the messages
+of `lf.a2a.v1` to a server whose address, dialect and binding are known. Every failure is a `ClientError`.
 See docs/how-to/client.md.
 """
 

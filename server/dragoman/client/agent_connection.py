@@ -10,10 +10,10 @@ from typing import Any, Final, cast
 import aiohttp
 from google.protobuf.message import Message
 
-from dragoman.calling import discovery, tls
-from dragoman.calling.discovery import CardResponse
+from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, ProtocolError
 from dragoman.calling.transport import Transport
+from dragoman.calling.transport_http import CardResponse, fetch_card
 from dragoman.client import content
 from dragoman.client.transport import CallOptions, connection_error, open_transport
 from dragoman.core import trace
@@ -43,11 +43,11 @@ class AgentConnection:
         uris = {extension.uri for extension in card.extensions}
         self.card = card
         self.supports_streaming = card.streaming
-        """Whether the agent streams, as far as is known."""
+        """Whether the agent streams, according to its card and its responses so far."""
         self.is_idempotent = IDEMPOTENCY_EXTENSION.uri in uris
-        """Whether the agent knows idempotency keys: a repeated send with the same key starts nothing."""
+        """Whether the agent supports idempotency keys: a repeated send with the same key has no effect."""
         self.supports_resume = RESUME_EXTENSION.uri in uris
-        """Whether its events have cursors."""
+        """Whether the agent's events have cursors."""
         required = [extension.uri for extension in card.extensions if extension.required]
         self._options = replace(options, extensions=",".join(dict.fromkeys([RESUME_EXTENSION.uri, *required])))
         self._interfaces = list(interfaces)
@@ -103,7 +103,7 @@ class AgentConnection:
         request = pb.SendMessageRequest(tenant=self.interface.tenant, message=message)
         request.configuration.return_immediately = True
         if self.interface.dialect == "0.3" and not accepts:
-            accepts = self.card.output_modes  # required in 0.2, and by some servers still
+            accepts = self.card.output_modes  # required in 0.2, and still by some servers
         request.configuration.accepted_output_modes.extend(accepts)
         if isinstance(webhook, pb.TaskPushNotificationConfig):
             request.configuration.task_push_notification_config.CopyFrom(webhook)
@@ -123,7 +123,7 @@ class AgentConnection:
         return cast(pb.Task, await self.call("GetTask", request, parent=parent))
 
     async def call(self, rpc: str, request: Message, *, parent: str = "") -> Message:
-        """An idempotent call, repeated over the next interface when the server does not know the method."""
+        """Makes an idempotent call, repeated over the next interface if the server does not know the method."""
         while True:
             try:
                 response = await self.transport.call(rpc, request, parent=parent)
@@ -135,7 +135,7 @@ class AgentConnection:
             return response
 
     async def close(self) -> None:
-        """Closes its transports."""
+        """Closes the transports."""
         transports, self._transports = self._transports, {}
         for transport in transports.values():
             await transport.close()
@@ -168,35 +168,35 @@ async def discover(url: str, options: CallOptions, *, binding: str = "", dialect
 
 
 async def _fetch_card(url: str, options: CallOptions) -> tuple[bytes, str]:
-    """A card and its URL. Raises ClientError."""
+    """Returns a card and its URL. Raises ClientError."""
     context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
     timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=10)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
-        responses = await discovery.fetch_card(url, lambda at, headers: _get_card(session, at, headers, options))
+        responses = await fetch_card(url, lambda at, headers: _get_card(session, at, headers, options))
     last = responses[-1]
     if last.status == 200:
         return last.document, last.url
     if last.is_redirect:
         location = last.headers.get("Location", "")[:500]
         raise ProtocolError(f"{last.url} responded with a redirect to {location}; use that address")
-    failures = [ClientError.from_response(one.status, one.headers, None) for one in responses]
+    failures = [ClientError.from_response(response.status, response.headers, None) for response in responses]
     if last.is_conclusive:
         failure = failures[-1]
         remote_error = replace(failure.remote_error, message=f"{last.url}: {failure.message}")
         raise ClientError.from_remote_error(remote_error, type(failure))
-    text = f"there is no card at {url}: {failures[0].message}"
-    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=text))
+    message = f"there is no card at {url}: {failures[0].message}"
+    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=message))
 
 
 async def _get_card(
     session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], options: CallOptions
 ) -> CardResponse:
-    # Credentials are for this server alone, so requests with credentials follow no redirects.
-    follows = not options.request_headers
+    # Credentials belong to this server only, so requests with credentials follow no redirects.
+    follow_redirects = not options.request_headers
     options.trace(">", f"GET {url}")
     try:
         async with session.get(
-            url, headers={**options.request_headers, **headers}, allow_redirects=follows
+            url, headers={**options.request_headers, **headers}, allow_redirects=follow_redirects
         ) as response:
             options.trace("<", f"{response.status} {response.content_type}")
             document = bytearray()

@@ -39,9 +39,9 @@ def message(text: str = "", *, parts: Iterable[pb.Part] = (), task: str = "", co
 
 
 class Client:
-    """Calls one agent of a server (`""`: the root agent).
+    """Low-level client of one agent of a server (`""`: the root agent).
 
-    An asynchronous context manager; calls may run concurrently. All raise ClientError.
+    An asynchronous context manager. Calls may run concurrently; all raise ClientError.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Client:
         cert: Path | None = None,
         parent: str = "",
     ) -> None:
-        """Names a server; connects when entered.
+        """Stores the settings; `async with` connects.
 
         address: HOST:PORT for gRPC, grpcs://HOST:PORT for encrypted gRPC, a URL for `rest`, `jsonrpc` and `ws`.
-        token: an API key or any other bearer token. trace: receives what goes over the wire, without the token.
+        token: an API key or any other bearer token. trace: receives the wire traffic, without the token.
         retry_timeout: seconds for which a broken stream is resumed. ca: a file (PEM) of the authorities to trust, by
-        default those of the system. cert: a file (PEM) with our own certificate and its key. parent: the trace
+        default those of the system. cert: a file (PEM) with the client certificate and its key. parent: the trace
         context (a `traceparent`) of all calls. Raises ValueError for a dialect that does not exist over a binding.
         """
         check_protocol(dialect, binding)
@@ -93,11 +93,11 @@ class Client:
         metadata: Mapping[str, Any] | None = None,
         key: str = "",
     ) -> pb.SendMessageResponse:
-        """Sends a message and waits until the task ends or is interrupted, up to the server's limit.
+        """Sends a message and waits until the task ends or is interrupted, at most for the server's limit.
 
         With `configuration.return_immediately` it does not wait. The response holds a task, or the message of an agent
         that needs no task. `key` is the idempotency key, by default a new one: a send repeated with the same key
-        starts nothing.
+        has no effect.
         """
         request = self._request(message, configuration, metadata)
         return cast(pb.SendMessageResponse, await self._call("SendMessage", request, key=key or str(uuid.uuid4())))
@@ -112,7 +112,7 @@ class Client:
     ) -> StreamResponses:
         """Sends a message and yields the Task, then its updates until the turn ends; or one Message.
 
-        A broken stream is resumed where it broke, under the same idempotency key.
+        A broken stream is resumed at its last event, with the same idempotency key.
         """
         request = self._request(message, configuration, metadata)
         return self._follow("SendStreamingMessage", request, key=key or str(uuid.uuid4()))
@@ -120,7 +120,7 @@ class Client:
     def subscribe(self, task_id: str, *, after: str = "") -> StreamResponses:
         """Yields the Task, then its updates until it ends; with `after`, a cursor, only the events that follow it.
 
-        A broken stream is resumed where it broke. Raises ClientError with reason UNSUPPORTED_OPERATION when the task
+        A broken stream is resumed at its last event. Raises ClientError with reason UNSUPPORTED_OPERATION if the task
         has already ended and no cursor is given.
         """
         request = pb.SubscribeToTaskRequest(tenant=self.agent, id=task_id)
@@ -180,7 +180,7 @@ class Client:
             request.page_token = page.next_page_token
 
     async def cancel(self, task_id: str) -> pb.Task:
-        """Requests that a task stops, and returns it: still running if its agent is slow."""
+        """Requests that a task stops, and returns the task, which may still be running."""
         request = pb.CancelTaskRequest(tenant=self.agent, id=task_id)
         return cast(pb.Task, await self._call("CancelTask", request))
 
@@ -217,11 +217,11 @@ def check_protocol(dialect: str, binding: str) -> None:
 
 
 TRACEPARENT_VARIABLE: Final = "TRACEPARENT"
-"""The environment variable that passes the trace of one program to another."""
+"""Environment variable that passes a trace context to a child process."""
 
 
 def current_traceparent() -> str:
-    """The `traceparent` of a run.
+    """Returns the trace context (`traceparent`) for a new call.
 
     The first of: the trace of the agent turn that makes this call; OpenTelemetry's current span, if its API is loaded;
     the environment variable TRACEPARENT; a new trace.

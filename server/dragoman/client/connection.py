@@ -25,8 +25,8 @@ from dragoman.wire.cards.remote_card import RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CLIENT_IDLE_TIMEOUT: Final = 60.0
-"""Seconds without a byte after which a connection counts as broken, and the task is resumed over another. Servers send
-keep-alives more often (ours every 15 s); from others the task is read."""
+"""Seconds without a byte after which a connection counts as broken, and the task is resumed over another. Dragoman sends
+keep-alives every 15 s. If another server sends none, the task is polled."""
 
 AnswerCallback = Callable[[Question], "str | Awaitable[str | None] | None"]
 """Returns the answer to a question, or None to end the run with the question."""
@@ -57,8 +57,8 @@ def connect(
     token: an API key or any other bearer token. headers: sent with each call. Both go to the card's host only.
     retry_timeout: seconds for which an unavailable or busy server is retried. inactivity_timeout: seconds without an
     event of the task, after which InactivityTimeout is raised; None for no limit. There is no total limit. ca, cert:
-    files (PEM) of the authorities to trust, and of our own certificate with its key. trace: receives what goes over
-    the wire. Raises ValueError for an invalid URL.
+    files (PEM) of the authorities to trust, and of the client certificate with its key. trace: receives the wire
+    traffic. Raises ValueError for an invalid URL.
     """
     if not url.startswith(("http://", "https://", "grpc://", "grpcs://")):
         raise ValueError(f'"{url}" is not the URL of a server; use http(s)://HOST[:PORT][/PATH] or grpc(s)://HOST:PORT')
@@ -145,14 +145,14 @@ class Connection:
                     case Question():
                         event.answer(input(event.text))
 
-        An answered question, there or by `answer`, continues the same task. Close the generator (`contextlib.aclosing`)
+        A question answered by `Question.answer` or by the `answer` callback continues the same task. Close the generator (`contextlib.aclosing`)
         to stop listening; the task continues.
 
         text: the text, or a complete message. agent: the id of one of the server's agents. files: paths, bytes, or
         (name, bytes). data: a JSON value. task: the interrupted task to continue. context: the id of the context.
         metadata: of the request. accepts: accepted media types of the result. webhook: a URL, or a complete push
-        configuration, that receives the task's events (`dragoman.client.webhooks` verifies them). key: an idempotency
-        key with which the message may be sent again, also by another process; by default a new one.
+        configuration, that receives the task's events (`dragoman.client.webhooks` verifies them). key: the
+        idempotency key, by default a new one; another process can repeat the send with it.
         """
         connection = await self._agent(agent)
         parent, key = calls.current_traceparent(), key or str(uuid.uuid4())
@@ -223,8 +223,8 @@ class Connection:
         return await self._result(stream, agent)
 
     async def follow(self, task: str, *, agent: str = "", after: str = "") -> AsyncGenerator[Event, None]:
-        """Yields the events of a task until it ends or asks. `after`: the `cursor` of the last event received, perhaps
-        by another process; without it the current state of the task comes first."""
+        """Yields the events of a task until it ends or asks. `after`: the `cursor` of the last event received, also by
+        another process; without it the first event is the current state of the task."""
         connection = await self._agent(agent)
         reducer, parent = EventReducer(after), calls.current_traceparent()
         async with aclosing(self._turn_stream(connection, reducer, "", parent).follow(task)) as events:
@@ -277,7 +277,7 @@ class Connection:
         return Result(with_question(response), cursor=cursor)
 
     async def cancel(self, task: str, *, agent: str = "") -> Result:
-        """Requests that a task stops, and returns it: still running if its agent is slow."""
+        """Requests that a task stops, and returns the task, which may still be running."""
         connection = await self._agent(agent)
         request = pb.CancelTaskRequest(tenant=connection.interface.tenant, id=task)
         parent = calls.current_traceparent()
@@ -287,8 +287,8 @@ class Connection:
     async def list(
         self, *, agent: str = "", context: str = "", state: str = "", page_size: int = 50
     ) -> AsyncGenerator[Result, None]:
-        """Yields the tasks of an agent, newest status first. context: those of a context. state: those in a state
-        (`WORKING`). Raises NotSupported for JSON-RPC before 1.0, which has no such call."""
+        """Yields the tasks of an agent, newest status first. context: only tasks of this context. state: only tasks in
+        this state (`WORKING`). Raises NotSupported for JSON-RPC before 1.0, which cannot list tasks."""
         connection = await self._agent(agent)
         status = cast(pb.TaskState, pb.TaskState.Value(f"TASK_STATE_{state}")) if state else None
         request = pb.ListTasksRequest(
@@ -309,7 +309,7 @@ class Connection:
     async def _prepare(
         self, connection: AgentConnection, message: pb.Message, parent: str
     ) -> tuple[pb.Message, EventReducer]:
-        """A message ready to be sent, and the reducer with the task that it continues."""
+        """Builds the message, and the reducer that holds the task to continue."""
         reducer = EventReducer()
         if message.task_id:
             reducer.load(await self._get_task(connection, message.task_id, parent))
@@ -335,7 +335,7 @@ class Connection:
         return with_question(task)
 
     async def _result(self, stream: AsyncGenerator[Event, None], agent: str) -> Result:
-        """The result of a run: its end, or the question that it stops at."""
+        """Consumes a run and returns its result, or the question at which it stopped."""
         question: Question | None = None
         async with aclosing(stream) as events:
             async for event in events:

@@ -13,9 +13,9 @@ from typing import Final
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 FileInput = Path | str | bytes | tuple[str, bytes] | pb.Part
-"""A file to send: its path, its bytes, its name and bytes, or a finished part."""
+"""A file to send: its path, its bytes, its name and bytes, or a complete part."""
 
-# Not the tables of the system, which differ between machines (Windows calls .csv a spreadsheet).
+# Not the system's table, which differs between machines (Windows maps .csv to a spreadsheet type).
 _MEDIA_TYPES: Final = mimetypes.MimeTypes(filenames=())
 for _ending, _type in {
     ".csv": "text/csv",
@@ -35,7 +35,7 @@ _MAX_NAME_BYTES: Final = 200
 
 
 def media_type(name: str) -> str:
-    """The media type that a file's name suggests."""
+    """Guesses the media type from a file name."""
     guessed, encoding = _MEDIA_TYPES.guess_type(name)
     if guessed is None or encoding is not None:  # a .csv.gz is not CSV
         return "application/octet-stream"
@@ -43,7 +43,7 @@ def media_type(name: str) -> str:
 
 
 def to_part(file: FileInput) -> pb.Part:
-    """The part for a file. Reads a path at once. Raises OSError."""
+    """Returns the part for a file; a path is read immediately. Raises OSError."""
     if isinstance(file, pb.Part):
         return file
     if isinstance(file, bytes):
@@ -56,13 +56,13 @@ def to_part(file: FileInput) -> pb.Part:
 
 
 def to_parts(files: Iterable[FileInput]) -> list[pb.Part]:
-    """One part for each file. Raises OSError."""
+    """Returns one part for each file. Raises OSError."""
     return [to_part(file) for file in files]
 
 
 def safe_name(name: str) -> str:
-    """A remote file name made safe on every system: without path, control characters, leading dots, and names that
-    Windows reserves."""
+    """Makes a remote file name safe on every system: no path, control characters, leading dots, or names reserved by
+    Windows."""
     last = re.split(r"[/\\]", _CONTROL_CHARACTERS.sub("", name))[-1]
     plain = re.sub(r'[<>:"|?*]', "_", last).lstrip(".").rstrip(". ")
     if _RESERVED_NAMES.fullmatch(plain):

@@ -33,7 +33,7 @@ NO_STATUS_KEY: Final = b""
 
 
 class EventReducer:
-    """One task, as far as it was reported to the caller."""
+    """The part of one task that was reported to the caller."""
 
     def __init__(self, cursor: str = "") -> None:
         self.task = pb.Task()
@@ -43,7 +43,7 @@ class EventReducer:
         self.cursor = cursor
         """The cursor after the last reported event; empty where the server has no cursors."""
         self.is_complete = not cursor
-        """Whether the whole task was seen; otherwise only what follows a cursor."""
+        """Whether the complete task was received, not only the events after a cursor."""
         self._artifacts: dict[str, pb.Artifact] = {}
         self._digests: dict[str, ArtifactDigest] = {}
         self._message_ids: set[str] = set()
@@ -60,12 +60,12 @@ class EventReducer:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come: the task has ended, or a message was returned."""
+        """Whether no more events will follow: the task has ended, or a message was returned."""
         return self.message is not None or self.state in states.TERMINAL
 
     @property
     def awaits_caller(self) -> bool:
-        """Whether the task waits for its caller, with a status that was not answered."""
+        """Whether the task waits for an answer of its caller."""
         return self.state in states.INTERRUPTED and _status_key(self.task.status) != self._answered_status
 
     @property
@@ -95,7 +95,7 @@ class EventReducer:
         events = list(self._events(response))
         for event in events:
             event.raw, event.task_id, event.cursor = response, self.task.id, self.cursor
-        # Only the last event has the new cursor: a caller that stops before it must see the rest again.
+        # Only the last event has the new cursor: a caller that stops earlier must receive the remaining events again.
         self.cursor = after or self.cursor
         if events:
             events[-1].cursor = self.cursor
@@ -156,11 +156,11 @@ class EventReducer:
 
     def _diff_artifact(self, artifact: pb.Artifact) -> Iterator[Event]:
         known = self._digests.get(artifact.artifact_id)
-        rest = known.remaining_parts(artifact) if known is not None else None
-        if rest is None:
+        new_parts = known.remaining_parts(artifact) if known is not None else None
+        if new_parts is None:
             yield from self._start_artifact(artifact, replaces=known is not None)
-            rest = list(artifact.parts)
-        yield from self._append_parts(artifact.artifact_id, rest)
+            new_parts = list(artifact.parts)
+        yield from self._append_parts(artifact.artifact_id, new_parts)
 
     def _start_artifact(self, artifact: pb.Artifact, *, replaces: bool) -> Iterator[Event]:
         id = artifact.artifact_id
@@ -188,7 +188,7 @@ class EventReducer:
             and self._answered_status != NO_STATUS_KEY
             and _status_key(status) not in (self._answered_status, _status_key(before))
         )
-        if asks_again:  # after an answer a question is new, also in the same words or in none
+        if asks_again:  # after an answer, a question is new even if its text is the same or missing
             is_new = True
         elif message.message_id and message.message_id in self._message_ids:
             is_new = False
@@ -232,15 +232,15 @@ def _status_key(status: pb.TaskStatus) -> bytes:
 
 
 def _pop_event_cursor(response: pb.StreamResponse) -> str:
-    """Removes the cursor from an event, and returns it; empty when there is none."""
-    holder: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
+    """Removes the cursor from an event and returns it; empty if the event has none."""
+    payload: pb.Task | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
     match response.WhichOneof("payload"):
         case "task":
-            holder = response.task
+            payload = response.task
         case "status_update":
-            holder = response.status_update
+            payload = response.status_update
         case "artifact_update":
-            holder = response.artifact_update
+            payload = response.artifact_update
         case _:
             return ""
-    return pop_cursor(holder)
+    return pop_cursor(payload)

@@ -1,4 +1,4 @@
-"""The events of a run, and its result."""
+"""Events and result of a run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class _TaskEvent:
     cursor: str = field(default="", repr=False, compare=False)
     """Resumes the task after this event (`follow(after=...)`); empty where the server has no cursors."""
     raw: pb.StreamResponse = field(default_factory=pb.StreamResponse, repr=False, compare=False)
-    """The event of A2A 1.0 that this one came from."""
+    """The A2A 1.0 event that contained this one."""
 
 
 @dataclass(slots=True)
 class Status(_TaskEvent):
-    """The state of the task, with the agent's message if there is one."""
+    """The state of the task, with the agent's message if it sent one."""
 
     state: str
     """The name in 1.0 without its prefix: `SUBMITTED`, `WORKING`, `COMPLETED`, ..."""
@@ -83,7 +83,7 @@ class File(_TaskEvent):
 
 @dataclass(slots=True)
 class Question(_TaskEvent):
-    """The agent waits for the caller. `answer` continues the run with the same task; else the run ends here."""
+    """The agent waits for the caller. `answer` continues the run with the same task; without an answer the run ends."""
 
     text: str
     wants_credentials: bool = False
@@ -142,29 +142,29 @@ class Result:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task has ended."""
+        """Whether the task has ended, or a message was returned."""
         return self.message is not None or self.task.status.state in states.TERMINAL
 
     @property
     def text(self) -> str:
-        """The texts of the artifacts, one line break between two; without any, `message_text`."""
+        """The texts of the artifacts, joined by line breaks; `message_text` if there are none."""
         text = "\n".join(filter(None, (text_of(artifact.parts) for artifact in self.task.artifacts)))
         return text or self.message_text
 
     @property
     def message_text(self) -> str:
-        """The text of the returned message or of the last status: a question, the reason of a failure."""
+        """The text of the returned message or of the last status, such as a question or the reason of a failure."""
         return text_of(self.message.parts if self.message is not None else self.task.status.message.parts)
 
     @property
     def question(self) -> str:
-        """The question that the agent waits with; empty when it asks nothing."""
+        """The agent's open question; empty if it asks nothing."""
         return self.message_text if self.task.status.state in states.INTERRUPTED else ""
 
     @property
     def files(self) -> list[File]:
         """The files of the artifacts."""
-        return [one for one in self._contents() if isinstance(one, File)]
+        return [content for content in self._contents() if isinstance(content, File)]
 
     @property
     def data(self) -> Any:
@@ -194,13 +194,13 @@ class TaskFailed(ClientError):
     def __init__(self, result: Result) -> None:
         fields = result.task.status.message.metadata.fields
         reason = fields["reason"].string_value if "reason" in fields else ""
-        text = result.message_text or "no reason given"
-        super().__init__(result.state, f"task {result.task_id}: {text}", reason=reason)
+        message = result.message_text or "no reason given"
+        super().__init__(result.state, f"task {result.task_id}: {message}", reason=reason)
         self.result = result
 
 
 def contents(parts: Iterable[pb.Part], artifact: str = "") -> Iterator[Text | Data | File]:
-    """The contents of parts as events."""
+    """Yields the contents of parts as events."""
     for part in parts:
         match part.WhichOneof("content"):
             case "text" if part.text:

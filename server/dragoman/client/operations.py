@@ -1,4 +1,4 @@
-"""Operators' calls: `dragoman.ops.v1` over gRPC."""
+"""Client of the operators' API `dragoman.ops.v1`, over gRPC."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OPS_CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
 
 
 class Operator:
-    """One server at HOST:PORT, for those who run it. An asynchronous context manager; all calls raise ClientError."""
+    """Operators' client of one server at HOST:PORT. An asynchronous context manager; all calls raise ClientError."""
 
     def __init__(self, address: str, *, token: str = "", ca: Path | None = None, cert: Path | None = None) -> None:
-        """token: shown as bearer token, where the server asks who calls. `address`, `ca`, `cert`: as of a `Client`."""
+        """token: sent as bearer token; empty sends none. `address`, `ca`, `cert`: as for `Client`."""
         self._address = address
         self._ca = ca
         self._cert = cert
@@ -47,86 +47,86 @@ class Operator:
         self._channel = None
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        """Erases tasks. Waits as long as it takes."""
+        """Erases tasks. Has no timeout."""
         return await self._unary("Purge", request, ops.PurgeResponse)
 
     async def list_agents(self, request: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
-        """The agents, the root agent first."""
+        """Lists the agents, the root agent first."""
         return await self._unary("ListAgents", request, ops.ListAgentsResponse)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
-        """Where a task stands."""
+        """Explains the state of a task: why it waits or runs, and where."""
         return await self._unary("Explain", request, ops.ExplainResponse)
 
     async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
-        """The audit log."""
-        async for answer in self._stream("ExportAudit", request, ops.ExportAuditResponse):
-            yield answer
+        """Yields the audit log."""
+        async for response in self._stream("ExportAudit", request, ops.ExportAuditResponse):
+            yield response
 
     async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
-        """Makes an API key; its text is in the answer alone."""
+        """Creates an API key. Only this response contains its secret."""
         return await self._unary("CreateKey", request, ops.CreateKeyResponse)
 
     async def list_keys(self, request: ops.ListKeysRequest) -> ops.ListKeysResponse:
-        """The API keys, the newest first."""
+        """Lists the API keys, newest first."""
         return await self._unary("ListKeys", request, ops.ListKeysResponse)
 
     async def rotate_key(self, request: ops.RotateKeyRequest) -> ops.RotateKeyResponse:
-        """Gives a key another text."""
+        """Replaces the secret of an API key."""
         return await self._unary("RotateKey", request, ops.RotateKeyResponse)
 
     async def revoke_key(self, request: ops.RevokeKeyRequest) -> ops.RevokeKeyResponse:
-        """Ends a key for good."""
+        """Revokes an API key permanently."""
         return await self._unary("RevokeKey", request, ops.RevokeKeyResponse)
 
     async def list_push_configs(self, request: push.ListPushConfigsRequest) -> push.ListPushConfigsResponse:
-        """Push configurations, and how far they are."""
+        """Lists push configurations with their delivery state."""
         return await self._unary("ListPushConfigs", request, push.ListPushConfigsResponse)
 
     async def redeliver(self, request: push.RedeliverRequest) -> push.RedeliverResponse:
-        """Has events delivered, once more or after all."""
+        """Delivers events to webhooks again, also those that were given up."""
         return await self._unary("Redeliver", request, push.RedeliverResponse)
 
     async def list_workers(self, request: workers.ListWorkersRequest) -> workers.ListWorkersResponse:
-        """The agents of workers, and who has them."""
+        """Lists the agents of workers, with the workers that are connected."""
         return await self._unary("ListWorkers", request, workers.ListWorkersResponse)
 
     async def forget_agent(self, request: workers.ForgetAgentRequest) -> workers.ForgetAgentResponse:
-        """Frees the id of an agent that workers had."""
+        """Removes an agent of workers from the registry, which frees its id."""
         return await self._unary("ForgetAgent", request, workers.ForgetAgentResponse)
 
     async def list_signing_keys(self, request: signing.ListSigningKeysRequest) -> signing.ListSigningKeysResponse:
-        """The signing keys that are shown."""
+        """Lists the published signing keys."""
         return await self._unary("ListSigningKeys", request, signing.ListSigningKeysResponse)
 
     async def rotate_signing_key(self, request: signing.RotateSigningKeyRequest) -> signing.RotateSigningKeyResponse:
-        """Makes another signing key."""
+        """Creates a new signing key, which replaces the current one."""
         return await self._unary("RotateSigningKey", request, signing.RotateSigningKeyResponse)
 
     async def withdraw_signing_key(
         self, request: signing.WithdrawSigningKeyRequest
     ) -> signing.WithdrawSigningKeyResponse:
-        """Takes a signing key away."""
+        """Withdraws a signing key."""
         return await self._unary("WithdrawSigningKey", request, signing.WithdrawSigningKeyResponse)
 
     async def list_upstreams(self, request: upstreams.ListUpstreamsRequest) -> upstreams.ListUpstreamsResponse:
-        """The agents upstream, and how it stands with them."""
+        """Lists the upstream agents with their state."""
         return await self._unary("ListUpstreams", request, upstreams.ListUpstreamsResponse)
 
     async def add_upstream(self, request: upstreams.AddUpstreamRequest) -> upstreams.AddUpstreamResponse:
-        """Stands in front of one more agent."""
+        """Adds an upstream agent."""
         return await self._unary("AddUpstream", request, upstreams.AddUpstreamResponse)
 
     async def remove_upstream(self, request: upstreams.RemoveUpstreamRequest) -> upstreams.RemoveUpstreamResponse:
-        """Stands in front of an agent no longer."""
+        """Removes an upstream agent."""
         return await self._unary("RemoveUpstream", request, upstreams.RemoveUpstreamResponse)
 
     def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
-        """Everything that is kept of a task."""
+        """Yields all stored data of a task."""
         return self._stream("ExportTask", request, ops.ExportTaskResponse)
 
     def backup(self, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
-        """Copies the server's store, on its machine."""
+        """Copies the server's store to a file on the server's machine; yields its progress."""
         return self._stream("Backup", request, ops.BackupResponse)
 
     async def _unary(self, name: str, request: Message, response_type: type[M]) -> M:

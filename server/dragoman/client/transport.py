@@ -43,7 +43,7 @@ _CHANNEL_OPTIONS: Final = (
     # The server limits sizes; a limit here would only hide its error.
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # Finds a dead server also while a stream is idle.
+    # Detects a dead server while a stream is idle.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )
@@ -54,12 +54,12 @@ _KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """How a server is called, over any binding."""
+    """Settings of calls to a server, over any binding."""
 
     token: str = field(default="", repr=False)
     """An API key or any other bearer token."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with each call, as metadata over gRPC."""
+    """Headers of each call; metadata over gRPC."""
     extensions: str = RESUME_EXTENSION.uri
     """URIs that each call activates, separated by commas."""
     trace: WireTrace = no_wire_trace
@@ -67,7 +67,7 @@ class CallOptions:
     cert: Path | None = None
     idle_timeout: float | None = None
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response
-    to a send has no limit: some servers give it only when the task has ended."""
+    to a send has no limit: some servers respond only when the task has ended."""
 
     @property
     def request_headers(self) -> dict[str, str]:
@@ -76,10 +76,10 @@ class CallOptions:
 
 
 class AiohttpClient:
-    """One aiohttp session. Implements `HttpClient`. Has to be created where an event loop runs."""
+    """One aiohttp session. Implements `HttpClient`. Requires a running event loop."""
 
     def __init__(self, url: str, options: CallOptions, headers: Mapping[str, str]) -> None:
-        """`url`: the server, which errors name. `headers`: sent with each request. Raises ClientError for unusable
+        """`url`: the server's URL, for error messages. `headers`: sent with each request. Raises ClientError for unusable
         certificate files."""
         self._url = url
         context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
@@ -129,7 +129,7 @@ def connection_error(address: str, error: aiohttp.ClientError) -> ClientError:
 
 
 def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that finds a dead server while it waits: some responses take long."""
+    """Creates a socket with TCP keep-alive: some responses take long, and a dead server must be detected meanwhile."""
     connection = socket.socket(*address[:3])
     connection.setblocking(False)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -142,10 +142,10 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 def open_transport(
     address: str, dialect: str, binding: str, agent: str, options: CallOptions, *, is_endpoint: bool = False
 ) -> Transport:
-    """The transport to one agent. Has to be called where an event loop runs.
+    """Opens the transport to one agent. Requires a running event loop.
 
-    `is_endpoint`: the address is that of an interface, as a card names it, and not the server's. Raises ClientError
-    for unusable certificate files.
+    `is_endpoint`: the address is an interface's, as in a card, not the server's. Raises ClientError for unusable
+    certificate files.
     """
     headers = {
         "A2A-Version": dialect,

@@ -1,12 +1,12 @@
-"""One turn of a task, from its message to its end, over connections that may break.
+"""Resilient turn: one turn of a task over connections that may break.
 
-| the server has | recovery after a broken connection |
+| the server supports | recovery after a broken connection |
 |---|---|
 | cursors (`urn:dragoman:resume:v1`) | the stream resumes after the last event: no event is lost or repeated |
-| streams | a subscription, which begins with the Task; without subscriptions, a poll at each event |
+| streams | a subscription, which begins with the Task; if the server has no subscriptions, a poll at each event |
 | neither | polls of the task |
 
-A message is sent again under its key if the server knows keys or was not reached; else `recovery` looks for its task.
+A message is sent again with its key if the server knows keys or was not reached; else `calling.retry` looks for its task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Final
 
-from dragoman.calling import recovery, retry
+from dragoman.calling import retry
 from dragoman.calling.errors import (
     Busy,
     ClientError,
@@ -45,7 +45,7 @@ STREAM_CLOSE_TIMEOUT: Final = 1.0
 
 
 class TurnStream:
-    """One turn. The reducer holds the state of the task, also for the next turn."""
+    """One turn. The reducer keeps the state of the task for the next turn."""
 
     def __init__(
         self,
@@ -71,16 +71,16 @@ class TurnStream:
         self._sleep = sleep
         self._clock = clock
         self._is_delivered = False
-        """The server is known to have the message."""
+        """Whether the server is known to have the message."""
         self._may_stream = may_stream
         self._uses_streaming = connection.supports_streaming and may_stream
-        # A subscription of 0.3 does not contain what was missed, and one of its servers appends each chunk to the task
-        # again for every subscriber. Polling finds more, and does no harm.
+        # A subscription of 0.3 does not repeat missed events, and one 0.3 server appends each chunk to the task once
+        # more for every subscriber. Polling finds missed events and has no such effect.
         self._uses_subscription = connection.supports_resume or connection.interface.dialect == "1.0"
         self._last_was_task = False
-        """The last response was the complete task."""
+        """Whether the last response was the complete task."""
         self._may_have_missed = False
-        """Events may have been missed."""
+        """Whether events may have been missed."""
         self._polls = 0
         self._last_event_time = clock()
 
@@ -134,20 +134,20 @@ class TurnStream:
                 yield event
 
     async def _missing_events(self) -> AsyncGenerator[Event, None]:
-        """The events that a stream left out: some servers stream COMPLETED without the artifacts."""
+        """Yields the events missing from a stream: some servers stream COMPLETED without the artifacts."""
         if self._last_was_task or (
             not self._may_have_missed and (self.reducer.has_artifacts or self.reducer.state != states.COMPLETED)
         ):
             return
         try:
             task = await self.connection.get(self.reducer.task.id, history=1, parent=self._parent)
-        except ClientError:  # the task has ended all the same
+        except ClientError:  # the task has ended in any case
             return
         for event in self.reducer.reduce(pb.StreamResponse(task=task)):
             yield event
 
     async def _next_event(self, stream: StreamResponses) -> pb.StreamResponse | None:
-        """The next response; None at the end. Raises InactivityTimeout after too long without an event."""
+        """Returns the next response; None at the end. Raises InactivityTimeout if no event arrives in time."""
         if self._inactivity_timeout is None:
             return await anext(stream, None)
         left = self._inactivity_timeout - (self._clock() - self._last_event_time)
@@ -198,11 +198,11 @@ class TurnStream:
                     yield event
 
     async def _stream_with_polls(self, stream: StreamResponses, *, complete: bool) -> StreamResponses:
-        """The events of a stream, with polls of the task in between: servers without cursors stream additions and not
-        what was missed, and some never stream that a task was canceled.
+        """Yields the events of a stream, with polls of the task in between: servers without cursors stream only new events,
+        and some never stream that a task was canceled.
 
-        complete: the stream contains everything from the start. Otherwise it does from its first Task on, and events
-        before that only signal a change.
+        complete: the stream contains all events from the start. Otherwise it does from its first Task on; earlier
+        events only signal a change.
         """
         step: asyncio.Task[pb.StreamResponse | None] | None = None
         try:
@@ -212,7 +212,7 @@ class TurnStream:
                 await asyncio.wait([step], timeout=TASK_POLL_INTERVAL if may_poll else None)
                 if not step.done():
                     yield await self._poll_task()
-                    complete = False  # later events may repeat what the poll showed
+                    complete = False  # later events may repeat the polled state
                     continue
                 event, step = step.result(), None
                 if event is None:
@@ -226,7 +226,7 @@ class TurnStream:
             await stream.aclose()
 
     async def _poll_task(self) -> pb.StreamResponse:
-        # With the last message: some servers keep the question there and not in the status.
+        # With the last message: some servers store the question there instead of in the status.
         return pb.StreamResponse(task=await self.connection.get(self.reducer.task.id, history=1, parent=self._parent))
 
     # Errors -----------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class TurnStream:
         await self._sleep(retry.RETRY_BACKOFF.delay(self._polls))
 
     async def _on_error(self, error: ClientError, request: pb.SendMessageRequest | None) -> None:
-        """Prepares the next attempt. Raises the error when none can help, or the time is up."""
+        """Prepares the next attempt. Raises the error if no retry can help or the time is up."""
         self._may_have_missed = self._may_have_missed or self._is_delivered
         remote_error = error.remote_error
         if isinstance(error, ServerUnavailable):
@@ -267,7 +267,7 @@ class TurnStream:
         elif isinstance(error, Invalid) and not self.reducer.is_complete:
             raise error  # the caller's cursor is invalid
         elif self.reducer.cursor and isinstance(error, Invalid):
-            self.reducer.cursor = ""  # the store or the task is a new one: start with its current state
+            self.reducer.cursor = ""  # the store or the task was replaced: start with the current state
         elif self._uses_subscription and isinstance(error, NotSupported | Invalid | Conflict):
             self._uses_subscription = (
                 False  # not supported, or the task has ended, which a poll shows: servers use different errors
@@ -277,8 +277,8 @@ class TurnStream:
             raise error
 
     async def _find_task(self, request: pb.SendMessageRequest, error: ClientError) -> None:
-        """Looks for the task of a message that may have been delivered, so that it is not sent twice. Raises `error`
-        when that cannot be known."""
+        """Looks for the task of a message that may have been delivered, so that it is not sent twice. Raises `error` if
+        the outcome stays unknown."""
         message, dialect = request.message, self.connection.interface.dialect
         if dialect == "0.1" or (dialect == "0.3" and message.task_id):
             try:
@@ -287,12 +287,12 @@ class TurnStream:
                 return
             except ClientError:
                 raise error from None
-            self._is_delivered = recovery.has_accepted(task, message)
+            self._is_delivered = retry.has_accepted(task, message)
             return
         if dialect != "1.0":
             raise error
         try:
-            found = await recovery.find_in_context(
+            task = await retry.find_task_of_message(
                 lambda query: self.connection.call("ListTasks", query, parent=self._parent),
                 message,
                 message.context_id,
@@ -300,12 +300,12 @@ class TurnStream:
             )
         except (ClientError, OutcomeUnknown):
             raise error from None
-        if found is not None:
-            self.reducer.task.id, self._is_delivered = found.id, True
+        if task is not None:
+            self.reducer.task.id, self._is_delivered = task.id, True
 
 
 async def _drain_stream(stream: StreamResponses) -> None:
-    """Waits shortly for a stream to end by itself, so that its connection can be reused."""
+    """Waits briefly for a stream to end by itself, so that its connection can be reused."""
     with suppress(TimeoutError, ClientError):
         async with asyncio.timeout(STREAM_CLOSE_TIMEOUT):
             await anext(stream, None)

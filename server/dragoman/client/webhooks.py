@@ -50,8 +50,8 @@ WEBHOOK_KEYS_MAX_BYTES: Final = 1024 * 1024
 WEBHOOK_KEYS_TIMEOUT: Final = 10.0
 WEBHOOK_KEYS_MAX_AGE: Final = 300.0
 WEBHOOK_KEYS_MIN_INTERVAL: Final = 10.0
-"""The server's keys: their size, and seconds for a response, until they are fetched again, and between two fetches for
-an unknown key."""
+"""Limits of the server's key set: its size, and seconds for a response, until the next fetch, and between two fetches
+for an unknown key."""
 
 MAX_REMEMBERED_TASKS: Final = 100_000
 """Tasks whose last event `InMemorySequences` remembers."""
@@ -75,7 +75,7 @@ KeyFetcher = Callable[[], Mapping[str, Any]]
 
 
 class VerificationFailed(ClientError):
-    """A notification that is not genuine. Respond with 401."""
+    """The notification is not genuine. Respond with 401."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("UNAUTHENTICATED", reason)
@@ -89,11 +89,11 @@ class Notification:
     config_id: str
     """The id of the push configuration."""
     cursor: str
-    """The cursor of the event: the same for each delivery, and where a stream can resume after it."""
+    """The cursor of the event: the same in each delivery. A stream can resume after it."""
     sequence: int
-    """The number of the event. Numbers grow, so a receiver that has one has all before it."""
+    """The number of the event. Deliveries are in order: a receiver of one event has received all before it."""
     is_new: bool
-    """Whether the event was not acknowledged yet. Respond to a repeat with 200 as well."""
+    """Whether the event was not acknowledged yet. Respond with 200 to repeats too."""
     body: bytes = field(repr=False)
 
     @property
@@ -103,34 +103,34 @@ class Notification:
 
     @property
     def response(self) -> pb.StreamResponse:
-        """The event as A2A 1.0 has it, from any dialect. Raises ProtocolError."""
+        """The event in A2A 1.0, from any dialect. Raises ProtocolError."""
         try:
-            value = orjson.loads(self.body)
-            if isinstance(value, dict) and "kind" in value:
+            payload = orjson.loads(self.body)
+            if isinstance(payload, dict) and "kind" in payload:
                 event = pb.StreamResponse(
-                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.3"]["GetTask"].decode_response(value))
+                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.3"]["GetTask"].decode_response(payload))
                 )
-            elif isinstance(value, dict) and "status" in value:
+            elif isinstance(payload, dict) and "status" in payload:
                 event = pb.StreamResponse(
-                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.1"]["GetTask"].decode_response(value))
+                    task=cast(pb.Task, client_operations.JSONRPC_OPERATIONS["0.1"]["GetTask"].decode_response(payload))
                 )
             else:
                 event = cast(
                     pb.StreamResponse,
-                    client_operations.JSONRPC_OPERATIONS["1.0"]["SendStreamingMessage"].decode_response(value),
+                    client_operations.JSONRPC_OPERATIONS["1.0"]["SendStreamingMessage"].decode_response(payload),
                 )
         except (orjson.JSONDecodeError, A2AError) as error:
             raise ProtocolError(f"the notification is not in any dialect of A2A: {error}") from error
-        for holder in (event.task, event.status_update, event.artifact_update):
-            pop_cursor(holder)
+        for update in (event.task, event.status_update, event.artifact_update):
+            pop_cursor(update)
         return event
 
 
 class SequenceStore(Protocol):
-    """Stores which events were acknowledged; in production a table of the receiver's database."""
+    """Stores acknowledged sequence numbers; in production a table of the receiver's database."""
 
     def last_sequence(self, key: tuple[str, str]) -> int:
-        """The number of the last acknowledged event of a series; 0 for none."""
+        """Returns the number of the last acknowledged event of a series; 0 for none."""
         ...
 
     def record(self, key: tuple[str, str], sequence: int) -> None:
@@ -139,7 +139,7 @@ class SequenceStore(Protocol):
 
 
 class InMemorySequences:
-    """Implements `SequenceStore` in memory: a restart forgets what was acknowledged."""
+    """Implements `SequenceStore` in memory: a restart forgets the acknowledgements."""
 
     def __init__(self) -> None:
         self._sequences: OrderedDict[tuple[str, str], int] = OrderedDict()
@@ -155,7 +155,7 @@ class InMemorySequences:
 
 
 class Receiver:
-    """Verifies notifications, and tells new ones from repeats. Thread-safe."""
+    """Verifies notifications, and detects repeats. Thread-safe."""
 
     def __init__(
         self,
@@ -168,8 +168,8 @@ class Receiver:
         fetch: KeyFetcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """issuer: the server's public address. audience: our own URL, as registered. token: the token registered with
-        it, if any; notifications must carry it. ca: a file (PEM) of the authorities to trust. fetch: the source of the
+        """issuer: the server's public address. audience: this receiver's URL, as registered. token: the token
+        registered with it, if any; notifications must contain it. ca: a file (PEM) of the authorities to trust. fetch: the source of the
         keys, by default `ISSUER/.well-known/jwks.json`."""
         self._issuer = issuer
         self._audience = audience
@@ -184,17 +184,17 @@ class Receiver:
         self._lock = threading.Lock()
 
     async def verify(self, headers: Mapping[str, str], body: bytes) -> Notification:
-        """The notification in a request. Raises VerificationFailed if it is not genuine, and ServerUnavailable while
-        the server's keys are unavailable: respond with 503, and it is delivered again."""
+        """Returns the notification in a request. Raises VerificationFailed if it is not genuine, and ServerUnavailable
+        while the server's keys are unavailable: respond with 503, and the server retries."""
         return await asyncio.to_thread(self.verify_blocking, headers, body)
 
     def verify_blocking(self, headers: Mapping[str, str], body: bytes) -> Notification:
         """`verify` without asyncio. May wait for the server's keys."""
-        given = {name.lower(): value for name, value in headers.items()}
-        if self._token and not any(_equal(given.get(name, ""), self._token) for name in _TOKEN_HEADERS):
+        received = {name.lower(): value for name, value in headers.items()}
+        if self._token and not any(_equal(received.get(name, ""), self._token) for name in _TOKEN_HEADERS):
             raise VerificationFailed("the token is not the registered one")
         claims = self._verify_signature(
-            given.get("dragoman-signature") or given.get("authorization", "").removeprefix("Bearer ")
+            received.get("dragoman-signature") or received.get("authorization", "").removeprefix("Bearer ")
         )
         if not _equal(claims["request_body_sha256"], hashlib.sha256(body).hexdigest()):
             raise VerificationFailed("the body is not the signed one")
@@ -205,7 +205,7 @@ class Receiver:
         return Notification(claims["taskId"], claims["configId"], claims["event"], claims["sequence"], is_new, body)
 
     def acknowledge(self, notification: Notification) -> None:
-        """Records that an event was processed: it and those before it are not new when delivered again."""
+        """Records that an event was processed: later deliveries of it and of earlier events are repeats."""
         with self._lock:
             self._sequences.record(notification.sequence_key, notification.sequence)
 
@@ -228,16 +228,16 @@ class Receiver:
         return claims
 
     def _key(self, id: str) -> jwt.PyJWK:
-        """The key with this id. The keys are fetched again when they are old, since one may have been withdrawn, and
-        for an unknown id, since a new one may be in use; the latter at most every 10 s, as anybody can send ids."""
+        """Returns the key with this id. Keys are fetched again when they are old, since one may have been withdrawn, and
+        for an unknown id, since a new one may be in use; the latter at most every 10 s, since any caller can send ids."""
         with self._fetch_lock:
             age = self._clock() - self._fetched_at
             if age > WEBHOOK_KEYS_MAX_AGE or (id not in self._keys and age > WEBHOOK_KEYS_MIN_INTERVAL):
                 try:
-                    found = jwt.PyJWKSet.from_dict(dict(self._fetch()))
+                    key_set = jwt.PyJWKSet.from_dict(dict(self._fetch()))
                 except (OSError, ValueError, jwt.PyJWTError) as error:
                     raise ServerUnavailable.for_address(self._issuer, f"its keys are unavailable: {error}") from error
-                self._keys = {key.key_id: key for key in found.keys if key.key_id}
+                self._keys = {key.key_id: key for key in key_set.keys if key.key_id}
                 self._fetched_at = self._clock()
             if id not in self._keys:
                 raise VerificationFailed("it is signed with a key that the server does not publish")
@@ -250,11 +250,11 @@ class Receiver:
                 raise VerificationFailed("this signature was already used")
             self._used_ids[id] = expires
             while self._used_ids and next(iter(self._used_ids.values())) < time.time() - 2 * WEBHOOK_CLOCK_SKEW:
-                self._used_ids.popitem(last=False)  # from now on rejected for its age
+                self._used_ids.popitem(last=False)  # expired by now, and rejected for that
 
 
 def _fetcher_of(url: str, ca: Path | None) -> KeyFetcher:
-    """A fetcher of keys from a URL. Raises ValueError for a URL without http(s)."""
+    """Returns a fetcher of keys from a URL. Raises ValueError for a URL without http(s)."""
     if not url.startswith(("http://", "https://")):
         raise ValueError(f'issuer: "{url}" must be http(s)://HOST[:PORT]')
 
@@ -270,5 +270,5 @@ def _fetcher_of(url: str, ca: Path | None) -> KeyFetcher:
 
 
 def _equal(one: object, other: str) -> bool:
-    # A header may hold bytes that are not UTF-8; web frameworks pass them as surrogates.
+    # A header may contain bytes that are not UTF-8; web frameworks pass them as surrogates.
     return isinstance(one, str) and hmac.compare_digest(one.encode(errors="surrogateescape"), other.encode())

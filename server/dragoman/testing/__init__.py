@@ -1,12 +1,12 @@
-"""The test kit: for authors of agents, and for authors of stores and buses.
+"""Test kit for authors of agents, stores and buses.
 
     async with AgentUnderTest(desk) as a:
         run = await a.send("A table for two")
-        assert run.asked == "On which day?"
+        assert run.question == "On which day?"
 
-`run(echo, "hello")` does the same in a plain function. `record` keeps what a task did in a file, `replay` holds
-new code against it. The contract suites (`store_contract`, `bus_contract`) say what every store and every bus has to
-do, whoever wrote it; pytest and pytest-asyncio are yours to install for those. docs/how-to/testing.md has it all.
+`run(echo, "hello")` does the same in a plain function. `record` writes the history of a task to a file, and `replay`
+compares new code with it. The contract suites in `contracts/` test any store and any bus; they need pytest and
+pytest-asyncio. See docs/how-to/testing.md.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for: who only checks a store needs none of it, nor does who only runs an agent need a server.
+    # Imported on first use: tests of a store need none of it, and tests of an agent need no server.
     if name in _MODULES:
         from importlib import import_module
 

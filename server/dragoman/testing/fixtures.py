@@ -1,4 +1,4 @@
-"""Short spellings of the changes that contract suites make."""
+"""Changes and records for the contract suites, deterministic clocks and ids, and the model of a store."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _count = itertools.count(1)
 
 
 def message(text: str, role: int = pb.ROLE_USER) -> bytes:
-    """A serialized Message of one text part."""
+    """Returns a serialized Message with one text part."""
     return pb.Message(message_id=f"m-{text}", role=pb.Role.Name(role), parts=[pb.Part(text=text)]).SerializeToString()
 
 
 def new_ref(owner: Owner = OWNER) -> TaskRef:
-    """A task that no store has yet; later ones sort after earlier ones."""
+    """Returns a new task reference; references sort in order of creation."""
     return TaskRef(owner, make_task_key(next(_count) * 1_000_000, bytes(8)))
 
 
@@ -60,35 +60,35 @@ def created(
     claim: int = 0,
     visible: bool = True,
 ) -> Append:
-    """A new task with one message."""
+    """Returns a change that creates a task with one message."""
     new = NewTask(agent, task_id_of(ref.key), context, visible=visible)
     return Append(task=ref, guard=New(), create=new, message=IncomingMessage(message(text)), claim_session=claim)
 
 
 def status(state: int, text: str = "") -> StatusChange:
-    """A status, with a message of the agent if there is a text."""
+    """Returns a status, with an agent message if `text` is not empty."""
     return StatusChange(state, message(text, pb.ROLE_AGENT) if text else b"")
 
 
 def artifact(name: str, *texts: str, append: bool = False) -> ArtifactChange:
-    """An artifact, or an addition to it, with a text part for each text."""
+    """Returns an artifact, or an addition to it, with one text part per text."""
     parts = b"".join(frames.frame(4, pb.Part(text=text).SerializeToString()) for text in texts)
     return ArtifactChange(name, frames.text(1, name), parts, append=append)
 
 
 def chunk(name: str, text: str, *, append: bool = True) -> ArtifactChange:
-    """A text chunk of the kind that Dragoman makes itself."""
+    """Returns a text chunk in the form that the runtime writes."""
     return ArtifactChange(name, frames.text(1, name), text=text, append=append)
 
 
 def file(name: str, content: bytes, *, append: bool = False) -> ArtifactChange:
-    """An artifact, or an addition to it, with a file of these bytes."""
+    """Returns an artifact, or an addition to it, with a file."""
     part = pb.Part(raw=content, filename="f", media_type="text/x-test")
     return ArtifactChange(name, frames.text(1, name), frames.frame(4, part.SerializeToString()), append=append)
 
 
 def file_message(name: str, content: bytes, role: int = pb.ROLE_USER) -> bytes:
-    """A serialized Message with a file of these bytes."""
+    """Returns a serialized Message with a file."""
     parts = [pb.Part(raw=content, filename="f", media_type="text/x-test")]
     return pb.Message(message_id=f"m-{name}", role=pb.Role.Name(role), parts=parts).SerializeToString()
 
@@ -96,39 +96,39 @@ def file_message(name: str, content: bytes, role: int = pb.ROLE_USER) -> bytes:
 def by_runner(
     claimed: Appended, *events: StatusChange | ArtifactChange, last_delivered: int = 1, end: bool = False
 ) -> Append:
-    """What whoever holds the claim of `claimed` appends; `end` ends the turn."""
+    """Returns an append by the holder of the claim in `claimed`; `end` ends the turn."""
     guard = ClaimHeld(claimed.record.session, claimed.record.token)
     return Append(task=claimed.record.ref, guard=guard, events=events, last_delivered=last_delivered, release=end)
 
 
 def follow_up(ref: TaskRef, text: str, *, claim: int = 0) -> Append:
-    """Another message of the user."""
+    """Returns a follow-up message of the user."""
     return Append(task=ref, guard=NotTerminal(), message=IncomingMessage(message(text)), claim_session=claim)
 
 
 def cancel(ref: TaskRef) -> Append:
-    """A cancel of a task that nobody runs, or a fence around one that somebody does."""
+    """Returns a change that cancels a task, and fences its runner if it has one."""
     return Append(task=ref, guard=NotTerminal(), events=[StatusChange(states.CANCELED)], release=True)
 
 
 async def running(store: Store, **details: str) -> Appended:
-    """A new task, claimed by SESSION."""
+    """Creates a task that is claimed by SESSION."""
     return await store.append(created(new_ref(), claim=SESSION, **details))  # type: ignore[arg-type]  # only texts
 
 
 async def finished(store: Store, *events: StatusChange | ArtifactChange, state: int = states.COMPLETED) -> Appended:
-    """A task that has ended in `state`, after these events."""
+    """Creates a task that has these events and ended in `state`."""
     claimed = await running(store)
     return await store.append(by_runner(claimed, *events, StatusChange(state), end=True))
 
 
 def texts(parts: Sequence[pb.Part]) -> list[str]:
-    """The text of each part."""
+    """Returns the text of each part."""
     return [part.text for part in parts]
 
 
 class Clock:
-    """Milliseconds since the epoch that only a test moves."""
+    """Clock in milliseconds since the epoch that only the test advances."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:
         self.now = now
@@ -137,14 +137,14 @@ class Clock:
         return self.now
 
     def forward(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Advances the clock."""
         self.now += round(seconds * 1000)
 
 
 class Ids:
-    """Counts: the first task is always `00000000-0000-7000-8000-000000000001`, the first conversation `context-1`.
+    """Deterministic ids: the first task is `00000000-0000-7000-8000-000000000001`, the first context `context-1`.
 
-    An agent's messages and artifacts are `id-1` and so on, in the order in which they are made.
+    Messages and artifacts of agents are `id-1` and so on, in order of creation.
     """
 
     def __init__(self) -> None:
@@ -154,30 +154,30 @@ class Ids:
         self._messages = itertools.count(1)
 
     def key(self) -> bytes:
-        """A task's key: 16 bytes that look like a UUID of version 7, and sort in the order of their making."""
+        """Returns a task key: 16 bytes in the form of a UUID version 7 that sort in order of creation."""
         return bytes.fromhex("00000000000070008000") + next(self._tasks).to_bytes(6, "big")
 
     def context(self) -> str:
-        """A conversation's id."""
+        """Returns the id of a context."""
         return f"context-{next(self._contexts)}"
 
     def message(self) -> str:
-        """The id of a caller's message."""
+        """Returns the id of a caller's message."""
         return f"message-{next(self._messages)}"
 
     def other(self) -> str:
-        """The id of whatever an agent makes."""
+        """Returns the id of a message or artifact of an agent."""
         return f"id-{next(self._others)}"
 
 
 DUPLICATE_KEY = "repeated"
 STATES_IGNORING_UNREAD = frozenset({states.FAILED, states.REJECTED, states.CANCELED, states.WORKING})
-"""States that end a turn, or do not, whatever messages wait unread."""
+"""States that take effect even if messages are undelivered."""
 
 
 @dataclass
 class ModelEvent:
-    """One event: the state it brings (0 for an artifact), what it adds, and whether the turn ends with it."""
+    """One event: its state (0 for an artifact), the text it adds, and whether it ends the turn."""
 
     state: int
     text: str = ""
@@ -186,7 +186,7 @@ class ModelEvent:
 
 @dataclass
 class ModelTask:
-    """One task. `messages` are all there ever were; `status` is the number of the one that the status carries."""
+    """One task. `messages`: all messages. `status`: the number of the message in the current status, 0 for none."""
 
     ref: TaskRef
     agent: str
@@ -207,13 +207,13 @@ class ModelTask:
 
     @property
     def history(self) -> list[str]:
-        """What GetTask shows as history."""
+        """The history in the response to GetTask."""
         return [text for number, text in enumerate(self.messages, 1) if number != self.status]
 
 
 @dataclass(frozen=True)
 class AppendOutcome:
-    """What an append comes to: why it is refused; or its last sequence, whether the run goes again, and the claim."""
+    """Result of an append: the reason of its rejection; or the last sequence, whether the turn continues, and the claim."""
 
     rejected: str = ""
     last: int = 0
@@ -222,14 +222,14 @@ class AppendOutcome:
 
 
 class StoreModel:
-    """All tasks, in the order in which they were made."""
+    """Model of a store: all tasks, in order of creation."""
 
     def __init__(self) -> None:
         self.tasks: dict[bytes, ModelTask] = {}
         self.keys: dict[tuple[str, str], bytes] = {}
 
     def apply(self, change: Append) -> AppendOutcome:
-        """Does what a store has to do with this change."""
+        """Applies a change as a store has to."""
         task = self.tasks.get(change.task.key)
         if reason := self._rejection(task, change):
             return AppendOutcome(reason)
@@ -238,8 +238,8 @@ class StoreModel:
         if task is None:
             assert change.create is not None
             assert change.message is not None
-            response_texts = [text_of(change.message.message)]
-            task = ModelTask(change.task, change.create.agent, change.create.visible, response_texts)
+            messages = [text_of(change.message.message)]
+            task = ModelTask(change.task, change.create.agent, change.create.visible, messages)
             self.tasks[change.task.key] = task
         elif change.message is not None:
             task.messages.append(text_of(change.message.message))
@@ -248,12 +248,12 @@ class StoreModel:
                 task.state, task.ready = states.WORKING, True
             task.status = 0
             task.events.append(ModelEvent(task.state))
-        again, token = self._apply_events(task, change), task.token
-        self._update_claim(task, change, continues=again)
+        continues, token = self._apply_events(task, change), task.token
+        self._update_claim(task, change, continues=continues)
         if change.discard:
             del self.tasks[change.task.key]
             self.keys = {key: kept for key, kept in self.keys.items() if kept != change.task.key}
-        return AppendOutcome("", len(task.events), again, task.token > token)
+        return AppendOutcome("", len(task.events), continues, task.token > token)
 
     def _rejection(self, task: ModelTask | None, change: Append) -> str:
         guard = change.guard
@@ -279,20 +279,20 @@ class StoreModel:
         return ""
 
     def _apply_events(self, task: ModelTask, change: Append) -> bool:
-        again = False
+        continues = False
         task.last_delivered = max(task.last_delivered, change.last_delivered)
         if change.task_state is not None:
             task.task_state = change.task_state
         for event in change.events:
             task.visible = True
             if isinstance(event, StatusChange):
-                waits = (
+                has_unread = (
                     change.release
                     and event.state not in STATES_IGNORING_UNREAD
                     and task.last_received > task.last_delivered
                 )
-                again = again or waits
-                task.state = states.WORKING if waits else event.state
+                continues = continues or has_unread
+                task.state = states.WORKING if has_unread else event.state
                 task.status = 0
                 if event.message:
                     task.messages.append(text_of(event.message))
@@ -303,7 +303,7 @@ class StoreModel:
                 before = task.artifacts.get(event.artifact_id, "") if event.append else ""
                 task.artifacts[event.artifact_id] = before + text
                 task.events.append(ModelEvent(0, text))
-        return again
+        return continues
 
     def _update_claim(self, task: ModelTask, change: Append, *, continues: bool) -> None:
         if change.release:
@@ -319,12 +319,12 @@ class StoreModel:
 
 
 def text_of(message: bytes) -> str:
-    """The text of a serialized Message."""
+    """Returns the text of a serialized Message."""
     return "".join(part.text for part in pb.Message.FromString(message).parts)
 
 
 def text_in(change: ArtifactChange) -> str:
-    """The text that a change adds to its artifact."""
+    """Returns the text that a change adds to its artifact."""
     if change.text is not None:
         return change.text
     return "".join(part.text for part in pb.Artifact.FromString(change.parts).parts)

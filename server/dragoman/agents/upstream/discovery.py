@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dragoman.agents.upstream.transport import TransportFactory, outbound_errors
-from dragoman.calling import discovery as card_discovery
-from dragoman.calling.discovery import CardResponse
 from dragoman.calling.errors import ProtocolError, ServerUnavailable
+from dragoman.calling.transport_http import CardResponse, fetch_card
 from dragoman.core.agent_sources import UpstreamSpec, upstream_agent_id
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, SERVER_EXTENSIONS, AgentSpec
 from dragoman.ports import OutboundForbidden, OutboundStreams
@@ -55,7 +54,7 @@ async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple
     async def get(url: str, headers: Mapping[str, str]) -> CardResponse:
         return await _get_document(url, {**upstream.headers, **headers}, outbound)
 
-    responses = await card_discovery.fetch_card(upstream.url, get)
+    responses = await fetch_card(upstream.url, get)
     last = responses[-1]
     place = _without_query(last.url)
     if last.status == 200:

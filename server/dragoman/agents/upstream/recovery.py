@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from dragoman.agents.upstream import turn_writer
 from dragoman.agents.upstream.transport import UpstreamTransport
-from dragoman.calling import recovery
+from dragoman.calling import retry
 from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ServerUnavailable
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -53,7 +53,7 @@ async def find_task(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
         return await turn.call_with_retry(lambda transport: transport.call("ListTasks", request))
 
     try:
-        return await recovery.find_in_context(list_tasks, message, context_id)
+        return await retry.find_task_of_message(list_tasks, message, context_id)
     except (CallRefused, OutcomeUnknown):
         raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
 
@@ -69,7 +69,7 @@ async def _find_by_id(turn: UpstreamTurn, task_id: str, message: pb.Message) -> 
             raise OutcomeUnknown(turn.task_lost_text) from None
         return None
     assert isinstance(task, pb.Task)
-    is_delivered = turn.writer.state.heard == message.message_id or recovery.has_accepted(task, message)
+    is_delivered = turn.writer.state.heard == message.message_id or retry.has_accepted(task, message)
     return task if is_delivered else None
 
 
@@ -82,7 +82,7 @@ async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
         is_lost = refused.remote_error.is_task_not_found
         raise OutcomeUnknown(turn.task_lost_text if is_lost else OUTCOME_UNKNOWN_TEXT) from None
     assert isinstance(task, pb.Task)
-    if recovery.contains_message(task, message):
+    if retry.contains_message(task, message):
         return True
     if any(one.message_id == turn.writer.state.heard for one in task.history):
         return False  # its history is complete enough to show the message

@@ -1,4 +1,4 @@
-"""Contract of a bus: it may lose and repeat, but delivers only to the right subscribers, and nothing invented."""
+"""Contract of a bus: items may be lost or repeated, but reach only the right subscribers, unmodified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def event(sequence: int) -> Event:
 
 
 class BusContract:
-    """Provide a `bus` fixture. The store is SQLite's, unless you provide a `store` fixture too."""
+    """Provide a `bus` fixture. The default `store` fixture is a SQLite store."""
 
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
@@ -30,7 +30,7 @@ class BusContract:
         await store.close()
 
     async def wait_delivered(self) -> None:
-        """Returns when published items have arrived; override it where that takes more than a loop iteration."""
+        """Returns when published items have arrived. Override it for a bus that needs more than a loop iteration."""
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -71,7 +71,7 @@ class BusContract:
         received: list[tuple[str, Job]] = []
         await bus.subscribe_jobs([AGENT], lambda job: received.append(("a", job)))
         stop = await bus.subscribe_jobs([AGENT, "other"], lambda job: received.append(("b", job)))
-        jobs = [Job(AGENT, new_ref()) for _ in range(64)]  # enough that each worker gets some
+        jobs = [Job(AGENT, new_ref()) for _ in range(64)]  # enough for each worker to receive some
         for job in jobs:
             bus.publish_job(job)
         bus.publish_job(Job("nobody's", new_ref()))
@@ -118,7 +118,7 @@ class BusContract:
         await self.wait_delivered()
         assert len(received) == 2
 
-    async def test_closing_twice_is_fine(self, bus: Bus) -> None:
+    async def test_close_is_idempotent(self, bus: Bus) -> None:
         await bus.close()
         await bus.close()
 
@@ -147,7 +147,7 @@ class BusContract:
         for number in range(20):
             feeds.append(asyncio.create_task(follow()))
             await append_chunk(str(number))
-        while len(positions) < 20:  # a bus may take its time until it listens
+        while len(positions) < 20:  # a bus may start listening late
             await append_chunk("more")
         end = by_runner(claimed, status(states.COMPLETED), end=True)
         last = await store.append(end)

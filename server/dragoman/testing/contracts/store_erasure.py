@@ -1,4 +1,4 @@
-"""Contract of erasure: selections are exact, erased tasks leave nothing, and receipts name no one."""
+"""Contract of erasure: exact selections, complete deletion, and receipts without names."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SAME_PRINCIPAL_OTHER_SCOPE = Owner("projects/p", "anonymous")
 
 
 async def selected(store: Store, selection: TaskSelection) -> list[TaskRecord]:
-    return [head async for heads in store.select(selection) for head in heads]
+    return [record async for records in store.select(selection) for record in records]
 
 
 async def selected_ids(store: Store, selection: TaskSelection) -> list[str]:
-    return sorted(head.id for head in await selected(store, selection))
+    return sorted(record.id for record in await selected(store, selection))
 
 
 class StoreErasure:
@@ -52,7 +52,7 @@ class StoreErasure:
         return Clock()
 
     async def is_erased(self, store: Store, record: TaskRecord) -> bool:
-        """Whether no read finds anything of a task."""
+        """Whether no read returns data of a task."""
         ref = record.ref
         return (
             await store.read(ref) is None
@@ -67,7 +67,7 @@ class StoreErasure:
 
     # Selections -------------------------------------------------------------------------------------------------
 
-    async def test_a_selection_has_to_say_which_tasks(self) -> None:
+    async def test_an_empty_selection_is_rejected(self) -> None:
         for nothing in ({}, {"agent": AGENT}, {"state": states.FAILED}, {"scope": "default"}):
             with pytest.raises(ValueError, match="select the tasks"):
                 TaskSelection(**nothing)
@@ -88,7 +88,7 @@ class StoreErasure:
         ):
             assert await selected_ids(store, TaskSelection(**fields)) == sorted(one.record.id for one in expected)  # type: ignore[arg-type]
 
-    async def test_age_alone_means_tasks_that_have_ended(self, store: Store, clock: Clock) -> None:
+    async def test_a_selection_by_age_alone_selects_ended_tasks(self, store: Store, clock: Clock) -> None:
         done, failed = await finished(store), await finished(store, state=states.FAILED)
         asking, working = await finished(store, state=states.INPUT_REQUIRED), await running(store)
         clock.now += DAY_MS
@@ -104,7 +104,7 @@ class StoreErasure:
         assert await selected_ids(store, TaskSelection(older_than=DAY_MS, agent="other")) == []
         assert young.record.id not in await selected_ids(store, TaskSelection(older_than=1000))
 
-    async def test_a_selection_of_many_is_complete(self, store: Store, clock: Clock) -> None:
+    async def test_a_selection_of_many_tasks_is_complete(self, store: Store, clock: Clock) -> None:
         finished_tasks = await asyncio.gather(*(finished(store) for _ in range(300)))
         clock.now += DAY_MS
         everything = sorted(one.record.id for one in finished_tasks)
@@ -112,13 +112,13 @@ class StoreErasure:
         assert await selected_ids(store, TaskSelection(principal=OWNER.principal)) == everything
         assert await selected_ids(store, TaskSelection(context="context")) == everything
 
-    async def test_a_task_by_the_id_its_client_chose(self, store: Store) -> None:
+    async def test_a_task_is_selected_by_its_client_chosen_id(self, store: Store) -> None:
         change = created(new_ref())
         assert change.create is not None
         await store.append(replace(change, create=replace(change.create, id="mine", alias=True)))
-        assert [head.ref for head in await selected(store, TaskSelection(task="mine"))] == [change.task]
+        assert [record.ref for record in await selected(store, TaskSelection(task="mine"))] == [change.task]
 
-    async def test_a_hidden_task_of_a_context_counts(self, store: Store) -> None:
+    async def test_a_selection_by_context_includes_hidden_tasks(self, store: Store) -> None:
         claimed = await store.append(created(new_ref(), context="c", claim=SESSION, visible=False))
         waiting = await store.append(created(new_ref(), context="c", visible=False))
         assert await selected_ids(store, TaskSelection(context="c")) == sorted([claimed.record.id, waiting.record.id])
@@ -138,7 +138,7 @@ class StoreErasure:
 
     # Erasing ----------------------------------------------------------------------------------------------------
 
-    async def test_an_erased_task_leaves_no_trace_and_its_neighbours_stay(self, store: Store) -> None:
+    async def test_erasing_a_task_deletes_all_its_data_and_no_other_task(self, store: Store) -> None:
         erased = await finished(store, artifact("a", "x"), chunk("b", "y"))
         stays = await finished(store, artifact("a", "x"))
         before = await store.read(stays.record.ref)
@@ -149,7 +149,7 @@ class StoreErasure:
         assert (await store.page(TaskQuery(OWNER, AGENT))).total == 1
         assert (await store.page(TaskQuery(OWNER, AGENT, state=states.COMPLETED))).total == 1
 
-    async def test_totals_are_right_after_an_erasure(self, store: Store) -> None:
+    async def test_totals_are_correct_after_an_erasure(self, store: Store) -> None:
         for state in (states.COMPLETED, states.FAILED, states.FAILED, states.INPUT_REQUIRED):
             await finished(store, state=state)
         await store.append(created(new_ref(), claim=SESSION, visible=False))
@@ -160,7 +160,7 @@ class StoreErasure:
         assert (await store.page(TaskQuery(OWNER, AGENT))).total == 0
         assert await store.ready_tasks([AGENT], 10) == []
 
-    async def test_a_measure_is_what_the_erasure_then_removes(self, store: Store) -> None:
+    async def test_a_dry_run_reports_what_the_erasure_then_deletes(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(by_runner(claimed, chunk("out", "a", append=False), chunk("out", "b"), artifact("x", "y")))
         await store.append(follow_up(claimed.record.ref, "more"))
@@ -170,10 +170,10 @@ class StoreErasure:
         assert measured.bytes > 0
         assert await store.measure(TaskSelection(context="context")) == ErasureCounts()
 
-    async def test_who_runs_an_erased_task_is_refused_as_absent(self, store: Store) -> None:
+    async def test_the_runner_of_an_erased_task_is_rejected_as_absent(self, store: Store) -> None:
         claimed, erased_records = await running(store), list[TaskRecord]()
         await store.erase(TaskSelection(task=claimed.record.id), on_erased=erased_records.extend)
-        assert [(head.ref, head.session) for head in erased_records] == [(claimed.record.ref, SESSION)]
+        assert [(record.ref, record.session) for record in erased_records] == [(claimed.record.ref, SESSION)]
         late: Sequence[object] = await asyncio.gather(
             store.append(by_runner(claimed, artifact("late", "x"))),
             store.append(by_runner(claimed, status(states.COMPLETED), end=True)),
@@ -183,7 +183,7 @@ class StoreErasure:
         assert [isinstance(one, AppendRejected) and one.reason for one in late] == [ABSENT] * 3
         assert await self.is_erased(store, claimed.record)
 
-    async def test_late_writes_to_an_erased_principal_are_refused_as_absent(self, store: Store) -> None:
+    async def test_late_writes_to_tasks_of_an_erased_principal_are_rejected_as_absent(self, store: Store) -> None:
         claimed = await self.task_of(store, OTHER_PRINCIPAL)
         await store.erase(TaskSelection(principal=OTHER_PRINCIPAL.principal))
         with pytest.raises(AppendRejected, match=ABSENT):
@@ -192,24 +192,24 @@ class StoreErasure:
         assert (await store.page(TaskQuery(OTHER_PRINCIPAL, AGENT))).total == 1
         assert await store.find(OTHER_PRINCIPAL, AGENT, again.record.id) is not None
 
-    async def test_a_task_that_changed_meanwhile_is_looked_at_again(self, store: Store, clock: Clock) -> None:
+    async def test_a_task_that_changed_before_its_erasure_is_reselected(self, store: Store, clock: Clock) -> None:
         asking = await finished(store, state=states.INPUT_REQUIRED)
         clock.now += DAY_MS
         erasing = asyncio.create_task(store.erase(TaskSelection(older_than=DAY_MS, state=states.INPUT_REQUIRED)))
-        answered = await store.append(follow_up(asking.record.ref, "blue", claim=SESSION))  # written before
+        answered = await store.append(follow_up(asking.record.ref, "blue", claim=SESSION))  # written before the erasure
         assert (await erasing).counts.tasks == 0
         assert (await store.last_sequences([answered.record.ref])) != {}
 
-    async def test_so_many_at_most_the_oldest_first(self, store: Store, clock: Clock) -> None:
+    async def test_the_limit_of_an_erasure_selects_the_oldest_tasks(self, store: Store, clock: Clock) -> None:
         finished_tasks = []
         for _ in range(5):
             finished_tasks.append((await finished(store)).record)
             clock.now += 1000
         clock.now += DAY_MS
         assert (await store.erase(TaskSelection(older_than=DAY_MS), limit=2)).counts.tasks == 2
-        assert [await self.is_erased(store, head) for head in finished_tasks] == [True, True, False, False, False]
+        assert [await self.is_erased(store, record) for record in finished_tasks] == [True, True, False, False, False]
 
-    async def test_a_task_of_many_rows_goes_whole(self, store: Store) -> None:
+    async def test_a_task_of_many_rows_is_erased_completely(self, store: Store) -> None:
         claimed = await running(store)
         for _ in range(20):
             await store.append(by_runner(claimed, *[artifact(f"a{n}", "x", append=True) for n in range(100)]))
@@ -218,7 +218,7 @@ class StoreErasure:
         assert (receipt.counts.events, receipt.counts.messages, receipt.counts.chunks) == (2701, 701, 2000)
         assert await store.measure(TaskSelection(principal=OWNER.principal)) == ErasureCounts()
 
-    async def test_appends_go_on_during_an_erasure(self, store: Store, clock: Clock) -> None:
+    async def test_appends_continue_during_an_erasure(self, store: Store, clock: Clock) -> None:
         await asyncio.gather(*(finished(store, artifact("a", "x")) for _ in range(300)))
         clock.now += DAY_MS
         erasing = asyncio.create_task(store.erase(TaskSelection(older_than=DAY_MS)))
@@ -232,38 +232,38 @@ class StoreErasure:
 
     # Receipts ---------------------------------------------------------------------------------------------------
 
-    async def test_a_receipt_proves_which_tasks_and_names_none(self, store: Store, clock: Clock) -> None:
+    async def test_a_receipt_proves_which_tasks_were_erased_without_naming_them(self, store: Store, clock: Clock) -> None:
         owner = Owner("default", "alice@example.com")
         finished_tasks = [(await self.task_of(store, owner, context="about alice")).record for _ in range(3)]
         clock.now += 5000
         receipt = await store.erase(TaskSelection(context="about alice", principal="alice@example.com"))
-        assert receipt.digest == task_ids_digest(sorted(head.id for head in finished_tasks))
+        assert receipt.digest == task_ids_digest(sorted(record.id for record in finished_tasks))
         assert (receipt.began, receipt.ended, receipt.reason) == (clock.now, clock.now, "purge")
         assert await store.receipts() == [receipt]
         kept = json.dumps([asdict(one) for one in await store.receipts()])
-        assert not any(word in kept for word in ("alice", *(head.id for head in finished_tasks)))
+        assert not any(word in kept for word in ("alice", *(record.id for record in finished_tasks)))
 
-    async def test_nothing_erased_is_no_receipt(self, store: Store) -> None:
+    async def test_an_erasure_without_matches_creates_no_receipt(self, store: Store) -> None:
         receipt = await store.erase(TaskSelection(task="not-there"))
         assert (receipt.number, receipt.counts, receipt.digest) == (0, ErasureCounts(), task_ids_digest([]))
         assert await store.receipts() == []
 
-    async def test_receipts_come_newest_first(self, store: Store) -> None:
+    async def test_receipts_are_listed_newest_first(self, store: Store) -> None:
         for reason in ("purge", RETENTION_REASON):
             await store.erase(TaskSelection(task=(await finished(store)).record.id), reason=reason)
         assert [one.reason for one in await store.receipts()] == [RETENTION_REASON, "purge"]
         assert len(await store.receipts(1)) == 1
 
-    async def test_an_erasure_that_was_cut_short_is_completed(self, store: Store) -> None:
+    async def test_an_interrupted_erasure_is_completed(self, store: Store) -> None:
         finished_tasks = [(await self.task_of(store, OWNER)).record for _ in range(5)]
         seen = asyncio.Event()
         erasing = asyncio.create_task(
-            store.erase(TaskSelection(principal=OWNER.principal), on_erased=lambda heads: seen.set())
+            store.erase(TaskSelection(principal=OWNER.principal), on_erased=lambda records: seen.set())
         )
         await seen.wait()
         erasing.cancel()
         await asyncio.gather(erasing, return_exceptions=True)
         (receipt,) = await store.resume_erasures() or await store.receipts()
         assert receipt.counts.tasks == 5
-        assert receipt.digest == task_ids_digest(sorted(head.id for head in finished_tasks))
+        assert receipt.digest == task_ids_digest(sorted(record.id for record in finished_tasks))
         assert await store.resume_erasures() == []

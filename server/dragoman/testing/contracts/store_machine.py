@@ -120,7 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers)
     def create_again(self, number: int) -> None:
-        """An idempotency key of a task is used once."""
+        """Repeats an idempotency key; it is rejected."""
         task = self._task(number)
         change = created(task.ref, text="again", agent=task.agent)
         self._append(change)
@@ -128,7 +128,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(number=task_numbers)
     def claim(self, number: int) -> None:
-        """A session claims a task, if it waits."""
+        """A session claims a task if the task is ready."""
         self._append(Append(task=self._task(number).ref, guard=Ready(), claim_session=self.session))
 
     @precondition(lambda self: self.model.tasks)
@@ -139,12 +139,12 @@ class StoreMachine(RuleBasedStateMachine):
         self._append(replace(change, guard=NotRunning() if alone else NotTerminal()))
 
     @precondition(lambda self: self.model.tasks)
-    @rule(number=task_numbers, events=st.lists(changes, min_size=1, max_size=5), late=st.integers(0, 5), memory=texts)
-    def put(self, number: int, events: list[StatusChange | ArtifactChange], late: int, memory: str) -> None:
-        """A turn appends; sometimes one that lost its claim."""
+    @rule(number=task_numbers, events=st.lists(changes, min_size=1, max_size=5), late=st.integers(0, 5), task_state=texts)
+    def put(self, number: int, events: list[StatusChange | ArtifactChange], late: int, task_state: str) -> None:
+        """A turn appends; sometimes a turn that lost its claim."""
         task = self._task(number)
         change = Append(task=task.ref, guard=self._guard(task, late), events=events, last_delivered=task.last_received)
-        self._append(replace(change, task_state=memory.encode()) if late == 1 else change)
+        self._append(replace(change, task_state=task_state.encode()) if late == 1 else change)
 
     @precondition(lambda self: self.model.tasks)
     @rule(
@@ -216,13 +216,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(retry=st.booleans())
     def crash(self, retry: bool) -> None:
-        """The process dies; the next one finds its orphans, and ends or restarts them."""
+        """The process dies; the next process finds the orphaned tasks, and ends or restarts them."""
         self.write()
         self._run(self.store.close())
         self.store = self._open()
         before, self.session = self.session, self._run(self.store.open_session(SESSION_LEASE_SECONDS, exclusive=True))
         assert self.session > before
-        orphans = {head.ref for head in self._run(self.store.orphaned_tasks(self.session, NO_LIMIT))}
+        orphans = {record.ref for record in self._run(self.store.orphaned_tasks(self.session, NO_LIMIT))}
         left = [task for task in self.model.tasks.values() if task.session]
         assert orphans == {task.ref for task in left}
         for task in left:
@@ -237,7 +237,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def matches_model(self) -> None:
-        """When all is written, the store has what the model has."""
+        """Once all changes are written, store and model are equal."""
         if not hasattr(self, "store") or self.pending:
             return
         touched, self.touched = self.touched, set()
@@ -245,7 +245,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._compare(ref)
         tasks = list(self.model.tasks.values())
         waiting = self._run(self.store.ready_tasks(AGENTS, NO_LIMIT))
-        assert {head.ref for head in waiting} == {task.ref for task in tasks if task.ready}
+        assert {record.ref for record in waiting} == {task.ref for task in tasks if task.ready}
         assert self._run(self.store.orphaned_tasks(self.session, 1)) == []
         versions = self._run(self.store.last_sequences([task.ref for task in tasks]))
         assert versions == {task.ref.key: len(task.events) for task in tasks}
@@ -273,7 +273,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _task(self, number: int) -> ModelTask:
         tasks = list(self.model.tasks.values())
-        return tasks[-1 - number % len(tasks)]  # small numbers select new tasks, with which more can happen
+        return tasks[-1 - number % len(tasks)]  # small numbers select new tasks, which allow more operations
 
     def _guard(self, task: ModelTask, late: int) -> ClaimHeld:
         """The claim of the current turn of a task, or of an earlier one."""
@@ -291,11 +291,11 @@ class StoreMachine(RuleBasedStateMachine):
             (number, one.state, one.ends) for number, one in enumerate(task.events, 1)
         ]
         assert snapshot is not None
-        head, shown = snapshot.record, pb.Task.FromString(snapshot.task)
-        assert (head.state, head.last_sequence, head.session, head.token) == (
+        record, shown = snapshot.record, pb.Task.FromString(snapshot.task)
+        assert (record.state, record.last_sequence, record.session, record.token) == (
             task.state, len(task.events), task.session, task.token,
         )  # fmt: skip
-        assert (head.ready, head.visible, head.last_received, head.last_delivered, head.attempt) == (
+        assert (record.ready, record.visible, record.last_received, record.last_delivered, record.attempt) == (
             task.ready, task.visible, task.last_received, task.last_delivered, task.attempt,
         )  # fmt: skip
         assert shown.status.state == task.state
@@ -305,7 +305,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert kept is not None
         assert kept.task_state == task.task_state
         assert [pb.Message.FromString(one.message).parts[0].text for one in kept.messages] == task.messages
-        found = self._run(self.store.find(OWNER, task.agent, head.id))
+        found = self._run(self.store.find(OWNER, task.agent, record.id))
         assert (found is not None) == task.visible
 
 

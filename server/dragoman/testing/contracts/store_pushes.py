@@ -68,19 +68,19 @@ class StorePushes:
 
     @pytest.fixture
     async def session(self, store: Store) -> int:
-        """A session that is alive; the clock stands still unless a test moves it."""
+        """A live session; the clock stands still unless a test advances it."""
         return await store.open_session(3600.0)
 
     @pytest.fixture
     async def ref(self, store: Store) -> TaskRef:
-        """A task with `HOOK` from its first event on."""
+        """A task created with `HOOK`."""
         change = with_push(created(new_ref()))
         await store.append(change)
         return change.task
 
-    # Beginning --------------------------------------------------------------------------------------------------
+    # Creation ---------------------------------------------------------------------------------------------------
 
-    async def test_a_configuration_of_the_send_that_makes_the_task_begins_with_its_first_event(
+    async def test_a_push_config_of_the_creating_send_starts_at_the_first_event(
         self, store: Store, ref: TaskRef, clock: Clock
     ) -> None:
         (push,) = await store.pushes.list_configs(ref)
@@ -88,28 +88,28 @@ class StorePushes:
         assert (push.last_delivered, push.last_sequence, push.lag, push.due_at) == (0, 1, 1, clock.now)
         assert (push.state, push.task_ended, push.agent) == (PushState.LIVE, False, "echo")
 
-    async def test_one_of_a_follow_up_begins_with_the_event_that_accepts_it(self, store: Store) -> None:
+    async def test_a_push_config_of_a_follow_up_starts_at_the_event_that_accepts_it(self, store: Store) -> None:
         change = created(new_ref())
         await store.append(change)
         await store.append(with_push(follow_up(change.task, "more")))
         (push,) = await store.pushes.list_configs(change.task)
         assert (push.last_delivered, push.last_sequence) == (1, 2)
 
-    async def test_one_that_comes_later_begins_after_what_there_is(self, store: Store) -> None:
+    async def test_a_push_config_added_later_starts_after_the_existing_events(self, store: Store) -> None:
         task = await running(store)
         await store.append(by_runner(task, artifact("a", "1")))
         push = await store.pushes.put(task.record.ref, HOOK)
         assert (push.last_delivered, push.last_sequence, push.due_at) == (2, 2, 0)
         assert await store.pushes.list_configs(task.record.ref) == [push]
 
-    async def test_one_of_a_finished_task_has_nothing_to_wait_for(self, store: Store, session: int) -> None:
+    async def test_a_push_config_of_a_finished_task_is_already_ended(self, store: Store, session: int) -> None:
         change = created(new_ref())
         await store.append(change)
         await store.append(cancel(change.task))
         assert (await store.pushes.put(change.task, HOOK)).state is PushState.DONE
         assert await claim_due(store, session) == []
 
-    async def test_a_refused_append_leaves_no_configuration(self, store: Store) -> None:
+    async def test_a_rejected_append_stores_no_push_config(self, store: Store) -> None:
         change = created(new_ref())
         await store.append(change)
         await store.append(cancel(change.task))
@@ -117,14 +117,14 @@ class StorePushes:
             await store.append(with_push(follow_up(change.task, "late")))
         assert await store.pushes.list_configs(change.task) == []
 
-    async def test_an_unknown_task_has_none(self, store: Store) -> None:
+    async def test_an_unknown_task_has_no_push_configs(self, store: Store) -> None:
         with pytest.raises(AppendRejected) as refused:
             await store.pushes.put(new_ref(), HOOK)
         assert refused.value.reason == ABSENT
         assert await store.pushes.list_configs(new_ref()) == []
         assert not await store.pushes.remove(new_ref(), "hook")
 
-    async def test_a_task_has_only_so_many(self, store: Store, ref: TaskRef) -> None:
+    async def test_the_number_of_push_configs_of_a_task_is_limited(self, store: Store, ref: TaskRef) -> None:
         for number in range(MAX_PUSH_CONFIGS - 1):
             await store.pushes.put(ref, replace(HOOK, id=f"h{number}"))
         for write in (
@@ -136,18 +136,18 @@ class StorePushes:
             assert refused.value.reason == TOO_MANY_CONFIGS
         await store.pushes.put(ref, replace(HOOK, url="https://other.example/"))  # replaces an existing one
         assert len(await store.pushes.list_configs(ref)) == MAX_PUSH_CONFIGS
-        head = await store.read(ref, history=0)
-        assert head is not None
-        assert head.record.last_sequence == 1
+        snapshot = await store.read(ref, history=0)
+        assert snapshot is not None
+        assert snapshot.record.last_sequence == 1
 
-    async def test_a_rejected_one_does_not_affect_its_batch(self, store: Store) -> None:
+    async def test_a_rejected_push_config_does_not_affect_its_batch(self, store: Store) -> None:
         refs = [new_ref() for _ in range(10)]
         await asyncio.gather(*(store.append(created(ref)) for ref in refs))
         writes = [store.pushes.put(ref, HOOK) for ref in (*refs[:5], new_ref(), *refs[5:])]
         results = await asyncio.gather(*writes, return_exceptions=True)
         assert [isinstance(result, AppendRejected) for result in results] == [False] * 5 + [True] + [False] * 5
 
-    async def test_they_are_listed_in_the_order_of_creation(self, store: Store, ref: TaskRef, clock: Clock) -> None:
+    async def test_push_configs_are_listed_in_order_of_creation(self, store: Store, ref: TaskRef, clock: Clock) -> None:
         for id in ("z", "a", "m"):
             clock.now += 1
             await store.pushes.put(ref, replace(HOOK, id=id))
@@ -155,7 +155,7 @@ class StorePushes:
 
     # Replacing and removing -------------------------------------------------------------------------------------
 
-    async def test_a_replacement_of_a_live_one_keeps_its_cursor(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_replacing_a_live_push_config_keeps_its_cursor(self, store: Store, ref: TaskRef, session: int) -> None:
         await store.append(follow_up(ref, "more"))
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
@@ -166,13 +166,13 @@ class StorePushes:
         ]  # from the delivery to the old address
         assert [push.last_delivered for push in await store.pushes.list_configs(ref)] == [1]
 
-    async def test_a_replacement_of_an_ended_one_starts_over(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_replacing_an_ended_push_config_starts_over(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.ENDED, 0, attempt=attempt_at(1, 410)))
         again = await store.pushes.put(ref, HOOK)
         assert (again.state, again.last_delivered, again.lag) == (PushState.LIVE, 1, 0)
 
-    async def test_a_removed_one_rejects_later_reports(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_a_removed_push_config_rejects_later_reports(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         assert await store.pushes.remove(ref, "hook")
         assert not await store.pushes.remove(ref, "hook")
@@ -180,7 +180,7 @@ class StorePushes:
         assert await store.pushes.list_configs(ref) == []
         assert await store.pushes.attempts(ref, "hook") == []
 
-    async def test_other_owners_do_not_see_them(self, store: Store, ref: TaskRef) -> None:
+    async def test_other_owners_do_not_see_push_configs(self, store: Store, ref: TaskRef) -> None:
         stranger = TaskRef(Owner(OWNER.scope, "someone else"), ref.key)
         assert await store.pushes.list_configs(stranger) == []
         assert not await store.pushes.remove(stranger, "hook")
@@ -191,7 +191,7 @@ class StorePushes:
 
     # Claiming ---------------------------------------------------------------------------------------------------
 
-    async def test_an_append_makes_it_due_and_one_gets_it(self, store: Store, session: int) -> None:
+    async def test_an_append_makes_a_push_due_and_one_session_claims_it(self, store: Store, session: int) -> None:
         task = await running(store)
         await store.pushes.put(task.record.ref, HOOK)
         assert await claim_due(store, session) == []
@@ -210,10 +210,10 @@ class StorePushes:
         assert (again.session, again.token) == (session, push.token + 1)
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
 
-    async def test_a_task_without_any_says_so(self, store: Store) -> None:
+    async def test_a_task_without_push_configs_has_no_live_push(self, store: Store) -> None:
         assert not (await running(store)).record.has_live_push
 
-    async def test_a_dead_process_holds_nothing(self, store: Store, ref: TaskRef, clock: Clock) -> None:
+    async def test_claims_of_a_dead_process_are_released(self, store: Store, ref: TaskRef, clock: Clock) -> None:
         dead, alive = await store.open_session(10.0), await store.open_session(3600.0)
         (push,) = await claim_due(store, dead)
         assert await claim_due(store, alive) == []
@@ -231,12 +231,12 @@ class StorePushes:
         (push,) = await claim_due(store, session)
         assert (push.last_delivered, push.last_sequence) == (0, 2)
 
-    async def test_what_became_a_message_takes_its_configuration_along(self, store: Store, session: int) -> None:
+    async def test_a_discarded_task_deletes_its_push_config(self, store: Store, session: int) -> None:
         hidden = await store.append(with_push(created(new_ref(), claim=session, visible=False)))
         await store.append(replace(by_runner(hidden), discard=True))
         assert await store.pushes.list_configs(hidden.record.ref) == []
 
-    async def test_one_host_gets_no_more_than_its_share(self, store: Store, session: int) -> None:
+    async def test_claims_per_host_are_limited(self, store: Store, session: int) -> None:
         for host in "bac":
             for number in range(3):
                 config = replace(HOOK, id=f"{number}", url=f"https://{host}.example/{number}")
@@ -248,7 +248,7 @@ class StorePushes:
 
     # Reports ----------------------------------------------------------------------------------------------------
 
-    async def test_a_claim_lasts_while_there_is_more_to_deliver(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_a_claim_lasts_while_events_are_undelivered(self, store: Store, ref: TaskRef, session: int) -> None:
         await store.append(follow_up(ref, "more"))
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(
@@ -261,18 +261,18 @@ class StorePushes:
             0,
             session,
             states.SUBMITTED,
-        )  # still claimed: more may come
+        )  # still claimed: more events may follow
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 2, release=True))
         assert (push.session, push.due_at, push.state) == (0, 0, PushState.LIVE)
         assert await claim_due(store, session) == []
 
-    async def test_a_claim_is_not_let_go_while_there_is_more(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_a_claim_is_not_released_while_events_are_undelivered(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await store.append(follow_up(ref, "in this moment"))
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, release=True))
         assert (push.session, push.lag) == (session, 1)
 
-    async def test_a_handed_over_push_can_be_claimed_at_once(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_a_handed_over_push_can_be_claimed_immediately(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 0, hand_over=True))
         (push,) = await claim_due(store, await store.open_session(3600.0))
@@ -287,7 +287,7 @@ class StorePushes:
         assert (push.state, push.session, push.due_at) == (PushState.DONE, 0, 0)
         assert await claim_due(store, session) == []
 
-    async def test_a_failure_is_retried_later_and_not_before(
+    async def test_a_failed_delivery_is_retried_after_its_delay(
         self, store: Store, ref: TaskRef, session: int, clock: Clock
     ) -> None:
         (push,) = await claim_due(store, session)
@@ -304,7 +304,7 @@ class StorePushes:
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
         assert (push.failures, push.failing_since, push.reason) == (0, 0, "")
 
-    async def test_a_receiver_that_fails_for_too_long_is_given_up_and_can_be_restarted(
+    async def test_a_push_to_a_failing_receiver_is_given_up_and_can_be_restarted(
         self, store: Store, ref: TaskRef, session: int, clock: Clock
     ) -> None:
         (push,) = await claim_due(store, session)
@@ -315,7 +315,7 @@ class StorePushes:
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
         assert (push.state, push.due_at, push.session) == (PushState.DEAD, 0, 0)
         assert push.reason == "given up after 2 attempts: answered 500"
-        await store.append(follow_up(ref, "nobody is told"))
+        await store.append(follow_up(ref, "undelivered"))
         assert await claim_due(store, session) == []
         assert [push.lag for push in await store.pushes.unfinished(10)] == [2]
         (push,) = await store.pushes.restart(ref, ())
@@ -335,7 +335,7 @@ class StorePushes:
         assert again.config.id == "hook"
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 2)]) == [None]
 
-    async def test_only_the_last_tries_are_kept(self, store: Store, ref: TaskRef, session: int, clock: Clock) -> None:
+    async def test_only_the_last_attempts_are_stored(self, store: Store, ref: TaskRef, session: int, clock: Clock) -> None:
         for number in range(MAX_KEPT_ATTEMPTS + 5):
             (push,) = await claim_due(store, session)
             attempt = DeliveryAttempt(sequence=1, status=0, error=f"no {number}", duration_ms=number)
@@ -351,7 +351,7 @@ class StorePushes:
             duration_ms=MAX_KEPT_ATTEMPTS + 4,
         )
 
-    async def test_many_are_settled_together(self, store: Store, session: int) -> None:
+    async def test_many_reports_are_applied_together(self, store: Store, session: int) -> None:
         refs = [with_push(created(new_ref())) for _ in range(30)]
         await asyncio.gather(*(store.append(change) for change in refs))
         claimed = await claim_due(store, session)
@@ -396,7 +396,7 @@ class StorePushes:
         other = (await store.append(with_push(created(new_ref())))).record
         assert (await store.erase(TaskSelection(task=other.id))).counts.tasks == 1
 
-    async def test_an_erased_task_leaves_none(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_erasing_a_task_deletes_its_push_configs(self, store: Store, ref: TaskRef, session: int) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500)))
         await store.erase(TaskSelection(principal=OWNER.principal))
@@ -417,7 +417,7 @@ class StorePushes:
         await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 102))
         assert (await store.compact()).events > 0
 
-    async def test_a_follow_up_guard_that_does_not_hold_writes_no_configuration(self, store: Store) -> None:
+    async def test_a_follow_up_with_a_failed_guard_stores_no_push_config(self, store: Store) -> None:
         with pytest.raises(AppendRejected):
             await store.append(Append(task=new_ref(), guard=NotTerminal(), push_config=HOOK))
 

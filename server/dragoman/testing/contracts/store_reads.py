@@ -100,7 +100,7 @@ class StoreReads:
         assert [texts(one.parts) for one in task.history] == [["hello"], ["which?"], ["blue"]]
         assert not task.status.HasField("message")
 
-    async def test_the_question_is_remembered_for_the_next_turn(self, store: Store) -> None:
+    async def test_the_question_is_stored_for_the_next_turn(self, store: Store) -> None:
         claimed = await running(store)
         question = await store.append(by_runner(claimed, status(states.INPUT_REQUIRED, "which?"), end=True))
         answered = await store.append(follow_up(question.record.ref, "blue", claim=SESSION))
@@ -112,7 +112,7 @@ class StoreReads:
     @pytest.mark.parametrize(
         ("history", "left"), [(None, ["hello", "1", "2", "3"]), (0, []), (1, ["3"]), (3, ["1", "2", "3"]), (9, None)]
     )
-    async def test_history_is_cut_to_its_end(self, store: Store, history: int | None, left: list[str] | None) -> None:
+    async def test_history_is_limited_to_its_last_messages(self, store: Store, history: int | None, left: list[str] | None) -> None:
         claimed = await running(store)
         for number in (1, 2, 3):
             last = await store.append(follow_up(claimed.record.ref, str(number)))
@@ -120,7 +120,7 @@ class StoreReads:
         assert [one.parts[0].text for one in task.history] == (["hello", "1", "2", "3"] if left is None else left)
 
     @pytest.mark.parametrize("history", [None, 0, 1])
-    async def test_what_a_client_gets_is_what_is_found_and_read(self, store: Store, history: int | None) -> None:
+    async def test_the_response_to_get_equals_find_and_read(self, store: Store, history: int | None) -> None:
         claimed = await running(store)
         last = status(states.COMPLETED, "three")
         for change in (status(states.WORKING, "one"), chunk("out", "two"), last):
@@ -132,13 +132,13 @@ class StoreReads:
                 assert got == await store.read(claimed.record.ref, history=history)
                 assert pb.Task.FromString(got.task).status.state == got.record.state
 
-    async def test_artifacts_may_be_left_out(self, store: Store) -> None:
+    async def test_artifacts_can_be_omitted(self, store: Store) -> None:
         done = await finished(store, artifact("a", "x"))
         snapshot = await store.read(done.record.ref, artifacts=False)
         assert snapshot is not None
         assert not pb.Task.FromString(snapshot.task).artifacts
 
-    async def test_a_conversation_is_read_from_any_message_on(self, store: Store) -> None:
+    async def test_a_conversation_is_read_from_any_message(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(follow_up(claimed.record.ref, "second"))
         kept = await store.messages(claimed.record.ref, 1)
@@ -157,9 +157,9 @@ class StoreReads:
         assert await store.get(OWNER, "another", done.record.id) is None
         assert (await store.page(TaskQuery(OWNER, "another"))).total == 0
 
-    async def test_an_id_that_is_none_of_ours_is_not_found(self, store: Store) -> None:
-        head = (await finished(store)).record
-        for wrong in ("", "1", head.id + "0", head.id.replace("-", ""), f"{{{head.id}}}"[:36]):
+    async def test_malformed_task_ids_are_not_found(self, store: Store) -> None:
+        record = (await finished(store)).record
+        for wrong in ("", "1", record.id + "0", record.id.replace("-", ""), f"{{{record.id}}}"[:36]):
             assert await store.find(OWNER, AGENT, wrong) is None
             assert await store.get(OWNER, AGENT, wrong) is None
 
@@ -168,7 +168,7 @@ class StoreReads:
     async def test_pages_show_every_task_once_newest_status_first(self, store: Store, clock: Clock) -> None:
         tasks_created = []
         for number in range(25):
-            clock.now += number % 3  # some share a millisecond: ties go by key, later first
+            clock.now += number % 3  # some share a millisecond: ties are ordered by key, later first
             tasks_created.append((await finished(store)).record)
         seen: list[str] = []
         query = TaskQuery(OWNER, AGENT, page_size=4)
@@ -179,8 +179,8 @@ class StoreReads:
             if page.last_key is None:
                 break
             query = replace(query, after=page.last_key)
-        newest_first = sorted(tasks_created, key=lambda head: (head.updated, head.ref.key), reverse=True)
-        assert seen == [head.id for head in newest_first]
+        newest_first = sorted(tasks_created, key=lambda record: (record.updated, record.ref.key), reverse=True)
+        assert seen == [record.id for record in newest_first]
 
     async def test_filters_and_their_totals_are_exact(self, store: Store, clock: Clock) -> None:
         begin = clock.now
@@ -226,17 +226,17 @@ class StoreReads:
 
     # Waiting tasks ----------------------------------------------------------------------------------------------
 
-    async def test_waiting_tasks_come_oldest_first_and_only_of_these_agents(self, store: Store, clock: Clock) -> None:
+    async def test_waiting_tasks_are_listed_oldest_first_for_the_requested_agents(self, store: Store, clock: Clock) -> None:
         refs = []
         for agent in (AGENT, "other", AGENT):
             clock.now += 1
             refs.append((await store.append(created(new_ref(), agent=agent))).record.ref)
         await running(store)
-        assert [head.ref for head in await store.ready_tasks([AGENT], 10)] == [refs[0], refs[2]]
-        assert [head.ref for head in await store.ready_tasks([AGENT, "other"], 2)] == refs[:2]
+        assert [record.ref for record in await store.ready_tasks([AGENT], 10)] == [refs[0], refs[2]]
+        assert [record.ref for record in await store.ready_tasks([AGENT, "other"], 2)] == refs[:2]
         assert await store.ready_tasks([], 10) == []
 
-    async def test_principals_take_turns_and_each_has_its_oldest_first(self, store: Store, clock: Clock) -> None:
+    async def test_waiting_tasks_alternate_between_principals_each_oldest_first(self, store: Store, clock: Clock) -> None:
         async def put(principal: str, agent: str = AGENT, scope: str = "default") -> TaskRef:
             clock.now += 1
             return (await store.append(created(new_ref(Owner(scope, principal)), agent=agent))).record.ref
@@ -246,7 +246,7 @@ class StoreReads:
         c = [await put("c", "other")]
 
         async def order(limit: int, after: str = "", agents: Sequence[str] = (AGENT, "other")) -> list[TaskRef]:
-            return [head.ref for head in await store.ready_tasks(agents, limit, after)]
+            return [record.ref for record in await store.ready_tasks(agents, limit, after)]
 
         assert await order(10) == [a[0], b[0], c[0], a[1], b[1], a[2], a[3]]
         assert await order(2) == [a[0], b[0]]
@@ -256,15 +256,15 @@ class StoreReads:
         assert await order(2, "bb") == [c[0], a[0]]
         assert await order(10, "a", [AGENT]) == [b[0], a[0], b[1], a[2], a[3]]
 
-    async def test_who_makes_a_task_under_a_shared_owner_has_its_own_turn(self, store: Store, clock: Clock) -> None:
+    async def test_creators_under_a_shared_owner_alternate_too(self, store: Store, clock: Clock) -> None:
         everyone, refs = Owner("default", "shared:scope"), []
         for sender in ("a", "a", "b"):
             clock.now += 1
             change = replace(created(new_ref(everyone)), message=IncomingMessage(message("hello"), sender=sender))
             refs.append((await store.append(change)).record.ref)
-        assert [head.ref for head in await store.ready_tasks([AGENT], 2, "a")] == [refs[2], refs[0]]
+        assert [record.ref for record in await store.ready_tasks([AGENT], 2, "a")] == [refs[2], refs[0]]
 
-    async def test_versions_tell_how_far_tasks_are(self, store: Store) -> None:
+    async def test_versions_return_the_last_sequence_of_each_task(self, store: Store) -> None:
         done, other = await finished(store), await running(store)
         found = await store.last_sequences([done.record.ref, other.record.ref, new_ref()])
         assert found == {done.record.ref.key: 2, other.record.ref.key: 1}

@@ -50,14 +50,14 @@ class StoreSessions:
         await store.append(created(new_ref(), claim=mine))
         assert await store.orphaned_tasks(mine, 10) == []
         clock.now += 10_001
-        assert await store.orphaned_tasks(mine, 10, expired=False) == [], "nobody knows for certain"
-        assert sorted(head.ref.key for head in await store.orphaned_tasks(mine, 10)) == sorted(
+        assert await store.orphaned_tasks(mine, 10, expired=False) == []
+        assert sorted(record.ref.key for record in await store.orphaned_tasks(mine, 10)) == sorted(
             ref.key for ref in theirs
         )
         assert len(await store.orphaned_tasks(mine, 2)) == 2
         assert mine not in await store.sessions()
 
-    async def test_a_session_that_is_renewed_keeps_its_claims(self, store: Store, clock: Clock) -> None:
+    async def test_a_renewed_session_keeps_its_claims(self, store: Store, clock: Clock) -> None:
         renewed, other = await store.open_session(10), await store.open_session(10)
         await store.append(created(new_ref(), claim=renewed))
         clock.now += 8_000
@@ -74,15 +74,15 @@ class StoreSessions:
         assert await asyncio.to_thread(store.renew_session, renewed, 10) == -3_000
         assert await store.sessions() == {renewed: clock.now + 10_000}
 
-    async def test_an_exclusive_session_ends_all_others(self, store: Store) -> None:
+    async def test_an_exclusive_session_ends_all_other_sessions(self, store: Store) -> None:
         earlier = await store.open_session(10)
         orphan = (await store.append(created(new_ref(), claim=earlier))).record.ref
         alone = await store.open_session(10, exclusive=True)
-        assert [head.ref for head in await store.orphaned_tasks(alone, 10)] == [orphan]
-        assert [head.ref for head in await store.orphaned_tasks(alone, 10, expired=False)] == [orphan]
+        assert [record.ref for record in await store.orphaned_tasks(alone, 10)] == [orphan]
+        assert [record.ref for record in await store.orphaned_tasks(alone, 10, expired=False)] == [orphan]
         assert list(await store.sessions()) == [alone]
 
-    async def test_a_turn_that_is_begun_again_refuses_who_ran_it_before(self, store: Store) -> None:
+    async def test_a_restarted_turn_rejects_its_previous_runner(self, store: Store) -> None:
         first = (await store.append(created(new_ref(), claim=1))).record
         again = Append(task=first.ref, guard=ClaimHeld(1, first.token), events=[status(states.WORKING)], retry=True)
         waiting = (await store.append(again)).record
@@ -94,13 +94,13 @@ class StoreSessions:
         claimed = (await store.append(Append(task=first.ref, guard=NotTerminal(), claim_session=2))).record
         assert (claimed.session, claimed.token, claimed.attempt, claimed.last_delivered) == (2, first.token + 1, 2, 0)
 
-    async def test_a_turn_that_ended_counts_from_one_again(self, store: Store) -> None:
-        head = (await store.append(created(new_ref(), claim=1))).record
+    async def test_attempts_restart_at_one_after_a_turn_ended(self, store: Store) -> None:
+        record = (await store.append(created(new_ref(), claim=1))).record
         again = (
-            await store.append(Append(task=head.ref, guard=ClaimHeld(1, head.token), retry=True, claim_session=1))
+            await store.append(Append(task=record.ref, guard=ClaimHeld(1, record.token), retry=True, claim_session=1))
         ).record
         change = Append(
-            task=head.ref,
+            task=record.ref,
             guard=ClaimHeld(1, again.token),
             events=[status(states.INPUT_REQUIRED, "which?")],
             last_delivered=1,
@@ -111,7 +111,7 @@ class StoreSessions:
 
     # Aliases ----------------------------------------------------------------------------------------------------
 
-    async def test_an_alias_is_its_owner_s_agent_s_own(self, store: Store) -> None:
+    async def test_an_alias_is_unique_per_owner_and_agent(self, store: Store) -> None:
         def named(ref: TaskRef, agent: str = AGENT) -> Append:
             return replace(created(ref, agent=agent), create=NewTask(agent, "mine", "context", alias=True))
 
@@ -128,7 +128,7 @@ class StoreSessions:
 
     # Keys -------------------------------------------------------------------------------------------------------
 
-    async def test_a_key_is_used_once_and_tells_for_what(self, store: Store) -> None:
+    async def test_a_key_is_used_once_and_its_record_names_the_task(self, store: Store) -> None:
         first = (
             await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"one")))
         ).record.ref
@@ -149,32 +149,32 @@ class StoreSessions:
         results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
         assert sum(isinstance(result, DuplicateKey) for result in results) == 19
 
-    async def test_what_was_refused_uses_no_key(self, store: Store) -> None:
+    async def test_a_rejected_append_uses_no_key(self, store: Store) -> None:
         ref = new_ref()
         await store.append(created(ref))
         with pytest.raises(AppendRejected, match=EXISTS):
             await store.append(replace(created(ref), idempotency_key=IdempotencyKey(AGENT, "k", b"one")))
         await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"two")))
 
-    async def test_a_key_keeps_the_message_that_came_instead_of_a_task(self, store: Store) -> None:
-        head = (
+    async def test_a_key_stores_the_message_returned_instead_of_a_task(self, store: Store) -> None:
+        record = (
             await store.append(
                 replace(created(new_ref(), visible=False, claim=1), idempotency_key=IdempotencyKey(AGENT, "k", b"d"))
             )
         ).record
-        guard = ClaimHeld(1, head.token)
-        await store.append(Append(task=head.ref, guard=guard, discard=True, reply=b"hello"))
+        guard = ClaimHeld(1, record.token)
+        await store.append(Append(task=record.ref, guard=guard, discard=True, reply=b"hello"))
         with pytest.raises(DuplicateKey) as caught:
             await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"d")))
         assert caught.value.key_record.reply == b"hello"
 
-    async def test_a_key_of_a_task_that_nothing_came_of_is_free_again(self, store: Store) -> None:
-        head = (
+    async def test_the_key_of_a_discarded_task_is_free(self, store: Store) -> None:
+        record = (
             await store.append(
                 replace(created(new_ref(), visible=False, claim=1), idempotency_key=IdempotencyKey(AGENT, "k", b"d"))
             )
         ).record
-        await store.append(Append(task=head.ref, guard=ClaimHeld(1, head.token), discard=True))
+        await store.append(Append(task=record.ref, guard=ClaimHeld(1, record.token), discard=True))
         await store.append(replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"d")))
 
     async def test_a_key_expires(self, store: Store, clock: Clock) -> None:
@@ -184,7 +184,7 @@ class StoreSessions:
 
     # Conversations ----------------------------------------------------------------------------------------------
 
-    async def test_the_state_of_a_conversation_is_written_with_its_next_version_only(self, store: Store) -> None:
+    async def test_context_state_is_written_only_with_the_next_version(self, store: Store) -> None:
         async def write(data: bytes, version: int) -> None:
             ref = (await store.append(created(new_ref(), context="c"))).record.ref
             await store.append(Append(task=ref, guard=NotTerminal(), context_state=ContextState(data, version)))
@@ -198,12 +198,12 @@ class StoreSessions:
         assert await store.context_state(OWNER, "other", "c") == ContextState()
         assert await store.context_state(Owner("default", "stranger"), AGENT, "c") == ContextState()
 
-    async def test_a_store_has_secrets_of_its_own_one_for_each_purpose(self, store: Store) -> None:
+    async def test_a_store_has_one_random_secret_per_purpose(self, store: Store) -> None:
         assert len(store.secret("one")) == 32
         assert store.secret("one") == store.secret("one")
         assert store.secret("one") != store.secret("two")
 
-    async def test_the_epoch_names_the_store(self, store: Store) -> None:
+    async def test_the_epoch_identifies_the_store(self, store: Store) -> None:
         assert len(store.epoch) == 8
         assert int(store.epoch, 16) >= 0
 
@@ -253,7 +253,7 @@ class StoreSharing:
         plain = (await store.append(created(new_ref(HOST)))).record
         assert plain.principal == "alice"
 
-    async def test_only_an_open_conversation_of_the_same_scope_has_a_host(self, store: Store) -> None:
+    async def test_only_an_open_context_of_the_same_scope_has_an_owner(self, store: Store) -> None:
         await store.append(shared_task())
         await store.append(shared_task(context="chosen by a client", is_open=False))
         assert await store.context_owner(PARTICIPANT, CONTEXT_ID) == HOST
@@ -262,7 +262,7 @@ class StoreSharing:
         assert await store.context_owner(PARTICIPANT, "chosen by a client") is None
         assert await store.context_owner(PARTICIPANT, "never heard of") is None
 
-    async def test_who_joined_sees_the_tasks_of_that_conversation_and_no_others(self, store: Store) -> None:
+    async def test_a_participant_sees_only_tasks_of_joined_contexts(self, store: Store) -> None:
         mine = (await store.append(shared_task())).record
         private = (await store.append(shared_task(context="other"))).record
         theirs = (await store.append(shared_task(by=PARTICIPANT))).record
@@ -276,7 +276,7 @@ class StoreSharing:
         assert await store.find(PARTICIPANT, AGENT, private.id, joined=True) is None
         assert await store.find(PARTICIPANT, AGENT, mine.id) is None
 
-    async def test_lists_hold_what_is_one_s_own_and_what_was_joined(self, store: Store) -> None:
+    async def test_lists_contain_own_and_joined_tasks(self, store: Store) -> None:
         mine = (await store.append(shared_task())).record.id
         private = (await store.append(shared_task(context="other"))).record.id
         theirs = (await store.append(shared_task(by=PARTICIPANT))).record.id
@@ -291,7 +291,7 @@ class StoreSharing:
         done = (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).record.id
         assert await listed_ids(store, PARTICIPANT, state=states.COMPLETED) == {done}
 
-    async def test_pages_of_joined_conversations_show_every_task_once(self, store: Store) -> None:
+    async def test_pages_of_joined_contexts_contain_every_task_once(self, store: Store) -> None:
         ids = {(await store.append(shared_task(by=PARTICIPANT))).record.id for _ in range(5)}
         ids |= {
             (await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))).record.id for _ in range(4)
@@ -307,19 +307,19 @@ class StoreSharing:
         assert len(shown) == 9
         assert set(shown) == ids
 
-    async def test_a_message_to_a_task_of_the_conversation_joins_it_too(self, store: Store) -> None:
+    async def test_a_message_to_a_task_joins_its_context(self, store: Store) -> None:
         task = (await store.append(shared_task())).record
         incoming = IncomingMessage(message("may I?"), sender="bob")
         await store.append(Append(task=task.ref, guard=NotTerminal(), message=incoming, participant=PARTICIPANT))
         assert await listed_ids(store, PARTICIPANT) == {task.id}
 
-    async def test_what_is_refused_joins_nothing(self, store: Store) -> None:
+    async def test_a_rejected_append_joins_no_context(self, store: Store) -> None:
         task = (await store.append(shared_task())).record
         with pytest.raises(AppendRejected):
             await store.append(Append(task=TaskRef(HOST, b"?" * 16), guard=NotTerminal(), participant=PARTICIPANT))
         assert await store.find(PARTICIPANT, AGENT, task.id, joined=True) is None
 
-    async def test_a_chosen_name_is_one_s_own_first(self, store: Store) -> None:
+    async def test_an_alias_resolves_to_the_callers_own_task_first(self, store: Store) -> None:
         def named(owner: Owner) -> Append:
             change = shared_task(owner, by=owner)
             assert change.create is not None
@@ -335,7 +335,7 @@ class StoreSharing:
         assert found is not None
         assert found.ref == his.ref
 
-    async def test_a_key_is_its_sender_s_wherever_the_task_is_kept(self, store: Store) -> None:
+    async def test_a_key_belongs_to_its_sender_also_in_shared_contexts(self, store: Store) -> None:
         hers = replace(shared_task(), idempotency_key=IdempotencyKey(AGENT, "k", b"1", HOST))
         his = replace(shared_task(by=PARTICIPANT), idempotency_key=IdempotencyKey(AGENT, "k", b"2", PARTICIPANT))
         await store.append(hers)
@@ -375,5 +375,5 @@ class StoreSharing:
         guests = (await store.append(shared_task(PARTICIPANT, by=HOST, context="third"))).record
         hers = (await store.append(shared_task())).record
         await store.erase(TaskSelection(principal="bob"))
-        left = [head.ref for head in (kept, shared, joined, own, guests, hers) if await store.read(head.ref)]
+        left = [record.ref for record in (kept, shared, joined, own, guests, hers) if await store.read(record.ref)]
         assert left == [kept.ref, hers.ref]

@@ -37,7 +37,7 @@ MANY_APPENDS = 300
 
 
 LARGE_BYTES = 300 * 1024
-"""More bytes than any store puts into a row."""
+"""More bytes than any store keeps in a row."""
 
 
 class StoreSize:
@@ -81,7 +81,7 @@ class StoreSize:
         assert await self.task(store, last) == before
         assert await store.compact() == CompactionResult()
 
-    async def test_a_task_grows_on_after_it_was_tidied(self, store: Store) -> None:
+    async def test_a_task_accepts_events_after_compaction(self, store: Store) -> None:
         claimed, text = await running(store), ""
         for round_ in range(4):
             texts = [f"{round_}.{number} " for number in range(MANY_APPENDS)]
@@ -90,7 +90,7 @@ class StoreSize:
             await store.compact()
             assert text.encode() in await self.task(store, last)
 
-    async def test_an_artifact_that_is_replaced_after_it_was_tidied_is_the_new_one(self, store: Store) -> None:
+    async def test_an_artifact_can_be_replaced_after_compaction(self, store: Store) -> None:
         claimed = await running(store)
         await self.grow(store, claimed, *(chunk("out", "old ") for _ in range(MANY_APPENDS)))
         await store.compact()
@@ -100,7 +100,7 @@ class StoreSize:
         assert b"new er er " in task
         assert b"old" not in task
 
-    async def test_events_of_a_task_that_has_not_ended_stay(self, store: Store, clock: Clock) -> None:
+    async def test_events_of_a_running_task_are_not_truncated(self, store: Store, clock: Clock) -> None:
         claimed = await running(store)
         last = await self.grow(store, claimed, *(chunk("out", "x") for _ in range(MANY_APPENDS)))
         before = await store.events(last.record.ref, 0, 10_000)
@@ -116,7 +116,7 @@ class StoreSize:
         assert (await store.compact()).events == 0
         assert len(await store.events(done.record.ref, 0, 10_000)) == MANY_APPENDS + 2
 
-    async def test_a_finished_task_keeps_its_last_events_and_its_answer(self, store: Store, clock: Clock) -> None:
+    async def test_a_finished_task_keeps_its_last_events_and_its_result(self, store: Store, clock: Clock) -> None:
         done = await self.long_task(store)
         ref, before = done.record.ref, await self.task(store, done)
         events = await store.events(ref, 0, 10_000)
@@ -139,7 +139,7 @@ class StoreSize:
                 await store.events(ref, after)
             assert cut.value.oldest_sequence == oldest
 
-    async def test_a_log_that_was_never_cut_begins_with_one_and_no_task_has_none(self, store: Store) -> None:
+    async def test_an_untruncated_log_begins_with_one_and_a_missing_task_has_none(self, store: Store) -> None:
         assert await store.oldest_sequence((await running(store)).record.ref) == 1
         assert await store.oldest_sequence(new_ref()) == 0
         assert await store.events(new_ref(), 0) == []
@@ -170,7 +170,7 @@ class StoreSize:
         page = await store.page(TaskQuery(OWNER, AGENT, artifacts=True))
         assert [pb.Task.FromString(one) for one in page.tasks] == [task]
 
-    async def test_an_agent_is_given_what_was_sent_however_large(self, store: Store) -> None:
+    async def test_an_agent_receives_messages_of_any_size(self, store: Store) -> None:
         first = created(new_ref(), claim=SESSION)
         assert first.message is not None
         sent = file_message("ask", b"x" * (17 * 1024 * 1024))
@@ -179,7 +179,7 @@ class StoreSize:
         assert kept is not None
         assert [one.message for one in kept.messages] == [sent]
 
-    async def test_what_is_too_much_for_an_answer_is_given_as_a_link(self, store: Store, clock: Clock) -> None:
+    async def test_parts_too_large_for_a_response_are_returned_as_links(self, store: Store, clock: Clock) -> None:
         store.blobs.set_base_url(lambda: "https://example.com/base")
         contents = [bytes([number]) * (6 * 1024 * 1024) for number in (1, 2, 3)]
         done = await finished(store, *(file(f"a{number}", content) for number, content in enumerate(contents)))
@@ -212,7 +212,7 @@ class StoreSize:
         task = pb.Task.FromString(await self.task(store, claimed))
         assert [part.raw[:1] for part in task.artifacts[0].parts] == [b"%d" % n for n in range(9)]
 
-    async def test_a_refused_change_with_a_large_part_leaves_no_trace(self, store: Store) -> None:
+    async def test_a_rejected_change_with_a_large_part_stores_nothing(self, store: Store) -> None:
         claimed = await running(store)
         late = replace(by_runner(claimed, file("out", b"x" * LARGE_BYTES)), guard=ClaimHeld(SESSION, 99))
         with pytest.raises(AppendRejected):

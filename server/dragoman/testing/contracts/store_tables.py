@@ -27,37 +27,37 @@ API_KEY = ApiKey(
 class StoreApiKeys:
     """Provide a `store` fixture."""
 
-    async def test_a_key_comes_back_as_it_was_given(self, store: Store) -> None:
+    async def test_an_api_key_is_read_as_it_was_written(self, store: Store) -> None:
         await store.api_keys.add(API_KEY)
         assert await store.api_keys.find(API_KEY.id) == API_KEY
         assert await store.api_keys.find("bbbbbbbbbbbb") is None
 
-    async def test_an_id_is_given_once(self, store: Store) -> None:
+    async def test_ids_of_api_keys_are_unique(self, store: Store) -> None:
         await store.api_keys.add(API_KEY)
         with pytest.raises(ValueError, match=API_KEY.id):
             await store.api_keys.add(replace(API_KEY, name="other"))
         assert await store.api_keys.list() == [API_KEY]
 
-    async def test_keys_are_listed_the_newest_first(self, store: Store) -> None:
+    async def test_api_keys_are_listed_newest_first(self, store: Store) -> None:
         keys = [replace(API_KEY, id=f"{digit * 12}", created=at) for digit, at in (("b", 2), ("c", 3), ("a", 1))]
         await asyncio.gather(*map(store.api_keys.add, keys))
         assert [key.id[0] for key in await store.api_keys.list()] == ["c", "b", "a"]
 
-    async def test_a_rotation_keeps_the_secret_of_before_and_no_earlier_one(self, store: Store) -> None:
+    async def test_a_rotation_keeps_only_the_previous_secret(self, store: Store) -> None:
         await store.api_keys.add(API_KEY)
         await store.api_keys.rotate(API_KEY.id, b"2" * 32, now=2_000, until=3_000)
         last = await store.api_keys.rotate(API_KEY.id, b"3" * 32, now=2_500, until=3_500)
         assert last == replace(API_KEY, digest=b"3" * 32, former=b"2" * 32, former_until=3_500, rotated=2_500)
         assert await store.api_keys.find(API_KEY.id) == last
 
-    async def test_a_rotation_may_set_the_end_anew(self, store: Store) -> None:
+    async def test_a_rotation_can_set_a_new_expiry(self, store: Store) -> None:
         await store.api_keys.add(API_KEY)
         for expires in (20_000, 0):
             rotated = await store.api_keys.rotate(API_KEY.id, b"2" * 32, now=2_000, until=2_000, expires=expires)
             assert rotated is not None
             assert rotated.expires == expires
 
-    async def test_a_revoked_key_stays_revoked_as_it_was_first(self, store: Store) -> None:
+    async def test_revoking_twice_keeps_the_first_revocation(self, store: Store) -> None:
         await store.api_keys.add(API_KEY)
         revoked = await store.api_keys.revoke(API_KEY.id, now=5_000)
         assert revoked == replace(API_KEY, revoked=5_000)
@@ -65,12 +65,12 @@ class StoreApiKeys:
         assert await store.api_keys.rotate(API_KEY.id, b"2" * 32, now=6_000, until=6_000) is None
         assert await store.api_keys.find(API_KEY.id) == revoked
 
-    async def test_what_is_not_there_is_neither_rotated_nor_revoked(self, store: Store) -> None:
+    async def test_a_missing_key_is_neither_rotated_nor_revoked(self, store: Store) -> None:
         assert await store.api_keys.rotate(API_KEY.id, b"2" * 32, now=1, until=1) is None
         assert await store.api_keys.revoke(API_KEY.id, now=1) is None
         assert await store.api_keys.list() == []
 
-    async def test_the_last_use_never_goes_back(self, store: Store) -> None:
+    async def test_the_last_use_never_decreases(self, store: Store) -> None:
         await store.api_keys.add(API_KEY)
         for now in (4_000, 3_000):
             await store.api_keys.touch(API_KEY.id, now=now)
@@ -78,7 +78,7 @@ class StoreApiKeys:
         await store.api_keys.touch("bbbbbbbbbbbb", now=1)
         assert await store.api_keys.list() == [replace(API_KEY, used=4_000)]
 
-    async def test_revoked_keys_go_when_nothing_of_their_principal_is_to_stay(self, store: Store) -> None:
+    async def test_erasing_a_principal_deletes_its_revoked_keys(self, store: Store) -> None:
         others = replace(API_KEY, id="cccccccccccc", principal="bob")
         for key in (API_KEY, replace(API_KEY, id="bbbbbbbbbbbb"), others):
             await store.api_keys.add(key)
@@ -93,13 +93,13 @@ class StoreApiKeys:
 class StoreKeyValues:
     """Provide a `store` fixture."""
 
-    async def test_a_text_is_there_once_it_was_written(self, store: Store) -> None:
+    async def test_a_written_text_can_be_read(self, store: Store) -> None:
         assert await store.key_values.get("keys") == ""
         assert await store.key_values.compare_and_set("keys", "one", expected="")
         assert await store.key_values.get("keys") == "one"
         assert await store.key_values.get("other") == ""
 
-    async def test_a_text_takes_the_place_of_the_one_that_was_read_and_of_no_other(self, store: Store) -> None:
+    async def test_a_text_replaces_only_the_text_that_was_read(self, store: Store) -> None:
         assert not await store.key_values.compare_and_set("keys", "two", expected="one")
         assert await store.key_values.compare_and_set("keys", "one", expected="")
         assert not await store.key_values.compare_and_set("keys", "two", expected="")
@@ -107,12 +107,12 @@ class StoreKeyValues:
         assert await store.key_values.compare_and_set("keys", "two", expected="one")
         assert await store.key_values.get("keys") == "two"
 
-    async def test_of_those_who_write_at_once_one_does(self, store: Store) -> None:
+    async def test_of_concurrent_writers_one_succeeds(self, store: Store) -> None:
         wrote = await asyncio.gather(*(store.key_values.compare_and_set("keys", str(n), expected="") for n in range(5)))
         assert sorted(wrote) == [False, False, False, False, True]
         assert await store.key_values.get("keys") == str(wrote.index(True))
 
-    async def test_what_the_store_knows_of_itself_is_no_text_of_anybodys(self, store: Store) -> None:
+    async def test_internal_keys_of_the_store_are_not_readable(self, store: Store) -> None:
         assert await store.key_values.get("secret") == ""
         assert await store.key_values.get("epoch") == ""
 
@@ -123,17 +123,17 @@ WORKER_AGENT = RegisteredAgent("desk", "workers@example.com", b"\x0a\x04desk", r
 class StoreWorkers:
     """Provide a `store` fixture."""
 
-    async def test_an_agent_is_kept_as_it_was_given(self, store: Store) -> None:
+    async def test_an_agent_is_read_as_it_was_registered(self, store: Store) -> None:
         assert await store.worker_registry.register(WORKER_AGENT) == WORKER_AGENT
         assert await store.worker_registry.list() == [WORKER_AGENT]
 
-    async def test_a_later_worker_says_anew_what_the_agent_is(self, store: Store) -> None:
+    async def test_a_later_registration_replaces_the_agents_card(self, store: Store) -> None:
         await store.worker_registry.register(WORKER_AGENT)
         later = replace(WORKER_AGENT, registration=b"\x0a\x05other", registered_at=2_000, last_seen=2_000)
         assert await store.worker_registry.register(later) == replace(later, registered_at=1_000)
         assert await store.worker_registry.list() == [replace(later, registered_at=1_000)]
 
-    async def test_another_principal_changes_nothing(self, store: Store) -> None:
+    async def test_a_registration_by_another_principal_is_ignored(self, store: Store) -> None:
         await store.worker_registry.register(WORKER_AGENT)
         assert (
             await store.worker_registry.register(
@@ -143,7 +143,7 @@ class StoreWorkers:
         )
         assert await store.worker_registry.list() == [WORKER_AGENT]
 
-    async def test_of_two_who_come_at_once_one_has_the_agent(self, store: Store) -> None:
+    async def test_of_concurrent_registrations_one_succeeds(self, store: Store) -> None:
         theirs = [replace(WORKER_AGENT, principal=f"p{number}") for number in range(5)]
         kept = await asyncio.gather(*map(store.worker_registry.register, theirs))
         assert len({one.principal for one in kept}) == 1
@@ -153,7 +153,7 @@ class StoreWorkers:
             await store.worker_registry.register(replace(WORKER_AGENT, agent=agent))
         assert [one.agent for one in await store.worker_registry.list()] == ["a", "b", "c"]
 
-    async def test_an_id_that_was_struck_out_is_free(self, store: Store) -> None:
+    async def test_the_id_of_a_removed_agent_is_free(self, store: Store) -> None:
         await store.worker_registry.register(WORKER_AGENT)
         assert await store.worker_registry.unregister("desk")
         assert not await store.worker_registry.unregister("desk")
@@ -167,25 +167,25 @@ UPSTREAM_AGENT = AddedUpstream("desk", b'{"url": "https://desk.example"}', added
 class StoreUpstreams:
     """Provide a `store` fixture."""
 
-    async def test_one_is_kept_as_it_was_given(self, store: Store) -> None:
+    async def test_an_upstream_is_read_as_it_was_added(self, store: Store) -> None:
         assert await store.upstreams.add(UPSTREAM_AGENT)
         assert await store.upstreams.list() == [UPSTREAM_AGENT]
 
-    async def test_another_of_its_id_changes_nothing(self, store: Store) -> None:
+    async def test_an_upstream_with_a_used_id_is_rejected(self, store: Store) -> None:
         await store.upstreams.add(UPSTREAM_AGENT)
         assert not await store.upstreams.add(replace(UPSTREAM_AGENT, spec=b"{}", added_at=2_000))
         assert await store.upstreams.list() == [UPSTREAM_AGENT]
 
-    async def test_of_several_at_once_one_is_kept(self, store: Store) -> None:
+    async def test_of_concurrent_additions_one_succeeds(self, store: Store) -> None:
         theirs = [replace(UPSTREAM_AGENT, added_at=number) for number in range(5)]
         assert sum(await asyncio.gather(*map(store.upstreams.add, theirs))) == 1
 
-    async def test_the_eldest_is_listed_first(self, store: Store) -> None:
+    async def test_upstreams_are_listed_oldest_first(self, store: Store) -> None:
         for since, agent in enumerate(("b", "c", "a")):
             await store.upstreams.add(replace(UPSTREAM_AGENT, agent=agent, added_at=since))
         assert [one.agent for one in await store.upstreams.list()] == ["b", "c", "a"]
 
-    async def test_an_id_that_was_removed_is_free(self, store: Store) -> None:
+    async def test_the_id_of_a_removed_upstream_is_free(self, store: Store) -> None:
         await store.upstreams.add(UPSTREAM_AGENT)
         assert await store.upstreams.remove("desk")
         assert not await store.upstreams.remove("desk")
@@ -198,7 +198,7 @@ def audit_entry(at: int, principal: str = "alice", **about: str) -> AuditEntry:
 
 
 def checked_chain(entries: Iterable[AuditRecord]) -> AuditChainVerifier:
-    """Raises what `core.audit` raises for a broken chain."""
+    """Verifies the hash chain; raises the error of `core.audit` for a broken one."""
     chain = AuditChainVerifier()
     for one in entries:
         chain.verify(one)
@@ -208,7 +208,7 @@ def checked_chain(entries: Iterable[AuditRecord]) -> AuditChainVerifier:
 class StoreAudit:
     """Provide a `store` fixture."""
 
-    async def test_entries_come_back_as_they_were_given_each_bound_to_the_one_before(self, store: Store) -> None:
+    async def test_entries_are_read_as_written_and_chained_by_hash(self, store: Store) -> None:
         odd = AuditEntry(2, "operator.Purge", "ok", {"selection": 'é "\n\x00'}, {"principal": "ż\ud800", "peer": ""})
         await store.audit.append([audit_entry(1), odd])
         await store.audit.append([audit_entry(3)])
@@ -218,21 +218,21 @@ class StoreAudit:
         assert checked_chain(found).number == 3
         assert len({one.salt for one in found}) == 3
 
-    async def test_an_export_goes_on_where_it_stopped(self, store: Store) -> None:
+    async def test_an_export_continues_at_its_position(self, store: Store) -> None:
         await store.audit.append([audit_entry(at) for at in range(1, 8)])
         assert [one.number for one in await store.audit.read(2, 3)] == [3, 4, 5]
         assert await store.audit.read(7) == []
 
-    async def test_what_several_add_at_the_same_time_is_one_chain(self, store: Store) -> None:
+    async def test_concurrent_entries_form_one_chain(self, store: Store) -> None:
         await asyncio.gather(*(store.audit.append([audit_entry(at), audit_entry(at)]) for at in range(1, 21)))
         assert checked_chain(await store.audit.read(0)).number == 40
 
-    async def test_the_log_is_cut_at_its_beginning_and_never_empty(self, store: Store) -> None:
+    async def test_the_log_is_truncated_at_its_start_and_never_empty(self, store: Store) -> None:
         await store.audit.append([audit_entry(at) for at in (10, 20, 30, 25, 40)])
         assert await store.audit.truncate(5) == 0
         assert await store.audit.truncate(26) == 2
         found = await store.audit.read(0)
-        assert [one.number for one in found] == [3, 4, 5]  # 4 is older, but after one that is not
+        assert [one.number for one in found] == [3, 4, 5]  # 4 is older, but follows a newer entry
         assert await store.audit.truncate(1000, limit=1) == 1
         assert await store.audit.truncate(1000) == 1
         assert await store.audit.truncate(1000) == 0
@@ -241,11 +241,11 @@ class StoreAudit:
         assert [one.number for one in found] == [5, 6]
         checked_chain(found)
 
-    async def test_an_empty_log_can_be_cut(self, store: Store) -> None:
+    async def test_an_empty_log_can_be_truncated(self, store: Store) -> None:
         assert await store.audit.truncate(1000) == 0
         assert await store.audit.read(0) == []
 
-    async def test_who_is_erased_leaves_what_was_done_and_an_unbroken_chain(self, store: Store) -> None:
+    async def test_erasing_a_principal_keeps_the_actions_and_the_chain(self, store: Store) -> None:
         await store.audit.append([audit_entry(1), audit_entry(2, "bob"), audit_entry(3)])
         await store.erase(TaskSelection(principal="alice", scope="default"))
         found = await store.audit.read(0)
@@ -254,7 +254,7 @@ class StoreAudit:
         assert [one.entry.about for one in found] == [{"agent": "echo"}] * 3
         assert checked_chain(found).erased == 2
 
-    async def test_who_is_erased_in_part_is_still_named(self, store: Store) -> None:
+    async def test_a_partly_erased_principal_is_still_named(self, store: Store) -> None:
         await store.audit.append([audit_entry(1)])
         await store.erase(TaskSelection(principal="alice", scope="default", agent="echo"))
         assert not (await store.audit.read(0))[0].erased

@@ -51,7 +51,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 OWNER_IN_OTHER_SCOPE = Owner("projects/p", OWNER.principal)
 OTHER_OWNER = Owner("default", "somebody else")
 LARGE_TEXT = "x" * 5_000
-"""A message with it has a little more than ten thousand bytes: its id is the text, too."""
+"""A message with this text has a little more than ten thousand bytes, since the text is also its id."""
 
 
 def task_within(quota: Quota, owner: Owner = OWNER, **details: Any) -> Append:
@@ -66,7 +66,7 @@ def message_within(task: Appended, quota: Quota, text: str = "more", *, claim: i
 
 
 async def assert_exceeds(limit: str, change: Awaitable[Appended]) -> QuotaExceeded:
-    """The rejection of a change, which names this limit."""
+    """Asserts that a change is rejected for this limit; returns the rejection."""
     with pytest.raises(QuotaExceeded) as caught:
         await change
     assert caught.value.limit == limit
@@ -82,7 +82,7 @@ class StoreAdmission:
 
     # Live tasks -------------------------------------------------------------------------------------------------
 
-    async def test_tasks_are_taken_up_to_the_limit_and_again_when_one_has_ended(self, store: Store) -> None:
+    async def test_tasks_are_accepted_up_to_the_limit_and_again_after_one_has_ended(self, store: Store) -> None:
         quota = Quota(live_tasks=2)
         first = await store.append(task_within(quota, claim=7))
         await store.append(task_within(quota))
@@ -96,25 +96,25 @@ class StoreAdmission:
         await store.append(task_within(quota))
         await assert_exceeds("live_tasks", store.append(task_within(quota)))
 
-    async def test_of_many_at_once_so_many_are_taken_as_there_is_room_for(self, store: Store) -> None:
+    async def test_concurrent_creations_are_accepted_up_to_the_limit(self, store: Store) -> None:
         changes = [task_within(Quota(live_tasks=20)) for _ in range(50)]
         results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
         assert [isinstance(result, QuotaExceeded) for result in results] == [False] * 20 + [True] * 30
 
-    async def test_a_principal_is_the_same_in_every_scope(self, store: Store) -> None:
+    async def test_a_quota_covers_all_scopes_of_a_principal(self, store: Store) -> None:
         quota = Quota(live_tasks=2)
         await store.append(task_within(quota))
         await store.append(task_within(quota, OWNER_IN_OTHER_SCOPE))
         await assert_exceeds("live_tasks", store.append(task_within(quota, OWNER_IN_OTHER_SCOPE)))
         await store.append(task_within(quota, OTHER_OWNER))
 
-    async def test_one_agent_may_have_a_limit_of_its_own(self, store: Store) -> None:
+    async def test_an_agent_can_have_its_own_limit(self, store: Store) -> None:
         quota = Quota(live_tasks_per_agent=1)
         await store.append(task_within(quota))
         await assert_exceeds("live_tasks_per_agent", store.append(task_within(quota)))
         await store.append(task_within(quota, agent="other"))
 
-    async def test_who_is_counted_late_has_what_it_had(self, store: Store) -> None:
+    async def test_a_quota_counts_tasks_from_before_it_was_set(self, store: Store) -> None:
         hidden = await store.append(created(new_ref(), claim=7, visible=False))
         for _ in range(2):
             await store.append(created(new_ref()))
@@ -124,7 +124,7 @@ class StoreAdmission:
         await store.append(replace(by_runner(hidden), discard=True))
         await store.append(task_within(quota))
 
-    async def test_tasks_that_are_erased_give_room(self, store: Store) -> None:
+    async def test_erased_tasks_free_quota(self, store: Store) -> None:
         quota = Quota(live_tasks=2, queued_bytes=15_000)
         erased = (await store.append(task_within(quota, text=LARGE_TEXT))).record
         await store.append(task_within(quota))
@@ -149,7 +149,7 @@ class StoreAdmission:
 
     # Queued bytes -----------------------------------------------------------------------------------------------
 
-    async def test_messages_wait_up_to_the_limit_and_one_alone_however_large(self, store: Store) -> None:
+    async def test_queued_bytes_are_limited_but_a_single_message_may_be_larger(self, store: Store) -> None:
         quota = Quota(queued_bytes=15_000)
         first = await store.append(task_within(quota, text=LARGE_TEXT + LARGE_TEXT))
         error = await assert_exceeds("queued_bytes", store.append(task_within(quota)))
@@ -160,7 +160,7 @@ class StoreAdmission:
         await assert_exceeds("queued_bytes", store.append(message_within(claimed, quota, LARGE_TEXT)))
         await store.append(message_within(claimed, quota, "small"))
 
-    async def test_messages_of_a_task_that_ended_wait_no_more(self, store: Store) -> None:
+    async def test_messages_of_an_ended_task_are_not_queued(self, store: Store) -> None:
         quota = Quota(queued_bytes=15_000)
         claimed = await store.append(task_within(quota, claim=7))
         await store.append(by_runner(claimed, status(states.WORKING)))
@@ -169,7 +169,7 @@ class StoreAdmission:
         await store.append(cancel(claimed.record.ref))
         await store.append(task_within(quota, text=LARGE_TEXT))
 
-    async def test_a_turn_that_is_begun_again_has_its_message_again(self, store: Store) -> None:
+    async def test_a_restarted_turn_queues_its_message_again(self, store: Store) -> None:
         quota = Quota(queued_bytes=15_000)
         claimed = await store.append(task_within(quota, text=LARGE_TEXT, claim=7))
         await store.append(by_runner(claimed, status(states.WORKING)))
@@ -177,7 +177,7 @@ class StoreAdmission:
         await store.append(again)
         await assert_exceeds("queued_bytes", store.append(task_within(quota, text=LARGE_TEXT)))
 
-    async def test_a_file_weighs_what_it_holds(self, store: Store) -> None:
+    async def test_a_file_counts_with_its_content(self, store: Store) -> None:
         quota = Quota(queued_bytes=600_000)
         large = IncomingMessage(file_message("f", b"0" * 400_000))
         first = await store.append(replace(task_within(quota), message=large))
@@ -185,7 +185,7 @@ class StoreAdmission:
         await store.append(cancel(first.record.ref))
         await store.append(replace(task_within(quota), message=large))
 
-    async def test_bytes_are_those_of_who_sent_them(self, store: Store) -> None:
+    async def test_queued_bytes_count_for_their_sender(self, store: Store) -> None:
         quota = Quota(queued_bytes=15_000)
         claimed = await store.append(task_within(quota, claim=7))
         await store.append(by_runner(claimed, status(states.WORKING)))
@@ -195,7 +195,7 @@ class StoreAdmission:
 
     # Starts -----------------------------------------------------------------------------------------------------
 
-    async def test_so_many_turns_begin_at_once_and_then_one_after_the_other(self, store: Store, clock: Clock) -> None:
+    async def test_turn_starts_are_limited_by_burst_and_rate(self, store: Store, clock: Clock) -> None:
         quota = Quota(starts_per_minute=3)
         for _ in range(3):
             await store.append(task_within(quota))
@@ -207,19 +207,19 @@ class StoreAdmission:
         await store.append(task_within(quota, agent="other"))
         await store.append(task_within(quota, OTHER_OWNER))
 
-    async def test_only_what_begins_a_turn_is_a_start(self, store: Store) -> None:
+    async def test_only_appends_that_begin_a_turn_count_as_starts(self, store: Store) -> None:
         quota = Quota(starts_per_minute=2)
         claimed = await store.append(task_within(quota, claim=7))
         for _ in range(3):
             await store.append(message_within(claimed, quota))
         await store.append(by_runner(claimed, status(states.INPUT_REQUIRED), last_delivered=4, end=True))
         await store.append(message_within(claimed, quota))
-        await store.append(message_within(claimed, quota))  # it is waiting already
+        await store.append(message_within(claimed, quota))  # the task is already ready
         await assert_exceeds("starts_per_minute", store.append(task_within(quota)))
 
     # All limits -------------------------------------------------------------------------------------------------
 
-    async def test_what_was_accepted_before_is_never_refused(self, store: Store) -> None:
+    async def test_a_repeated_accepted_change_is_never_rejected(self, store: Store) -> None:
         quota = Quota(live_tasks=1, queued_bytes=1, starts_per_minute=1)
         key = IdempotencyKey(AGENT, "k", b"digest")
         first = (await store.append(replace(task_within(quota), idempotency_key=key))).record.ref
@@ -232,7 +232,7 @@ class StoreAdmission:
         await assert_exceeds("starts_per_minute", store.append(replace(task_within(quota), idempotency_key=other)))
         await store.append(replace(created(new_ref()), idempotency_key=other))  # the rejected change used no key
 
-    async def test_a_follow_up_needs_no_room_for_a_task(self, store: Store) -> None:
+    async def test_a_follow_up_does_not_count_as_a_task(self, store: Store) -> None:
         quota = Quota(live_tasks=1, live_tasks_per_agent=1)
         task = await store.append(task_within(quota))
         await store.append(message_within(task, quota))
@@ -245,7 +245,7 @@ class StoreUsage:
     def clock(self) -> Clock:
         return Clock()
 
-    async def test_an_empty_store_has_nothing(self, store: Store, clock: Clock) -> None:
+    async def test_an_empty_store_has_empty_statistics(self, store: Store, clock: Clock) -> None:
         stats = await store.stats()
         assert (stats.tasks, stats.backlog, stats.pending_pushes, stats.dead_pushes) == ({}, {}, 0, 0)
         assert stats.age(stats.pending_pushes_since) == stats.age(stats.failing_since) == 0.0
@@ -255,11 +255,11 @@ class StoreUsage:
         for owner in (OWNER, SAME_PRINCIPAL_OTHER_SCOPE):
             await store.append(created(new_ref(owner), claim=SESSION))
         await finished(store)
-        await store.append(created(new_ref(), agent="other", visible=False, claim=SESSION))  # it is hidden
+        await store.append(created(new_ref(), agent="other", visible=False, claim=SESSION))  # hidden
         tasks = (await store.stats()).tasks
         assert tasks == {(AGENT, states.SUBMITTED): 2, (AGENT, states.COMPLETED): 1}
 
-    async def test_the_queue_is_as_old_as_the_task_that_has_waited_the_longest(
+    async def test_the_queue_age_is_that_of_the_oldest_waiting_task(
         self, store: Store, clock: Clock
     ) -> None:
         await store.append(created(new_ref()))
@@ -271,7 +271,7 @@ class StoreUsage:
         assert stats.age(stats.backlog[AGENT].since) == pytest.approx(30.0, abs=1)
         assert stats.age(stats.backlog["other"].since) == pytest.approx(0.0, abs=1)
 
-    async def test_pushes_are_counted_by_what_is_due_fails_and_was_given_up(self, store: Store, clock: Clock) -> None:
+    async def test_pushes_are_counted_as_due_failing_and_given_up(self, store: Store, clock: Clock) -> None:
         session = await store.open_session(3600.0)
         late, dead = new_ref(), new_ref()
         for ref in (late, dead):
@@ -305,7 +305,7 @@ class StoreUsage:
         assert store.commit_counters.seconds.count == store.commit_counters.changes.count
         assert store.commit_counters.failed_batches == 0
 
-    async def test_what_a_task_uses_is_summed_and_a_key_counts_once(self, store: Store) -> None:
+    async def test_usage_of_a_task_is_summed_and_a_key_counts_once(self, store: Store) -> None:
         claimed, other = await running(store), await running(store)
         assert await store.usage(claimed.record.ref) == Usage()
         sums = [
@@ -322,7 +322,7 @@ class StoreUsage:
             ).usage
         assert most == Usage(MAX_USAGE, MAX_USAGE)
 
-    async def test_what_a_task_uses_counts_for_those_that_it_works_for(self, store: Store) -> None:
+    async def test_usage_of_a_task_counts_for_its_parent_tasks(self, store: Store) -> None:
         top = await running(store)
         middle = await self.delegated_task(store, top)
         below, beside = await self.delegated_task(store, middle), await self.delegated_task(store, top)
@@ -361,10 +361,10 @@ class StoreUsage:
         assert change.create is not None
         return await store.append(replace(change, create=replace(change.create, parent=parent.record.ref.key)))
 
-    async def test_what_a_task_used_stands_in_its_metadata_as_soon_as_its_agent_reports(self, store: Store) -> None:
+    async def test_usage_appears_in_task_metadata_after_the_first_report(self, store: Store) -> None:
         change = created(new_ref(), claim=SESSION)
         assert change.create is not None
-        about = pb.Message(metadata={"of": "its maker"}).metadata.SerializeToString()
+        about = pb.Message(metadata={"of": "its creator"}).metadata.SerializeToString()
         top = await store.append(replace(change, create=replace(change.create, metadata=about)))
         below = await self.delegated_task(store, top)
 
@@ -379,35 +379,35 @@ class StoreUsage:
             assert pb.Task.FromString(found.task) == listed
             return MessageToDict(listed.metadata)
 
-        assert await shown(top) == {"of": "its maker"}
+        assert await shown(top) == {"of": "its creator"}
         await store.append(replace(by_runner(below), usage_report=UsageReport(3, 500_000_000)))
         assert await shown(below) == {"usage": {"tokens": 3.0, "cost": 0.5}}
         await store.append(replace(by_runner(top), usage_report=UsageReport(1)))
         sums = {"tokens": 4.0, "cost": 0.5, "delegated": {"tokens": 3.0, "cost": 0.5}}
-        assert await shown(top) == {"of": "its maker", "usage": sums}
+        assert await shown(top) == {"of": "its creator", "usage": sums}
         await store.append(replace(by_runner(below), usage_report=UsageReport(5)))
         await store.append(replace(by_runner(top), usage_report=UsageReport()))  # returns the sum
         sums = {"tokens": 9.0, "cost": 0.5, "delegated": {"tokens": 8.0, "cost": 0.5}}
-        assert await shown(top) == {"of": "its maker", "usage": sums}
+        assert await shown(top) == {"of": "its creator", "usage": sums}
         await store.append(by_runner(below, status(states.COMPLETED), end=True))
         await store.append(by_runner(top, status(states.COMPLETED), end=True))
-        assert await shown(top) == {"of": "its maker", "usage": sums}
+        assert await shown(top) == {"of": "its creator", "usage": sums}
         assert await shown(below) == {"usage": {"tokens": 8.0, "cost": 0.5}}
 
-    async def test_a_run_that_has_lost_its_task_reports_for_nothing(self, store: Store) -> None:
+    async def test_a_turn_without_its_claim_reports_no_usage(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(cancel(claimed.record.ref))
         with pytest.raises(AppendRejected):
             await store.append(replace(by_runner(claimed), usage_report=UsageReport(1)))
         assert await store.usage(claimed.record.ref) == Usage()
 
-    async def test_what_it_used_goes_with_the_task(self, store: Store) -> None:
+    async def test_erasing_a_task_deletes_its_usage(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(replace(by_runner(claimed), usage_report=UsageReport(1)))
         await store.erase(TaskSelection(task=claimed.record.id))
         assert await store.usage(claimed.record.ref) == Usage()
 
-    async def test_the_request_that_brought_a_message_is_kept_as_it_came(self, store: Store) -> None:
+    async def test_the_envelope_of_a_message_is_stored_unchanged(self, store: Store) -> None:
         change = created(new_ref())
         assert change.message is not None
         await store.append(replace(change, message=replace(change.message, envelope=b"\x12\x00 and more")))

@@ -52,7 +52,7 @@ class StoreWrites:
 
     # Creating ---------------------------------------------------------------------------------------------------
 
-    async def test_a_new_task_is_event_one_and_waits_for_a_worker(self, store: Store) -> None:
+    async def test_a_new_task_has_event_one_and_is_ready(self, store: Store) -> None:
         appended = await store.append(created(new_ref()))
         (event,) = appended.events
         task = pb.StreamResponse.FromString(event.data).task
@@ -83,14 +83,14 @@ class StoreWrites:
         assert [event.sequence for event in events] == list(range(1, 1 + 1 + 15 + 1))
         assert [event.ends for event in events] == [False] * 16 + [True]
 
-    async def test_events_are_read_from_any_number_on(self, store: Store) -> None:
+    async def test_events_are_read_from_any_sequence(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(by_runner(claimed, *[chunk("out", str(number)) for number in range(10)]))
         for after in range(12):
             events = await store.events(claimed.record.ref, after)
             assert [event.sequence for event in events] == list(range(after + 1, 12))
 
-    async def test_what_an_append_returns_is_what_the_log_holds(self, store: Store) -> None:
+    async def test_an_append_returns_the_events_in_the_log(self, store: Store) -> None:
         claimed = await running(store)
         done = await store.append(by_runner(claimed, artifact("a", "x"), status(states.COMPLETED, "done"), end=True))
         kept = await store.events(claimed.record.ref, 1)
@@ -98,7 +98,7 @@ class StoreWrites:
             (e.sequence, e.data, e.state, e.ends) for e in done.events
         ]
 
-    async def test_status_times_never_go_back(self, store: Store, clock: Clock) -> None:
+    async def test_status_timestamps_never_decrease(self, store: Store, clock: Clock) -> None:
         claimed = await running(store)
         seen = [claimed.record.updated]
         for step in (5, -100, 3, -1):
@@ -110,29 +110,29 @@ class StoreWrites:
     # Guards -----------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("state", sorted(states.TERMINAL))
-    async def test_a_finished_task_refuses_every_guard(self, store: Store, state: int) -> None:
+    async def test_a_finished_task_rejects_every_guard(self, store: Store, state: int) -> None:
         done = await finished(store, state=state)
-        ref, head = done.record.ref, done.record
+        ref, record = done.record.ref, done.record
         guards = (
             NotTerminal(),
             NotRunning(),
             Ready(),
-            Version(head.last_sequence),
-            ClaimHeld(SESSION, head.token),
+            Version(record.last_sequence),
+            ClaimHeld(SESSION, record.token),
             ClaimHeld(0, 1),
         )
         for guard in guards:
             for events in ([status(states.WORKING)], [artifact("a", "late")], [status(states.COMPLETED)]):
                 with pytest.raises(AppendRejected, match=ENDED):
                     await store.append(Append(task=ref, guard=guard, events=events))
-        assert (await store.last_sequences([ref]))[ref.key] == head.last_sequence
+        assert (await store.last_sequences([ref]))[ref.key] == record.last_sequence
 
-    async def test_a_task_that_is_not_there_refuses_every_guard_but_new(self, store: Store) -> None:
+    async def test_a_missing_task_rejects_every_guard_but_new(self, store: Store) -> None:
         for guard in (NotTerminal(), NotRunning(), Ready(), Version(1), ClaimHeld(SESSION, 1)):
             with pytest.raises(AppendRejected, match="absent"):
                 await store.append(Append(task=new_ref(), guard=guard, events=[status(states.WORKING)]))
 
-    async def test_a_write_under_an_older_token_is_refused(self, store: Store) -> None:
+    async def test_a_write_with_an_older_token_is_rejected(self, store: Store) -> None:
         first = await running(store)
         await store.append(by_runner(first, status(states.INPUT_REQUIRED, "which?"), end=True))
         second = await store.append(follow_up(first.record.ref, "this one", claim=SESSION))
@@ -141,18 +141,18 @@ class StoreWrites:
             await store.append(by_runner(first, artifact("late", "from the first run")))
 
     async def test_a_version_guard_holds_for_one_writer_only(self, store: Store) -> None:
-        head = (await running(store)).record
-        change = Append(task=head.ref, guard=Version(head.last_sequence), events=[status(states.WORKING)])
+        record = (await running(store)).record
+        change = Append(task=record.ref, guard=Version(record.last_sequence), events=[status(states.WORKING)])
         await store.append(change)
         with pytest.raises(AppendRejected, match="changed"):
             await store.append(change)
 
-    async def test_a_message_may_be_refused_while_the_task_runs(self, store: Store) -> None:
-        head = (await running(store)).record
+    async def test_a_message_can_be_rejected_while_the_task_runs(self, store: Store) -> None:
+        record = (await running(store)).record
         with pytest.raises(AppendRejected, match=RUNNING):
-            await store.append(replace(follow_up(head.ref, "more"), guard=NotRunning()))
+            await store.append(replace(follow_up(record.ref, "more"), guard=NotRunning()))
 
-    async def test_two_writers_racing_to_end_a_task_make_one_end(self, store: Store) -> None:
+    async def test_of_two_writers_that_end_a_task_one_succeeds(self, store: Store) -> None:
         claimed = await running(store)
         ends = [by_runner(claimed, StatusChange(states.COMPLETED), end=True), cancel(claimed.record.ref)] * 10
         results = await asyncio.gather(*map(store.append, ends), return_exceptions=True)
@@ -163,7 +163,7 @@ class StoreWrites:
 
     # Batches ----------------------------------------------------------------------------------------------------
 
-    async def test_one_bad_item_in_a_batch_of_fifty_leaves_its_neighbours_alone(self, store: Store) -> None:
+    async def test_one_rejected_append_does_not_affect_its_batch_of_fifty(self, store: Store) -> None:
         claims = await asyncio.gather(*(running(store) for _ in range(50)))
         changes = [by_runner(claimed, artifact("a", "x"), status(states.COMPLETED), end=True) for claimed in claims]
         changes[23] = replace(changes[23], guard=ClaimHeld(SESSION, 99))
@@ -211,7 +211,7 @@ class StoreWrites:
         assert ended.record.state == state
 
     @pytest.mark.parametrize("state", [states.FAILED, states.REJECTED, states.CANCELED])
-    async def test_a_bad_end_holds_although_messages_wait(self, store: Store, state: int) -> None:
+    async def test_a_failed_end_is_final_although_messages_wait(self, store: Store, state: int) -> None:
         claimed = await running(store)
         await store.append(follow_up(claimed.record.ref, "unread"))
         ended = await store.append(by_runner(claimed, status(state), last_delivered=1, end=True))
@@ -227,7 +227,7 @@ class StoreWrites:
             NOT_READY,
         ]
 
-    async def test_memory_is_kept_with_the_event_it_came_with(self, store: Store) -> None:
+    async def test_task_state_is_stored_with_its_event(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(replace(by_runner(claimed, status(states.WORKING)), task_state=b'{"a":1}'))
         await store.append(by_runner(claimed, status(states.WORKING)))
@@ -237,14 +237,14 @@ class StoreWrites:
 
     # Hidden tasks -----------------------------------------------------------------------------------------------
 
-    async def test_a_hidden_task_is_not_found_until_its_first_event(self, store: Store) -> None:
+    async def test_a_hidden_task_is_not_found_before_its_first_event(self, store: Store) -> None:
         claimed = await store.append(created(new_ref(), claim=SESSION, visible=False))
         assert await store.find(OWNER, AGENT, claimed.record.id) is None
         shown = await store.append(by_runner(claimed, status(states.WORKING)))
         assert shown.record.visible
         assert await store.find(OWNER, AGENT, claimed.record.id) is not None
 
-    async def test_a_discarded_task_leaves_no_trace(self, store: Store) -> None:
+    async def test_discarding_a_task_deletes_all_its_data(self, store: Store) -> None:
         claimed = await store.append(created(new_ref(), claim=SESSION, visible=False))
         await store.append(replace(by_runner(claimed), discard=True))
         ref = claimed.record.ref
@@ -266,7 +266,7 @@ class StoreCancels:
         assert await store.cancel_requests.pending([requested, other]) == {requested}
         assert await store.cancel_requests.pending([other]) == set()
 
-    async def test_a_cancel_holds_when_the_turn_is_begun_again_elsewhere(self, store: Store) -> None:
+    async def test_a_cancel_request_survives_a_restart_of_the_turn(self, store: Store) -> None:
         claimed = await running(store)
         ref = claimed.record.ref
         await store.cancel_requests.request(ref)
@@ -276,7 +276,7 @@ class StoreCancels:
         await store.append(Append(task=ref, guard=Ready(), claim_session=SESSION + 1))
         assert await store.cancel_requests.of_session(SESSION + 1) == [ref]
 
-    async def test_a_cancel_is_over_when_the_turn_has_ended(self, store: Store) -> None:
+    async def test_a_cancel_request_ends_with_its_turn(self, store: Store) -> None:
         claimed = await running(store)
         ref = claimed.record.ref
         await store.cancel_requests.request(ref)
@@ -285,7 +285,7 @@ class StoreCancels:
         assert (await store.append(follow_up(ref, "go on", claim=SESSION))).claimed
         assert await store.cancel_requests.of_session(SESSION) == []
 
-    async def test_a_message_that_came_later_is_not_canceled(self, store: Store) -> None:
+    async def test_a_message_after_a_cancel_request_is_not_canceled(self, store: Store) -> None:
         claimed = await running(store)
         ref = claimed.record.ref
         await store.cancel_requests.request(ref)

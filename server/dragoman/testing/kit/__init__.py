@@ -1,1 +1,1 @@
-"""The test kit for authors of agents."""
+"""Test kit for authors of agents."""

@@ -1,4 +1,4 @@
-"""Agents served in memory: the real runtime on the real store, in a folder that is gone afterwards, and no ports."""
+"""In-process agents under test: the real runtime on SQLite in a temporary folder, without ports."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from dragoman.testing.kit.task_run import TaskRun
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 TURN_TIMEOUT: Final = 60.0
-"""Seconds that a turn may take, unless a test says otherwise."""
+"""Default timeout of a turn, in seconds."""
 
 UNWIND_TIMEOUT: Final = 2.0
-"""Seconds for the functions of a process that died to be taken apart; what hangs longer is left behind."""
+"""Seconds for the agent functions of a crashed process to stop; slower ones are abandoned."""
 
 Testable = Agent | Callable[..., object]
 Files = Mapping[str, bytes] | Mapping[str, str] | Iterable[Path | pb.Part | bytes]
@@ -41,16 +41,17 @@ _CURRENT_KIT: ContextVar[object] = ContextVar("the AgentUnderTest whose turn thi
 
 
 class AgentUnderTest:
-    """One agent, or several that belong together, for the time of an `async with`:
+    """Runs one agent, or several that belong together, inside an `async with`:
 
         async with AgentUnderTest(desk) as a:
             run = await a.send("A table for two")
-            assert run.asked == "On which day?"
+            assert run.question == "On which day?"
             await run.answer("Friday")
             assert run.text == "Booked."
 
-    Everything is as on a server: tasks are on disk before anybody sees them, verbs are batched, turns are claimed. But
-    every turn begins with WORKING, which a server leaves out of very short ones; so `run.states` is always the same.
+    Works as a server does: tasks are stored before they are returned, writes are batched, turns are claimed. One
+    difference: every turn begins with WORKING, which a server omits in very short turns, so that `run.states` is
+    deterministic.
     """
 
     def __init__(
@@ -65,14 +66,14 @@ class AgentUnderTest:
     ) -> None:
         """Each agent is a function with `@agent`, any `dragoman.ports.Agent`, or a plain function.
 
-        principal: who sends. patience: seconds that a turn may take before a test fails. clock: milliseconds since the
-        epoch, by default a `Clock` that stands still (`a.clock`). ids: by default counted, so that they are the same
-        in each run of a test. options: those of `dragoman.runtime.open_runtime`, such as `strict` and `budgets`.
+        principal: the caller's name. turn_timeout: seconds after which a turn fails the test. clock: milliseconds since
+        the epoch, by default a `Clock` that stands still (`a.clock`). ids: by default numbered, so that they are the
+        same in each test run. options: those of `dragoman.runtime.open_runtime`, such as `strict` and `budgets`.
         """
         self.turn_timeout = turn_timeout
         self.clock = clock or Clock()
         self._ids = ids or Ids()
-        self._agents = [as_agent(one, self._ids) for one in (agent, *others)]
+        self._agents = [as_agent(testable, self._ids) for testable in (agent, *others)]
         self._identity = Identity(principal)
         self._options = options
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -82,17 +83,15 @@ class AgentUnderTest:
         self._failures = _FailureHandler(self)
         self._runs: dict[str, TaskRun] = {}
         self.restarted: asyncio.Future[None] | None = None
-        """Done when the present process has died and another one has taken its place."""
+        """Done when the current process has crashed and its replacement runs."""
         self.failed: dict[str, tuple[BaseException, str]] = {}
-        """What functions raised, by task, and the same in words."""
+        """Exceptions raised by agent functions, by task, each with its description."""
 
     async def __aenter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True)
         path = Path(self._folder.name) / "tasks.db"
         clock = self.clock
-        sizes = StorageOptions(
-            inline_bytes=1 << 40
-        )  # a large part is always in the answer: there is nobody to fetch it from
+        sizes = StorageOptions(inline_bytes=1 << 40)  # large parts are inline: no HTTP server could return them
         self._store = await asyncio.to_thread(open_store, path, clock=clock, synchronous="normal", sizes=sizes)
         self._store.blobs.set_base_url(lambda: "http://in-memory.invalid")
         logging.getLogger("dragoman.agents").addHandler(self._failures)
@@ -134,7 +133,7 @@ class AgentUnderTest:
             cast(Any, runner)._show_working()
         await TurnRunner.run(runner)
 
-    # What callers do --------------------------------------------------------------------------------------------
+    # Calls ------------------------------------------------------------------------------------------------------
 
     async def send(
         self,
@@ -152,13 +151,13 @@ class AgentUnderTest:
         context: str = "",
         wait: bool = True,
     ) -> TaskRun:
-        """Sends a message, and waits until its turn has ended; without `wait` only until it is stored.
+        """Sends a message and waits until its turn has ended; without `wait` only until it is stored.
 
-        files: paths, bytes, parts, or contents by name. data: JSON, for a data part. message: all of it, instead of
-        text, files, data and parts. task, context: what it belongs to; `run.answer` and `run.send` fill them in.
+        files: paths, bytes, parts, or contents by name. data: JSON, for a data part. message: a complete message,
+        instead of text, files, data and parts. task, context: ids; `run.answer` and `run.send` set them.
 
-        Raises children of dragoman.core.errors.A2AError for what a server would refuse, and AssertionError, naming the
-        agent's line, when the turn takes longer than `patience`.
+        Raises subclasses of dragoman.core.errors.A2AError for requests that a server rejects, and AssertionError with
+        the agent's current line if the turn exceeds `turn_timeout`.
         """
         created_message = pb.Message(role=pb.ROLE_USER)
         if message is not None:
@@ -182,24 +181,24 @@ class AgentUnderTest:
         request.configuration.accepted_output_modes.extend(accepts)
         request.configuration.return_immediately = True
         call = self.call(agent)
-        answer = pb.SendMessageResponse.FromString(await self.runtime.service.send_message(call, request))
-        if answer.HasField("message"):
+        response = pb.SendMessageResponse.FromString(await self.runtime.service.send_message(call, request))
+        if response.HasField("message"):
             run = TaskRun(self, call.caller)
-            run.reply = answer.message
+            run.reply = response.message
             request.ClearField("message")
             run.exchange = [Exchange(1, created_message, request)]
             return run
-        run = self._runs.setdefault(answer.task.id, TaskRun(self, call.caller, answer.task.id))
+        run = self._runs.setdefault(response.task.id, TaskRun(self, call.caller, response.task.id))
         await run.refresh()
         if wait:
             await run.wait()
         return run
 
     async def crash(self) -> None:
-        """The process dies in the midst of whatever it does, and another one starts on the same store.
+        """Simulates the crash of the process, and starts a new one on the same store.
 
-        Turns that ran are begun again, or end as FAILED (INTERRUPTED), as their agents say (`on_crash`). Nothing that
-        they do from now on is written, though their `finally` runs, which it would not in a process that was killed.
+        Running turns are restarted or end as FAILED (INTERRUPTED), according to `on_crash` of their agents. The old
+        functions can write nothing any more. Unlike in a killed process, their `finally` blocks run.
         """
         dead, process, restarted = self.runtime.scheduler, self._process, self.restarted
         assert process is not None
@@ -208,11 +207,11 @@ class AgentUnderTest:
         runs: dict[Any, Any] = cast(Any, dead)._runners
         for run in runs.values():
             run._log = _DeadLog()
-            run.canceled = True  # for those in threads
+            run.canceled = True  # for functions in threads
             if run._task is not None:
                 run._task.cancel()
                 tasks.append(run._task)
-        runs.clear()  # so that what is closed now waits for none of them
+        runs.clear()  # so that closing the runtime waits for none of them
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_TIMEOUT)
         cast(Any, dead)._update_idle()
@@ -222,18 +221,18 @@ class AgentUnderTest:
         for known in self._runs.values():
             await known.refresh()
 
-    # What runs of it need ---------------------------------------------------------------------------------------
+    # Interface for TaskRun --------------------------------------------------------------------------------------
 
     @property
     def runtime(self) -> Runtime:
-        """The process that runs now."""
+        """The runtime of the current process."""
         if self._runtime is None or self._process is None:
             raise RuntimeError("use an AgentUnderTest inside `async with`")
         return self._runtime
 
     @property
     def store(self) -> SqliteStore:
-        """Where its tasks are."""
+        """The store of the tasks."""
         assert self._store is not None
         return self._store
 
@@ -243,12 +242,12 @@ class AgentUnderTest:
         return self._agents
 
     def call(self, agent: str = "", cursor: str = "") -> Call:
-        """A call of who tests."""
+        """Creates a call by the test's principal."""
         return Call(self.runtime.service.authorize(agent, self._identity), cursor=cursor)
 
 
 class _DeadLog:
-    """The log of a run whose process died: nothing is written, and nobody is told."""
+    """The log of a turn whose process crashed: discards appends without a result."""
 
     def append(self, change: Append, on_result: object = None) -> asyncio.Future[Appended]:
         return asyncio.get_running_loop().create_future()
@@ -260,7 +259,7 @@ class _DeadLog:
 
 
 class _FailureHandler(logging.Handler):
-    """Gives what agents raised to the runs that they belong to."""
+    """Collects the exceptions of agents from their log records."""
 
     def __init__(self, kit: AgentUnderTest) -> None:
         super().__init__(logging.ERROR)
@@ -281,7 +280,7 @@ class _FailureHandler(logging.Handler):
 
 
 def as_agent(testable: Testable, ids: Ids) -> Agent:
-    """An agent of whatever may be tested, with ids of its own making."""
+    """Converts a function or agent to an agent that takes its ids from `ids`."""
     if isinstance(testable, DeclaredAgent):
         return DeclaredAgent(testable.__wrapped__, testable.spec, new_id=ids.other)
     if hasattr(testable, "take_turn"):
@@ -293,5 +292,5 @@ def as_agent(testable: Testable, ids: Ids) -> Agent:
 def _files(files: Files) -> list[pb.Part]:
     if isinstance(files, Mapping):
         named: Iterable[tuple[str, bytes | str]] = files.items()
-        return [file_part(one.encode() if isinstance(one, str) else one, name=name) for name, one in named]
-    return [part for one in files for part in parts_of(one)]
+        return [file_part(body.encode() if isinstance(body, str) else body, name=name) for name, body in named]
+    return [part for file in files for part in parts_of(file)]

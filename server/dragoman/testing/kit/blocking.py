@@ -1,4 +1,4 @@
-"""The same for tests that are plain functions: an agent under test, or a server, on a loop in a thread of its own."""
+"""Blocking test kit: an agent under test, or a server, on an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dragoman.wiring.app import App, open_app
 T = TypeVar("T")
 
 LOOPBACK_ADDRESS: Final = "127.0.0.1:0"
-"""A free port of this machine, for callers on this machine."""
+"""A free port on loopback."""
 
 
 def run(agent: Testable, *messages: str, **first: Any) -> Story:
-    """Sends messages to an agent, each when the turn of the one before has ended, and gives what came of it:
+    """Sends messages to an agent, one per turn, and returns the resulting task:
 
         assert run(echo, "hello").text == "hello"
         assert run(desk, "A table", "Friday").text == "Booked."
 
-    `first` goes with the first message, as for `AgentUnderTest.send` (files, data, ...). Raises AssertionError when
-    there are messages left and the task has ended, and RuntimeError where a loop runs: use AgentUnderTest there.
+    first: arguments of `AgentUnderTest.send` for the first message (files, data, ...). Raises AssertionError if the
+    task ends before the last message, and RuntimeError inside a running event loop: use AgentUnderTest there.
     """
     try:
         asyncio.get_running_loop()
@@ -39,16 +39,16 @@ def run(agent: Testable, *messages: str, **first: Any) -> Story:
 
 async def _run(agent: Testable, messages: Sequence[str], first: dict[str, Any]) -> Story:
     async with AgentUnderTest(agent) as kit:
-        done = await kit.send(messages[0], **first)
+        task = await kit.send(messages[0], **first)
         for text in messages[1:]:
-            if done.ended:
-                raise AssertionError(f"{done!r} has ended, and takes no {text!r}")
-            await done.send(text)
-        return done
+            if task.ended:
+                raise AssertionError(f"{task!r} has ended and accepts no further message: {text!r}")
+            await task.send(text)
+        return task
 
 
 class LoopThread:
-    """An event loop in a thread of its own, and what was opened on it."""
+    """Event loop in its own thread, with the context managers opened on it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -57,15 +57,15 @@ class LoopThread:
         self._opened = AsyncExitStack()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Has it done there, and waits for it."""
+        """Runs a coroutine on the loop and waits for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def open(self, context: AbstractAsyncContextManager[T]) -> T:
-        """Enters it there; left when the loop is closed."""
+        """Enters a context manager on the loop; `close` exits it."""
         return self.call(self._opened.enter_async_context(context))
 
     def close(self) -> None:
-        """Closes what was opened, the last first, and ends the thread."""
+        """Exits the context managers in reverse order, and ends the thread."""
         try:
             self.call(self._opened.aclose())
             self.call(self._loop.shutdown_asyncgens())
@@ -77,23 +77,23 @@ class LoopThread:
 
 
 class BlockingAgent:
-    """`AgentUnderTest` with plain calls. Given by the fixture `agent_under_test`."""
+    """`AgentUnderTest` with blocking calls. Returned by the fixture `agent_under_test`."""
 
     def __init__(self, loop: LoopThread, kit: AgentUnderTest) -> None:
         self._loop = loop
         self.kit = loop.open(kit)
 
     def send(self, text: str = "", **message: Any) -> BlockingRun:
-        """As `AgentUnderTest.send`."""
+        """Blocking variant of `AgentUnderTest.send`."""
         return BlockingRun(self._loop, self._loop.call(self.kit.send(text, **message)))
 
     def crash(self) -> None:
-        """As `AgentUnderTest.crash`."""
+        """Blocking variant of `AgentUnderTest.crash`."""
         self._loop.call(self.kit.crash())
 
 
 class BlockingRun(Story):
-    """`TaskRun` with plain calls."""
+    """`TaskRun` with blocking calls."""
 
     def __init__(self, loop: LoopThread, run: TaskRun) -> None:
         super().__init__(run.agent)
@@ -102,27 +102,27 @@ class BlockingRun(Story):
         self._copy_state()
 
     def answer(self, text: str = "", **message: Any) -> Self:
-        """As `TaskRun.answer`."""
+        """Blocking variant of `TaskRun.answer`."""
         return self._after(self._run.answer(text, **message))
 
     def send(self, text: str = "", **message: Any) -> Self:
-        """As `TaskRun.send`."""
+        """Blocking variant of `TaskRun.send`."""
         return self._after(self._run.send(text, **message))
 
     def cancel(self) -> Self:
-        """As `TaskRun.cancel`."""
+        """Blocking variant of `TaskRun.cancel`."""
         return self._after(self._run.cancel())
 
     def crash(self) -> Self:
-        """As `TaskRun.crash`."""
+        """Blocking variant of `TaskRun.crash`."""
         return self._after(self._run.crash())
 
     def wait(self) -> Self:
-        """As `TaskRun.wait`."""
+        """Blocking variant of `TaskRun.wait`."""
         return self._after(self._run.wait())
 
     def until(self, condition: str | Callable[[Story], object]) -> Self:
-        """As `TaskRun.until`."""
+        """Blocking variant of `TaskRun.until`."""
         return self._after(self._run.until(condition))
 
     def _after(self, work: Coroutine[Any, Any, object]) -> Self:
@@ -136,22 +136,22 @@ class BlockingRun(Story):
 
 
 class LiveServer:
-    """A real server on free ports of this machine. Given by the fixture `dragoman_server`."""
+    """A real server on free loopback ports. Returned by the fixture `dragoman_server`."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.url = app.public_url
-        """Of HTTP: cards, REST, JSON-RPC, WebSocket."""
+        """Base URL of HTTP: cards, REST, JSON-RPC, WebSocket."""
         self.grpc = str(app.grpc)
         """HOST:PORT of gRPC."""
         self.card_url = app.card_url
-        """Where the root agent's card is."""
+        """URL of the root agent's card."""
 
 
 @asynccontextmanager
 async def serving(agents: Sequence[Testable], folder: str, **settings: Any) -> AsyncIterator[LiveServer]:
-    """Serves agents for the time of the block; the store is in this folder. `settings`: those of `dragoman serve`."""
+    """Serves agents inside the block, with the store in `folder`. `settings`: those of `dragoman serve`."""
     values = {"http": LOOPBACK_ADDRESS, "grpc": LOOPBACK_ADDRESS, "store": f"sqlite:///{folder}/tasks.db", **settings}
     ids = Ids()
-    async with open_app(Settings.model_validate(values), [as_agent(one, ids) for one in agents]) as app:
+    async with open_app(Settings.model_validate(values), [as_agent(agent, ids) for agent in agents]) as app:
         yield LiveServer(app)

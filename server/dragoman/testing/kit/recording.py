@@ -1,6 +1,6 @@
-"""What a task did, in a file: what its caller sent, turn for turn, and what the agent answered.
+"""Recordings: the messages and results of a task, turn by turn, in a JSON file.
 
-A recording has no ids, no times and no borders of chunks, so one that is made again differs only where the agent does.
+A recording contains no ids, timestamps or chunk boundaries, so two recordings differ only if the agent does.
 """
 
 from __future__ import annotations
@@ -22,48 +22,46 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RECORDING_FORMAT: Final = 1
-"""The number of this form."""
+"""Version of the file format."""
 
 MAX_LAST_TEXT_CHARS: Final = 60
-"""Characters of what was said last before a message came in the midst of a turn."""
+"""Characters of the output before a message that arrived during a turn."""
 
 
 @dataclass
 class Recording:
-    """A task: the id of its agent, and its turns as JSON.
+    """A recorded task: the id of its agent, and its turns as JSON.
 
-    Each turn has `send` (the message), `meanwhile` (messages that came while the agent worked; `after`:
-    what it had
-    said last by then), `state`, `reports`, `says` (the status at its end), `artifacts` by id or name; or
-    `reply`.
+    Each turn has `send` (the message), `meanwhile` (messages received during the turn; `after`: the last output before
+    them), `state`, `reports`, `says` (the final status), `artifacts` by id or name; or `reply`.
     """
 
     agent: str
     turns: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, path: Path | str) -> None:
-        """Writes it to a file."""
+        """Writes the recording to a file."""
         values = {"recording": RECORDING_FORMAT, "agent": self.agent, "turns": self.turns}
         Path(path).write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path | str) -> Recording:
-        """Reads one. Raises ValueError for a file that is none."""
+        """Reads a recording. Raises ValueError for another file."""
         try:
-            value = json.loads(Path(path).read_text(encoding="utf-8"))
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(f"{path}: is no JSON: {error}") from None
-        if not isinstance(value, dict) or value.get("recording") != RECORDING_FORMAT:
+            raise ValueError(f"{path}: is not JSON: {error}") from None
+        if not isinstance(document, dict) or document.get("recording") != RECORDING_FORMAT:
             raise ValueError(
-                f'{path}: is no recording ("recording" must be {RECORDING_FORMAT}); make one with dragoman record'
+                f'{path}: is not a recording ("recording" must be {RECORDING_FORMAT}); make one with dragoman record'
             )
-        if not value.get("turns"):
+        if not document.get("turns"):
             raise ValueError(f"{path}: has no turns")
-        return cls(str(value.get("agent", "")), list(value["turns"]))
+        return cls(str(document.get("agent", "")), list(document["turns"]))
 
 
 def record(story: Story, path: Path | str | None = None) -> Recording:
-    """What happened to a task so far; with `path`, written there too."""
+    """Records a task; with `path`, also writes the recording to that file."""
     recording = recorded(story.agent, story.events, story.exchange, story.reply)
     if path is not None:
         recording.write(path)
@@ -71,7 +69,7 @@ def record(story: Story, path: Path | str | None = None) -> Recording:
 
 
 def recording_of_export(entries: Iterable[ops.ExportTaskResponse]) -> Recording:
-    """Of what `dragoman export` gives. Raises ValueError when that is not all of a task."""
+    """Converts an export (`dragoman export`). Raises ValueError for an incomplete one."""
     agent, events, exchange, task = "", list[Step](), list[Exchange](), pb.Task()
     for entry in entries:
         match entry.WhichOneof("entry"):
@@ -88,20 +86,20 @@ def recording_of_export(entries: Iterable[ops.ExportTaskResponse]) -> Recording:
                 request.configuration.accepted_output_modes.extend(entry.message.accepted_output_modes)
                 exchange.append(Exchange(entry.message.number, entry.message.message, request))
     if not events or events[0].sequence != 1:
-        raise ValueError(f"task {task.id}: its log was cut (--cut-after), so what it did is not known any more")
+        raise ValueError(f"task {task.id}: its log was truncated (--cut-after), so its first events are missing")
     return recorded(agent, events, exchange)
 
 
 def recorded(
     agent: str, events: Sequence[Step], exchange: Sequence[Exchange], reply: pb.Message | None = None
 ) -> Recording:
-    """A recording of these events and messages."""
+    """Returns the recording of these events and messages."""
     clean = make_cleaner(_known_ids(events))
     if reply is not None:
         turn = {"send": _message_json(exchange[0]), "reply": _content_json(PartsView(reply.parts), clean)}
         return Recording(agent, [turn])
     turns = _turns(events, exchange)
-    ends = {one[-1].message.message_id for one in turns[:-1]}
+    ends = {turn[-1].message.message_id for turn in turns[:-1]}
     parts: list[list[Step]] = [[]]
     for step in events:
         parts[-1].append(step)
@@ -111,7 +109,7 @@ def recorded(
 
 
 def send_arguments(entry: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `AgentUnderTest.send` for a message that was recorded."""
+    """Returns the arguments of `AgentUnderTest.send` for a recorded message."""
     message = pb.Message(role=pb.ROLE_USER, parts=parts_from_json(entry["parts"]))
     message.extensions.extend(entry.get("extensions", ()))
     if "metadata" in entry:
@@ -124,43 +122,43 @@ def send_arguments(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _turns(events: Sequence[Step], exchange: Sequence[Exchange]) -> list[list[Exchange]]:
-    """The messages of each turn; all but the last end with what the agent asked."""
-    texts = {
+    """Returns the messages of each turn; all but the last turn end with the agent's question."""
+    question_ids = {
         step.proto.status_update.status.message.message_id
         for step in events
         if step.proto.status_update.status.state in states.INTERRUPTED
     }
     turns: list[list[Exchange]] = [[]]
-    for one in exchange:
-        if turns[-1] and turns[-1][-1].message.message_id in texts:
+    for entry in exchange:
+        if turns[-1] and turns[-1][-1].message.message_id in question_ids:
             turns.append([])
-        turns[-1].append(one)
+        turns[-1].append(entry)
     return turns
 
 
 def _turn(exchanges: Sequence[Exchange], steps: Sequence[Step], clean: Cleaner) -> dict[str, Any]:
-    mine = [one for one in exchanges if one.message.role == pb.ROLE_USER]
-    turn: dict[str, Any] = {"send": _message_json(mine[0])}
-    reports, words, before, late, task = list[Any](), "", "", list[str](), pb.Task()
+    sent = [entry for entry in exchanges if entry.message.role == pb.ROLE_USER]
+    turn: dict[str, Any] = {"send": _message_json(sent[0])}
+    reports, output, before, late, task = list[Any](), "", "", list[str](), pb.Task()
     last = pb.TaskStatus()
     for step in steps:
         if step.artifact:
             fold(task, step.proto)
-            words = step.text or words
+            output = step.text or output
             continue
         update = step.proto.status_update
         last = update.status if step.proto.HasField("status_update") else step.proto.task.status
         if step.state == "WORKING":
             if step.content.parts:
-                words = step.text
+                output = step.text
                 reports.append(_content_json(step.content, clean))
             elif before == "WORKING" and "attempt" not in step.metadata:
-                late.append(words)  # a message reached the agent in the midst of its work
+                late.append(output)  # a message arrived during the turn
         before = step.state
-    if mine[1:]:
+    if sent[1:]:
         turn["meanwhile"] = [
-            {"after": clean(after.strip("\n")[-MAX_LAST_TEXT_CHARS:]), **_message_json(one)}
-            for one, after in zip(mine[1:], [*late, *[""] * len(mine)], strict=False)
+            {"after": clean(after.strip("\n")[-MAX_LAST_TEXT_CHARS:]), **_message_json(entry)}
+            for entry, after in zip(sent[1:], [*late, *[""] * len(sent)], strict=False)
         ]
     turn["state"] = state_name(last.state)
     if reports:
@@ -186,30 +184,30 @@ def _message_json(exchange: Exchange) -> dict[str, Any]:
 
 
 def _content_json(content: PartsView, clean: Cleaner) -> Any:
-    """A message as its text, or as parts where it has others."""
+    """Returns a message as its text if it has nothing else, otherwise as parts."""
     parts = parts_as_json(content.parts, clean, with_bytes=False)
     return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"text"} else parts
 
 
 def _artifacts_json(artifacts: Iterable[pb.Artifact], clean: Cleaner) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for number, one in enumerate(artifacts, 1):
-        own = "" if RANDOM_ID.fullmatch(one.artifact_id) else one.artifact_id
-        key = own or one.name or f"#{number}"
-        about: dict[str, Any] = {}
-        if own and one.name:
-            about["name"] = one.name
-        if one.description:
-            about["description"] = lines(clean(one.description))
-        about["parts"] = parts_as_json(one.parts, clean, with_bytes=False)
-        if one.HasField("metadata"):
-            about["metadata"] = clean_json(struct_to_json(one.metadata), clean)
-        found[key if key not in found else f"{key} #{number}"] = about
-    return found
+    entries: dict[str, Any] = {}
+    for number, artifact in enumerate(artifacts, 1):
+        stable_id = "" if RANDOM_ID.fullmatch(artifact.artifact_id) else artifact.artifact_id
+        key = stable_id or artifact.name or f"#{number}"
+        entry: dict[str, Any] = {}
+        if stable_id and artifact.name:
+            entry["name"] = artifact.name
+        if artifact.description:
+            entry["description"] = lines(clean(artifact.description))
+        entry["parts"] = parts_as_json(artifact.parts, clean, with_bytes=False)
+        if artifact.HasField("metadata"):
+            entry["metadata"] = clean_json(struct_to_json(artifact.metadata), clean)
+        entries[key if key not in entries else f"{key} #{number}"] = entry
+    return entries
 
 
 def _known_ids(events: Sequence[Step]) -> list[tuple[str, str]]:
-    """The ids that a task is known by."""
+    """Returns the ids of a task and their placeholders."""
     if not events:
         return []
     task = events[0].proto.task
@@ -217,10 +215,10 @@ def _known_ids(events: Sequence[Step]) -> list[tuple[str, str]]:
 
 
 MAX_READABLE_BYTES: Final = 64 * 1024
-"""Bytes of a text file that stand in a recording."""
+"""Maximum bytes of a text file that is recorded as text."""
 
 RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b|\bid-\d+\b")
-"""A UUID, one without dashes, or what `dragoman.testing.Ids` counts."""
+"""A UUID, with or without dashes, or an id of `dragoman.testing.Ids`."""
 
 TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?")
 
@@ -228,99 +226,100 @@ Cleaner = Callable[[str], str]
 
 
 def make_cleaner(known: Iterable[tuple[str, str]]) -> Cleaner:
-    """Takes ids and times out of a text: those known by their own words, the others as `<id>` and `<time>`."""
-    words = [(text, instead) for text, instead in known if text]
+    """Returns a function that replaces ids and times in a text: `known` ids by their placeholders, others by `<id>` and
+    `<time>`."""
+    placeholders = [(id, placeholder) for id, placeholder in known if id]
 
     def clean(text: str) -> str:
-        for word, instead in words:
-            text = text.replace(word, instead)
+        for id, placeholder in placeholders:
+            text = text.replace(id, placeholder)
         return TIMESTAMP.sub("<time>", RANDOM_ID.sub("<id>", text))
 
     return clean
 
 
 def unchanged(text: str) -> str:
-    """Leaves a text alone: what callers said is sent again as it was."""
+    """Returns a text as it is: messages of callers are replayed literally."""
     return text
 
 
 def lines(text: str) -> str | list[str]:
-    """A text as JSON: one line, or a list of them."""
+    """Returns a text as JSON: a string, or a list of lines."""
     return text.split("\n") if "\n" in text else text
 
 
-def text_of(value: str | list[str]) -> str:
-    """The text that `lines` made something of."""
-    return value if isinstance(value, str) else "\n".join(value)
+def text_of(recorded_lines: str | list[str]) -> str:
+    """Reverses `lines`."""
+    return recorded_lines if isinstance(recorded_lines, str) else "\n".join(recorded_lines)
 
 
 def parts_as_json(parts: Iterable[pb.Part], clean: Cleaner, *, with_bytes: bool) -> list[dict[str, Any]]:
-    """Parts; `whole`: with the bytes of files, so that they can be sent again."""
-    found: list[dict[str, Any]] = []
+    """Returns parts as JSON. `with_bytes`: including the bytes of files, so that they can be sent again."""
+    entries: list[dict[str, Any]] = []
     for part in joined(parts):
-        about: dict[str, Any] = {}
+        entry: dict[str, Any] = {}
         match part.WhichOneof("content"):
             case "text":
-                about["text"] = lines(clean(part.text))
+                entry["text"] = lines(clean(part.text))
             case "data":
-                about["data"] = clean_json(value_to_json(part.data), clean)
+                entry["data"] = clean_json(value_to_json(part.data), clean)
             case "raw":
-                about["file"] = clean(part.filename)
+                entry["file"] = clean(part.filename)
             case "url":
-                about["url"] = clean(part.url)
+                entry["url"] = clean(part.url)
                 if part.filename:
-                    about["file"] = clean(part.filename)
+                    entry["file"] = clean(part.filename)
         if part.media_type:
-            about["mediaType"] = part.media_type
+            entry["mediaType"] = part.media_type
         if part.WhichOneof("content") == "raw":
-            about |= _content(part.raw, part.media_type, clean, with_bytes)
+            entry |= _content(part.raw, part.media_type, clean, with_bytes)
         if part.HasField("metadata"):
-            about["metadata"] = clean_json(struct_to_json(part.metadata), clean)
-        found.append(about)
-    return found
+            entry["metadata"] = clean_json(struct_to_json(part.metadata), clean)
+        entries.append(entry)
+    return entries
 
 
 def parts_from_json(entries: Iterable[dict[str, Any]]) -> list[pb.Part]:
-    """What `parts_as_json` made whole."""
+    """Reverses `parts_as_json` (with bytes)."""
     parts = []
-    for one in entries:
-        part = pb.Part(media_type=one.get("mediaType", ""), filename=one.get("file", ""))
-        if "base64" in one:
-            part.raw = base64.b64decode(one["base64"])
-        elif "url" in one:
-            part.url = one["url"]
-        elif "data" in one:
-            fill_value(part.data, one["data"])
-        elif "file" in one:
-            part.raw = text_of(one["text"]).encode()
+    for entry in entries:
+        part = pb.Part(media_type=entry.get("mediaType", ""), filename=entry.get("file", ""))
+        if "base64" in entry:
+            part.raw = base64.b64decode(entry["base64"])
+        elif "url" in entry:
+            part.url = entry["url"]
+        elif "data" in entry:
+            fill_value(part.data, entry["data"])
+        elif "file" in entry:
+            part.raw = text_of(entry["text"]).encode()
         else:
-            part.text = text_of(one["text"])
-        if "metadata" in one:
-            fill_struct(part.metadata, one["metadata"])
+            part.text = text_of(entry["text"])
+        if "metadata" in entry:
+            fill_struct(part.metadata, entry["metadata"])
         parts.append(part)
     return parts
 
 
 def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
-    """Parts, with neighbours of nothing but text joined."""
-    found: list[pb.Part] = []
+    """Returns the parts, with adjacent plain text parts joined."""
+    merged: list[pb.Part] = []
     for part in parts:
-        if found and _only_text(part) and _only_text(found[-1]):
-            found[-1] = pb.Part(text=found[-1].text + part.text)
+        if merged and _only_text(part) and _only_text(merged[-1]):
+            merged[-1] = pb.Part(text=merged[-1].text + part.text)
         else:
-            found.append(part)
-    return found
+            merged.append(part)
+    return merged
 
 
 def clean_json(value: Any, clean: Cleaner) -> Any:
-    """JSON with its texts cleaned."""
+    """Applies `clean` to all strings in a JSON value."""
     match value:
         case str():
             return clean(value)
         case list():
-            return [clean_json(one, clean) for one in value]
+            return [clean_json(item, clean) for item in value]
         case dict():
-            return {clean(name): clean_json(one, clean) for name, one in value.items()}
+            return {clean(name): clean_json(item, clean) for name, item in value.items()}
     return value
 
 

@@ -1,4 +1,4 @@
-"""A recorded task, held against new code: its caller's messages are sent again, and the answers compared."""
+"""Replay: sends the messages of a recorded task to new code, and compares the results."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def replay(
     match: Mapping[str, Matcher] | None = None,
     **options: Any,
 ) -> Story:
-    """Sends a recorded task's messages to `agent`, and gives what came of it.
+    """Sends a recorded task's messages to `agent`, and returns the new task.
 
-    match: what may differ, by place, as the differences name them: `{"2.artifacts.*.text": re.compile(r"\\d+ rows")}`.
-    options: as of AgentUnderTest. Of several agents the one of the recorded id is meant. Raises Different, an
-    AssertionError that lists what differs, and ValueError for a file that is no recording of one of them.
+    match: permitted differences by path, as in messages: `{"2.artifacts.*.text": re.compile(r"\\d+ rows")}`.
+    options: those of AgentUnderTest. With several agents, the agent with the recorded id receives the messages. Raises
+    Different, an AssertionError that lists the differences, and ValueError for a file without a recording of them.
     """
     return asyncio.run(replayed(case, agent, *others, match=match, **options))
 
@@ -41,33 +41,33 @@ async def replayed(
     match: Mapping[str, Matcher] | None = None,
     **options: Any,
 ) -> Story:
-    """The same for async tests."""
-    known = case if isinstance(case, Recording) else Recording.read(case)
+    """`replay` for async tests."""
+    recording = case if isinstance(case, Recording) else Recording.read(case)
     name = "the recording" if isinstance(case, Recording) else str(case)
     async with AgentUnderTest(agent, *others, **options) as kit:
-        run = await _send_again(known, kit)
-    if found := differences(known, record(run), match):
+        run = await _send_messages(recording, kit)
+    if found := differences(recording, record(run), match):
         raise Different(name, found, run.failure)
     return run
 
 
-async def _send_again(recording: Recording, kit: AgentUnderTest) -> TaskRun:
+async def _send_messages(recording: Recording, kit: AgentUnderTest) -> TaskRun:
     first, *turns = recording.turns
     agent = recording.agent if len(kit.agents) > 1 else kit.agents[0].spec.id
-    if agent not in (ids := [one.spec.id for one in kit.agents]):
-        raise ValueError(f'the recording is of agent "{agent}"; there are: {", ".join(ids)}')
+    if agent not in (ids := [known.spec.id for known in kit.agents]):
+        raise ValueError(f'the recording is of agent "{agent}", which is not under test; the agents are: {", ".join(ids)}')
     run = await kit.send(agent=agent, wait=False, **send_arguments(first["send"]))
     await _play_turn(run, first)
     for turn in turns:
         if run.ended:
-            break  # the comparison says so
+            break  # the comparison reports it
         await run.send(wait=False, **send_arguments(turn["send"]))
         await _play_turn(run, turn)
     return run
 
 
 async def _play_turn(run: TaskRun, turn: dict[str, Any]) -> None:
-    """One turn to its end, with the messages that came in the midst of it, each when the agent is as far as it was."""
+    """Runs one turn to its end. Messages received during the turn are sent at the same position of the output."""
     for late in turn.get("meanwhile", ()):
         await run.wait_or_text(late["after"], make_cleaner(()))
         if run.ended:
@@ -78,15 +78,15 @@ async def _play_turn(run: TaskRun, turn: dict[str, Any]) -> None:
 
 
 Matcher = Callable[[Any, Any], object] | re.Pattern[str] | EllipsisType
-"""Says whether what is there now will do: a function of what was recorded and what is there now, a pattern that all of
-the text matches, or `...` for anything."""
+"""Decides whether a difference is permitted: a function of the recorded and the current value, a pattern that matches the
+complete text, or `...` for any value."""
 
 MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place: `2.artifacts.output.parts.1.text` is in the second turn."""
+    """One difference. The path `2.artifacts.output.parts.1.text` is in the second turn."""
 
     path: str
     recorded: Any
@@ -94,37 +94,37 @@ class Difference:
 
     def __str__(self) -> str:
         if self.now is MISSING:
-            return f"{self.path}\n    is not there any more; recorded: {_format_value(self.recorded)}"
+            return f"{self.path}\n    is missing; recorded: {_format_value(self.recorded)}"
         if self.recorded is MISSING:
             return f"{self.path}\n    is new: {_format_value(self.now)}"
         if _is_text(self.recorded) and _is_text(self.now) and (_long(self.recorded) or _long(self.now)):
-            found = difflib.unified_diff(_lines(self.recorded), _lines(self.now), "recorded", "now", lineterm="", n=1)
-            return self.path + "".join(f"\n    {line}" for line in found)
+            diff = difflib.unified_diff(_lines(self.recorded), _lines(self.now), "recorded", "now", lineterm="", n=1)
+            return self.path + "".join(f"\n    {line}" for line in diff)
         return f"{self.path}\n    recorded  {_format_value(self.recorded)}\n    now       {_format_value(self.now)}"
 
 
 class Different(AssertionError):
-    """The agent answers otherwise than it was recorded. `differences` are the places."""
+    """The agent's results differ from the recording. `differences` lists them."""
 
     def __init__(self, name: str, differences: list[Difference], failure: str = "") -> None:
         places = "1 place" if len(differences) == 1 else f"{len(differences)} places"
-        text = "".join(f"\n  {line}" for one in differences for line in str(one).split("\n"))
-        why = f"\n  the agent failed: {failure}" if failure else ""
-        super().__init__(f"{name}: the agent answers otherwise in {places}:{text}{why}")
+        listing = "".join(f"\n  {line}" for difference in differences for line in str(difference).split("\n"))
+        cause = f"\n  the agent failed: {failure}" if failure else ""
+        super().__init__(f"{name}: the agent differs from the recording in {places}:{listing}{cause}")
         self.differences = differences
 
 
 def differences(recorded: Recording, now: Recording, match: Mapping[str, Matcher] | None = None) -> list[Difference]:
-    """Where `now` differs, but for places that a matcher allows: by their paths, in which `*` stands for anything."""
+    """Returns the differences that no matcher permits. `match` has path patterns as keys; `*` matches any text."""
     return [
-        one
+        difference
         for turn in range(max(len(recorded.turns), len(now.turns)))
-        for one in _compare(str(turn + 1), _answers(recorded, turn), _answers(now, turn), match or {})
+        for difference in _compare(str(turn + 1), _answers(recorded, turn), _answers(now, turn), match or {})
     ]
 
 
 def _answers(recording: Recording, turn: int) -> Any:
-    """What the agent said in a turn: not what its caller sent."""
+    """The agent's side of a turn, without the caller's messages."""
     if turn >= len(recording.turns):
         return MISSING
     return {name: value for name, value in recording.turns[turn].items() if name not in ("send", "meanwhile")}
@@ -139,8 +139,8 @@ def _compare(path: str, recorded: Any, now: Any, match: Mapping[str, Matcher]) -
             yield from _compare(f"{path}.{name}", recorded.get(name, MISSING), now.get(name, MISSING), match)
     elif isinstance(recorded, list) and isinstance(now, list) and not (_is_text(recorded) and _is_text(now)):
         for number in range(max(len(recorded), len(now))):
-            one, other = (side[number] if number < len(side) else MISSING for side in (recorded, now))
-            yield from _compare(f"{path}.{number + 1}", one, other, match)
+            old, new = (side[number] if number < len(side) else MISSING for side in (recorded, now))
+            yield from _compare(f"{path}.{number + 1}", old, new, match)
     elif recorded != now or allowed:
         yield Difference(path, recorded, now)
 
@@ -155,7 +155,7 @@ def _allows(matcher: Matcher, recorded: Any, now: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) or (
-        isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+        isinstance(value, list) and bool(value) and all(isinstance(line, str) for line in value)
     )
 
 

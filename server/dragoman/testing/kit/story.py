@@ -1,4 +1,4 @@
-"""What happened to one task, so that plain asserts say what should have."""
+"""Observed state of one task, for assertions in tests."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_REPR_CHARS: Final = 60
-"""Characters of a text that stand in a repr."""
+"""Maximum characters of a text in a repr."""
 
 
 def state_name(state: int) -> str:
-    """A state without its prefix: `WORKING`; empty for none."""
+    """Returns the name of a state without its prefix (`WORKING`); empty for none."""
     return pb.TaskState.Name(pb.TaskState.ValueType(state)).removeprefix("TASK_STATE_") if state else ""
 
 
 class PartsView:
-    """Parts, read: those of a message or an artifact."""
+    """Read access to the parts of a message or an artifact."""
 
     def __init__(self, parts: Sequence[pb.Part]) -> None:
         self.parts = list(parts)
 
     @property
     def text(self) -> str:
-        """Its text parts, joined."""
+        """The text parts, joined."""
         return "".join(part.text for part in self.parts if part.WhichOneof("content") == "text")
 
     @property
     def data(self) -> list[Any]:
-        """The JSON of its data parts."""
+        """The JSON values of the data parts."""
         return [value_to_json(part.data) for part in self.parts if part.WhichOneof("content") == "data"]
 
     @property
     def files(self) -> list[ReceivedFile]:
-        """Its parts with bytes or a URL."""
+        """The parts with bytes or a URL."""
         return [
             ReceivedFile(part.filename, media_type_of(part), part.raw, part.url)
             for part in self.parts
@@ -49,7 +49,7 @@ class PartsView:
 
 
 class GivenArtifact(PartsView):
-    """One artifact of a task, as it is now."""
+    """Current state of one artifact of a task."""
 
     def __init__(self, artifact: pb.Artifact) -> None:
         super().__init__(artifact.parts)
@@ -72,7 +72,7 @@ class Step:
 
     @property
     def state(self) -> str:
-        """The state that it brings, such as `WORKING`; empty for what an artifact got."""
+        """The state in the event, such as `WORKING`; empty for an artifact event."""
         match self.proto.WhichOneof("payload"):
             case "task":
                 return state_name(self.proto.task.status.state)
@@ -82,24 +82,24 @@ class Step:
 
     @property
     def artifact(self) -> str:
-        """The id of the artifact that it is about; empty for a status."""
+        """The id of the artifact in the event; empty for a status."""
         return self.proto.artifact_update.artifact.artifact_id
 
     @property
     def appends(self) -> bool:
-        """Whether it adds to an artifact that is there."""
+        """Whether the event appends to an existing artifact."""
         return self.proto.artifact_update.append
 
     @property
     def content(self) -> PartsView:
-        """What it says: the status' message, or the artifact's new parts."""
+        """The message of the status, or the new parts of the artifact."""
         if self.artifact:
             return PartsView(self.proto.artifact_update.artifact.parts)
         return PartsView(self.proto.status_update.status.message.parts)
 
     @property
     def text(self) -> str:
-        """The text of that."""
+        """The text of `content`."""
         return self.content.text
 
     @property
@@ -119,7 +119,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One message of a task: the caller's with the request that it came in, less the message, or the agent's."""
+    """One message of a task. For messages of the caller, `request` is the request without the message."""
 
     number: int
     message: pb.Message
@@ -127,27 +127,27 @@ class Exchange:
 
 
 class Story:
-    """Everything that is known of one task; or of the Message that came instead of one (`reply`)."""
+    """Everything known of one task, or the Message returned instead of a task (`reply`)."""
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
         """The id of the agent."""
         self.task = pb.Task()
-        """The task as GetTask gives it, with all of its messages."""
+        """The task as GetTask returns it, with its complete history."""
         self.events: list[Step] = []
-        """Its events from the first on."""
+        """All events of the task."""
         self.exchange: list[Exchange] = []
-        """All that was said, in order, the present status among it."""
+        """All messages in order, including the message of the current status."""
         self.reply: pb.Message | None = None
-        """The Message of a `direct` agent that needed no task."""
+        """The Message of a `direct` agent that created no task."""
         self.error: BaseException | None = None
-        """What the agent's function raised last, if its turn failed by that."""
+        """The exception of the agent's function that made the task fail."""
         self.failure = ""
-        """The same in words, with the author's file and line."""
+        """Description of `error`, with file and line."""
         self.attempt = 1
-        """How often its present turn was begun: 2 after a crash."""
+        """Attempt number of the current turn: 2 after a crash."""
         self.usage: Usage = NO_USAGE
-        """All that the agent reported with `turn.usage`."""
+        """Sum of the reports by `turn.usage`."""
 
     @property
     def id(self) -> str:
@@ -156,7 +156,7 @@ class Story:
 
     @property
     def context_id(self) -> str:
-        """The conversation it belongs to."""
+        """The id of the context."""
         return self.task.context_id or (self.reply.context_id if self.reply else "")
 
     @property
@@ -166,7 +166,7 @@ class Story:
 
     @property
     def states(self) -> list[str]:
-        """Its states in order, each once until another comes: `["SUBMITTED", "WORKING", "COMPLETED"]`."""
+        """The states in order, without repeats: `["SUBMITTED", "WORKING", "COMPLETED"]`."""
         found: list[str] = []
         for step in self.events:
             if step.state and step.state not in found[-1:]:
@@ -175,79 +175,79 @@ class Story:
 
     @property
     def steps(self) -> list[str]:
-        """Its events in words, such as `WORKING: halfway`, `output: chunk 0`, `output+ chunk 1`, `COMPLETED`."""
+        """The events as text: `WORKING: halfway`, `output: chunk 0`, `output+ chunk 1`, `COMPLETED`."""
         found: list[str] = []
         for step in self.events:
             text = str(step)
-            # A message that reaches a working agent is such an event, too.
+            # A message to a working agent repeats WORKING too; only the first WORKING is listed.
             if text != "WORKING" or not found or step.metadata or self._state_before(step) != "WORKING":
                 found.append(text)
         return found
 
     def _state_before(self, step: Step) -> str:
-        return next((one.state for one in reversed(self.events[: step.sequence - 1]) if one.state), "")
+        return next((earlier.state for earlier in reversed(self.events[: step.sequence - 1]) if earlier.state), "")
 
     @property
     def artifacts(self) -> list[GivenArtifact]:
-        """Its artifacts, as they are now."""
-        return [GivenArtifact(one) for one in self.task.artifacts]
+        """The artifacts in their current state."""
+        return [GivenArtifact(artifact) for artifact in self.task.artifacts]
 
-    def artifact(self, which: str) -> GivenArtifact:
-        """The artifact of this id or name. Raises AssertionError that says which there are."""
-        for one in self.artifacts:
-            if which in (one.id, one.name):
-                return one
-        known = ", ".join(f'"{one.name or one.id}"' for one in self.artifacts) or "none"
-        raise AssertionError(f'{self!r} gave no artifact "{which}"; there are: {known}')
+    def artifact(self, id_or_name: str) -> GivenArtifact:
+        """Returns the artifact with this id or name. Raises AssertionError that lists the artifacts."""
+        for artifact in self.artifacts:
+            if id_or_name in (artifact.id, artifact.name):
+                return artifact
+        known = ", ".join(f'"{artifact.name or artifact.id}"' for artifact in self.artifacts) or "none"
+        raise AssertionError(f'{self!r} has no artifact "{id_or_name}"; its artifacts: {known}')
 
     @property
     def chunks(self) -> list[str]:
-        """The text of each event that brought some of an artifact, of all artifacts together."""
+        """The text of each artifact event, over all artifacts."""
         return [step.text for step in self.events if step.artifact]
 
     @property
     def status_text(self) -> str:
-        """The text of its status: what the agent reported, asked, or failed with last."""
+        """The text of the status: the last report, question, or failure."""
         return PartsView(self.task.status.message.parts).text
 
     @property
     def question(self) -> str:
-        """What the agent asks, while the task waits for its caller; empty otherwise."""
+        """The agent's question while the task waits for its caller; empty otherwise."""
         return self.status_text if self.task.status.state in states.INTERRUPTED else ""
 
     @property
     def text(self) -> str:
-        """What the agent answered in its last turn: the text of the artifacts that it gave, one under the other; where
-        there is none, what its status says, or the Message that came instead of a task."""
+        """The result of the last turn: the text of its artifacts, joined by line breaks; otherwise the text of the status
+        or of the returned Message."""
         if self.reply is not None:
             return PartsView(self.reply.parts).text
-        given = {step.artifact for step in self.events[self.turn_began :] if step.artifact}
-        texts = [one.text for one in self.artifacts if one.id in given and one.text]
+        changed = {step.artifact for step in self.events[self.turn_began :] if step.artifact}
+        texts = [artifact.text for artifact in self.artifacts if artifact.id in changed and artifact.text]
         return "\n".join(texts) if texts else self.status_text
 
     @property
     def data(self) -> list[Any]:
-        """The JSON of all artifacts, in order."""
-        return [value for one in self.artifacts for value in one.data]
+        """The JSON values of all artifacts, in order."""
+        return [value for artifact in self.artifacts for value in artifact.data]
 
     @property
     def files(self) -> list[ReceivedFile]:
         """The files of all artifacts, in order."""
-        return [value for one in self.artifacts for value in one.files]
+        return [file for artifact in self.artifacts for file in artifact.files]
 
     @property
     def reports(self) -> list[str]:
-        """What the agent said while it worked (`turn.status`)."""
+        """The agent's progress reports (`turn.status`)."""
         return [step.text for step in self.events if step.state == "WORKING" and step.text]
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can happen to it any more."""
+        """Whether the task has ended, or a Message was returned."""
         return self.reply is not None or self.task.status.state in states.TERMINAL
 
     @property
     def turn_began(self) -> int:
-        """The place of the first event of the last turn."""
+        """Index of the first event of the last turn."""
         over = {state_name(state) for state in states.INTERRUPTED}
         last = len(self.events) - 1 if not self.ended and self.state in over else len(self.events)
         return next((place + 1 for place in reversed(range(last)) if self.events[place].state in over), 0)
@@ -262,10 +262,10 @@ class Story:
 
 
 def _summary(content: PartsView) -> str:
-    """Parts in few words, all of their text."""
+    """Summarizes parts: their complete text, data, and names of files."""
     names = [file.name or file.media_type or file.url for file in content.files]
-    found = [content.text, *(repr(value) for value in content.data), *(f"[{name}]" for name in names)]
-    return " ".join(filter(None, found))
+    pieces = [content.text, *(repr(value) for value in content.data), *(f"[{name}]" for name in names)]
+    return " ".join(filter(None, pieces))
 
 
 def _short(text: str) -> str:

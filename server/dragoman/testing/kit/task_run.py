@@ -1,4 +1,4 @@
-"""One task of an agent under test: what happened to it, and what its caller does next."""
+"""One task of an agent under test: its observed state, and the next calls of its caller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENTS_PER_READ = 256
 
 
 class TaskRun(Story):
-    """A task, as far as it has come. What waits gives the run itself, so that calls can be chained."""
+    """A task of an agent under test. Methods return the run itself, so that calls can be chained."""
 
     def __init__(self, kit: AgentUnderTest, caller: Caller, task_id: str = "") -> None:
         super().__init__(caller.agent)
@@ -31,56 +31,56 @@ class TaskRun(Story):
         self._refresh_lock = asyncio.Lock()
         self._id = task_id
 
-    # What the caller does ---------------------------------------------------------------------------------------
+    # Calls ------------------------------------------------------------------------------------------------------
 
     async def answer(self, text: str = "", **message: Any) -> Self:
-        """Answers what the agent asks, and waits until that turn has ended; `message` as for `AgentUnderTest.send`.
+        """Answers the agent's question and waits until the turn has ended; `message` as for `AgentUnderTest.send`.
 
-        Raises AssertionError when the agent asks nothing.
+        Raises AssertionError if the agent has no question.
         """
         if not self.question:
-            raise AssertionError(f"{self!r} asks nothing that could be answered")
+            raise AssertionError(f"{self!r} has no question to answer")
         return await self.send(text, **message)
 
     async def send(self, text: str = "", **message: Any) -> Self:
-        """Sends another message to the task, also while the agent works: with `wait=False` in the midst of it."""
+        """Sends a follow-up message; with `wait=False` it returns while the agent works."""
         await self._kit.send(text, agent=self.agent, task=self.id, **message)
         return self
 
     async def cancel(self) -> Self:
-        """Asks the agent to stop, and waits until it has. Raises TaskNotCancelable when it does not let itself."""
+        """Cancels the task and waits until the agent has stopped. Raises TaskNotCancelable."""
         request = pb.CancelTaskRequest(id=self.id)
         await self._kit.runtime.service.cancel_task(self._kit.call(self.agent), request)
         await self.refresh()
         return await self.wait()
 
     async def crash(self) -> Self:
-        """The process that runs the agent dies, and another one starts (`AgentUnderTest.crash`)."""
+        """Simulates a crash of the process that runs the agent (`AgentUnderTest.crash`)."""
         await self._kit.crash()
         return self
 
     async def wait(self) -> Self:
-        """Waits until the agent's turn has ended: the task too, or it waits for its caller."""
+        """Waits until the agent's turn has ended: the task has ended or waits for its caller."""
         await self._follow(lambda: not self._busy, "ended its turn")
         return self
 
     async def until(self, condition: str | Callable[[Self], object]) -> Self:
-        """Waits until the task was in a state, or has said a text (`WORKING`, `halfway`), or something holds of it.
+        """Waits for a state or text of the task (`WORKING`, `halfway`), or for a condition.
 
-        Raises AssertionError when the turn ends without that.
+        Raises AssertionError if the turn ends before.
         """
         if isinstance(condition, str):
-            await self._follow(lambda: self._has_shown(condition), f"come to {condition!r}", strict=True)
+            await self._follow(lambda: self._has_shown(condition), f"reached {condition!r}", strict=True)
         else:
-            await self._follow(lambda: bool(condition(self)), "come to what `until` waits for", strict=True)
+            await self._follow(lambda: bool(condition(self)), "reached the condition of `until`", strict=True)
         return self
 
     async def wait_or_text(self, text: str, clean: Callable[[str], str] = str) -> Self:
-        """Waits until the turn has said a text, or has ended without. `clean`: what is said is looked at through it."""
-        await self._follow(lambda: not self._busy or self._has_shown(text, clean), f"said {text!r}")
+        """Waits for a text of the task or the end of the turn. `clean` is applied to the task's texts first."""
+        await self._follow(lambda: not self._busy or self._has_shown(text, clean), f"produced {text!r}")
         return self
 
-    # How it is kept up ------------------------------------------------------------------------------------------
+    # Following the task -----------------------------------------------------------------------------------------
 
     @property
     def _busy(self) -> bool:
@@ -94,50 +94,50 @@ class TaskRun(Story):
         )
 
     async def refresh(self) -> Self:
-        """Reads what is on disk now."""
-        async with self._refresh_lock:  # or what somebody read a moment ago would be put over what is known since
+        """Reads the current state from the store."""
+        async with self._refresh_lock:  # a slower read must not overwrite newer state
             await self._refresh()
         return self
 
     async def _refresh(self) -> None:
         store = self._kit.store
-        head = await store.find(self._caller.owner, self._caller.agent, self._id)
-        if head is None:
+        record = await store.find(self._caller.owner, self._caller.agent, self._id)
+        if record is None:
             return
-        snapshot = await store.read(head.ref)
+        snapshot = await store.read(record.ref)
         if snapshot is not None:
-            head = snapshot.record  # it may have gone on since it was found
-        while self.events[-1:] == [] or self.events[-1].sequence < head.last_sequence:
-            lot = await store.events(head.ref, len(self.events), EVENTS_PER_READ)
-            if not lot:
+            record = snapshot.record  # the task may have changed since it was found
+        while self.events[-1:] == [] or self.events[-1].sequence < record.last_sequence:
+            batch = await store.events(record.ref, len(self.events), EVENTS_PER_READ)
+            if not batch:
                 break
-            self.events += [Step(one.sequence, pb.StreamResponse.FromString(one.data)) for one in lot]
-        if snapshot is not None:  # only now, for whoever waits meanwhile has seen none of the events
-            self._record = head
+            self.events += [Step(event.sequence, pb.StreamResponse.FromString(event.data)) for event in batch]
+        if snapshot is not None:  # set after the events, so that concurrent waiters never see a state without its events
+            self._record = record
             self.task = pb.Task.FromString(snapshot.task)
-        self.attempt = self._attempt(head)
+        self.attempt = self._attempt(record)
         self.error, self.failure = self._kit.failed.get(self._id, (None, "")) if self.state == "FAILED" else (None, "")
-        conversation = await store.messages(head.ref)
+        conversation = await store.messages(record.ref)
         self.exchange = [
-            Exchange(one.number, pb.Message.FromString(one.message), pb.SendMessageRequest.FromString(one.envelope))
-            for one in (conversation.messages if conversation else ())
+            Exchange(entry.number, pb.Message.FromString(entry.message), pb.SendMessageRequest.FromString(entry.envelope))
+            for entry in (conversation.messages if conversation else ())
         ]
-        self.usage = await store.usage(head.ref)
+        self.usage = await store.usage(record.ref)
 
     def _attempt(self, record: TaskRecord) -> int:
-        """That of the last turn, also when it is over."""
-        values = [step.metadata["attempt"] for step in self.events[self.turn_began :] if "attempt" in step.metadata]
-        return max(record.attempt, *map(int, values), 1)
+        """The attempt number of the last turn, also if it has ended."""
+        attempts = [step.metadata["attempt"] for step in self.events[self.turn_began :] if "attempt" in step.metadata]
+        return max(record.attempt, *map(int, attempts), 1)
 
     async def _follow(self, is_done: Callable[[], bool], aim: str, *, strict: bool = False) -> None:
-        """Looks after each event until there is enough; `strict`: the turn must not end before."""
+        """Checks `is_done` after each event until it holds. `strict`: the turn must not end before."""
         if self.reply is not None:
             return
         await self.refresh()
         deadline = asyncio.get_running_loop().time() + self._kit.turn_timeout
         while not is_done():
             if strict and not self._busy:
-                raise AssertionError(f"{self!r} has ended its turn, and has not {aim}:\n{self._events_text()}")
+                raise AssertionError(f"{self!r} has ended its turn and not {aim}:\n{self._events_text()}")
             service, after = self._kit.runtime.service, str(len(self.events))
             request = pb.SubscribeToTaskRequest(id=self.id)
             events = service.subscribe_to_task(self._kit.call(self.agent, after), request)
@@ -150,35 +150,35 @@ class TaskRun(Story):
                 await events.aclose()
 
     async def _wait_for_event(self, events: AsyncIterator[Event], deadline: float, aim: str) -> bool:
-        """Waits for an event; False when the process has died or the task has ended."""
+        """Waits for an event; False if the process has crashed or the task has ended."""
         restarted = self._kit.restarted
         assert restarted is not None
-        next_one: asyncio.Future[Event | None] = asyncio.ensure_future(anext(events, None))
+        next_event: asyncio.Future[Event | None] = asyncio.ensure_future(anext(events, None))
         left = deadline - asyncio.get_running_loop().time()
-        either: set[asyncio.Future[Any]] = {next_one, restarted}
+        either: set[asyncio.Future[Any]] = {next_event, restarted}
         await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if next_one.done():
-            event = next_one.result()
+        if next_event.done():
+            event = next_event.result()
             await self.refresh()
             return event is not None
-        next_one.cancel()
-        await asyncio.wait({next_one})
+        next_event.cancel()
+        await asyncio.wait({next_event})
         if restarted.done():
             await self.refresh()
             return False
         where = self._agent_line()
         raise AssertionError(
-            f"{self!r} has not {aim} within {self._kit.turn_timeout:g} s{where}. What happened:\n{self._events_text()}"
+            f"{self!r} has not {aim} within {self._kit.turn_timeout:g} s{where}. Its events:\n{self._events_text()}"
         )
 
     def _events_text(self) -> str:
         return "\n".join(f"  {step.sequence}. {step}" for step in self.events)
 
     def _agent_line(self) -> str:
-        """Where the agent's function is."""
+        """Describes the current line of the agent's function."""
         assert self._record is not None
         run: Any = self._kit.runtime.scheduler.find_runner(self._record.ref)
-        agent: Any = next((one for one in self._kit.agents if one.spec.id == self.agent), None)
+        agent: Any = next((agent for agent in self._kit.agents if agent.spec.id == self.agent), None)
         function = getattr(agent, "__wrapped__", None)
         code = getattr(inspect.unwrap(function), "__code__", None) if function else None
         if run is None or run._task is None or code is None:
@@ -190,11 +190,11 @@ class TaskRun(Story):
                 lines.append(frame.f_lineno)
             waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
         for thread in sys._current_frames().values() if not lines else ():
-            at, found = thread, list[int]()
-            while at is not None:
-                if at.f_code.co_filename == code.co_filename:
-                    found.append(at.f_lineno)
-                if at.f_code is code:
-                    lines = found[:1]
-                at = at.f_back  # type: ignore[assignment]  # None at the end
+            frame, thread_lines = thread, list[int]()
+            while frame is not None:
+                if frame.f_code.co_filename == code.co_filename:
+                    thread_lines.append(frame.f_lineno)
+                if frame.f_code is code:
+                    lines = thread_lines[:1]
+                frame = frame.f_back  # type: ignore[assignment]  # None at the end
         return f"; {Path(code.co_filename).name} is at line {lines[-1]}" if lines else ""
