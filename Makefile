@@ -154,11 +154,11 @@ foreign-cluster: $(ENV) ## the same against three servers behind a round-robin
 bench: $(ENV) ## the bare transports, other servers and us, side by side (ARGS="--only grpc-send --rounds 3", --help)
 	@python -m bench $(ARGS)
 
-bench-smoke: $(ENV) ## the benchmarks' short form: does everything answer, and rightly?
+bench-smoke: $(ENV) ## the benchmarks' short form: checks that all servers give correct responses
 	@BENCH_SHORT=1 python -m bench $(ARGS)
 
 profile: $(ENV) ## CPU profile of one send (ARGS="--binding jsonrpc --callers 64")
-	@python -m bench.profile $(ARGS)
+	@python -m bench.studies.profile $(ARGS)
 
 # ---------------------------------------------------------------- console
 

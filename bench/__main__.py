@@ -1,9 +1,9 @@
-"""`python -m bench`: the bare transports, other servers and us, side by side, in one run.
+"""`python -m bench`: compares bare transports, other servers and Dragoman in one run.
 
-Rounds are interleaved, and ratios are taken inside a round: the machine drifts, the ratio does not. The server has the
-first core, the load the second. Rows go to .bench/ as they are measured, so an interrupted run can still be reported
-(`--report`). A whole run of at least three rounds writes docs/explanation/performance.md
-and its plot; others only with `--write`.
+Rounds are interleaved, and ratios are computed within a round, which excludes drift of the machine. The server has the
+first core, the load the second. Rows are written to .bench/ as they are measured, so an interrupted run can be reported
+(`--report`). A complete run of at least three rounds writes docs/explanation/performance.md and its plot; others only
+with `--write`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from bench import document, hooked, machine, memory, pieces, replicas, report, rounds, size, stored, watched
-from bench.loader import Loader
+from bench import machine
+from bench.load.jobs import LoadProcess
+from bench.measurements import memory, replicas, rounds, task_lists, task_size, telemetry, webhooks
+from bench.report import document
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
-from bench.sections import HOOKED, LIST, MEMORY, REPLICAS, SIZE, WATCHED, chosen
-from bench.servers import CONTESTANTS, KEPT, LOAD_CORE, OURS, pin
+from bench.sections import LIST, MEMORY, REPLICAS, SIZE, TELEMETRY, WEBHOOKS, select_sections
+from bench.servers.contestants import BENCH_FOLDER, CONTESTANTS, DRAGOMAN, LOAD_CORE, pin
 from tools.environments import NotCreated
 
-ENOUGH: Final = 3
-"""Rounds of a run that may stand in the documentation."""
+MIN_DOCUMENTED_ROUNDS: Final = 3
+"""Minimum rounds of a run whose results are written into the documentation."""
 
 INTERRUPTED: Final = 130
-"""The exit status that shells give a command which Ctrl-C ended."""
+"""Exit status of a command ended by Ctrl-C."""
 
 
 def arguments() -> argparse.Namespace:
@@ -38,24 +40,24 @@ def arguments() -> argparse.Namespace:
     short = bool(os.environ.get("BENCH_SHORT"))
     parser.add_argument("--rounds", type=int, default=1 if short else 5)
     parser.add_argument("--seconds", type=float, default=0.2 if short else 1.0, help="of each measurement")
-    parser.add_argument("--only", metavar="SECTIONS", default="", help="grpc-send,rest,stream,memory,...; all else")
+    parser.add_argument("--only", metavar="SECTIONS", default="", help="grpc-send,rest,stream,memory,...; default: all")
     parser.add_argument("--servers", metavar="NAMES", default="", help=f"only these: {', '.join(CONTESTANTS)}")
-    parser.add_argument("--huge", action="store_true", help="ListTasks also at a million tasks: some five minutes more")
-    parser.add_argument("--own-load", action="store_true", help="neither wrk nor h2load, though they are there")
-    parser.add_argument("--report", metavar="ROWS", type=Path, nargs="+", help="measure nothing, report these files")
     parser.add_argument(
-        "--write", action="store_true", help="write docs/explanation/performance.md whatever was measured"
+        "--huge", action="store_true", help="also measure ListTasks at a million tasks: about five more minutes"
     )
-    found = parser.parse_args()
-    found.short = short
-    found.servers = [name for name in found.servers.split(",") if name]
-    if unknown := set(found.servers) - set(CONTESTANTS):
-        parser.error(f"no server {', '.join(sorted(unknown))}; there are {', '.join(CONTESTANTS)}")
+    parser.add_argument("--own-load", action="store_true", help="use neither wrk nor h2load, even if installed")
+    parser.add_argument("--report", metavar="ROWS", type=Path, nargs="+", help="measure nothing; report these files")
+    parser.add_argument("--write", action="store_true", help="write docs/explanation/performance.md in any case")
+    namespace = parser.parse_args()
+    namespace.short = short
+    namespace.servers = [name for name in namespace.servers.split(",") if name]
+    if unknown := set(namespace.servers) - set(CONTESTANTS):
+        parser.error(f"unknown server {', '.join(sorted(unknown))}; the servers are {', '.join(CONTESTANTS)}")
     try:
-        found.timed, found.alone = chosen([name for name in found.only.split(",") if name])
+        namespace.timed, namespace.alone = select_sections([name for name in namespace.only.split(",") if name])
     except ValueError as error:
         parser.error(str(error))
-    return found
+    return namespace
 
 
 def main() -> int:
@@ -67,64 +69,73 @@ def main() -> int:
         writer, complete = measure(namespace)
         rows = Rows([writer.rows])
         print(f"\nrows: {writer.path}")
-    print(report.text(rows))
-    failed = [row for row in rows.errors if CONTESTANTS[row["server"]].whose in ("bare", OURS)]
+    print(document.render(rows))
+    failed = [row for row in rows.errors if CONTESTANTS[row["server"]].implementation in ("bare", DRAGOMAN)]
     if namespace.write or (
-        complete and not namespace.only and not namespace.servers and namespace.rounds >= ENOUGH and not failed
+        complete
+        and not namespace.only
+        and not namespace.servers
+        and namespace.rounds >= MIN_DOCUMENTED_ROUNDS
+        and not failed
     ):
         for path in document.write(rows):
-            print(f"{path} is written")
+            print(f"wrote {path}")
     if not complete and not namespace.report:
         return INTERRUPTED
     return 1 if failed else 0
 
 
 def measure(namespace: argparse.Namespace) -> tuple[Writer, bool]:
-    """The whole run. Returns what was written, and whether it was not interrupted."""
+    """Runs all measurements. Returns the writer, and whether the run was completed."""
     pin(os.getpid(), LOAD_CORE)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # or its servers would outlive it
-    about = {name: getattr(namespace, name) for name in ("rounds", "seconds", "only", "huge", "short", "own_load")}
+    signal.signal(
+        signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT)
+    )  # otherwise its servers would outlive it
+    run_arguments = {
+        name: getattr(namespace, name) for name in ("rounds", "seconds", "only", "huge", "short", "own_load")
+    }
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    writer = Writer(KEPT / f"rows-{stamp}-{os.getpid()}.jsonl", machine.described(about))
+    writer = Writer(BENCH_FOLDER / f"rows-{stamp}-{os.getpid()}.jsonl", machine.describe(run_arguments))
     tools = not namespace.own_load and not namespace.short
     plan = Plan(
         namespace.timed, namespace.rounds, namespace.seconds, namespace.short, tools, frozenset(namespace.servers)
     )
-    with Loader() as loader:
-        run = Run(plan, writer, loader)
+    with LoadProcess() as load_process:
+        run = Run(plan, writer, load_process)
         try:
-            make_environments(run)
+            create_environments(run)
             rounds.measure(run)
             if LIST in namespace.alone:
-                stored.measure(run, huge=namespace.huge)
+                task_lists.measure(run, huge=namespace.huge)
             if SIZE in namespace.alone:
-                size.measure(run)
+                task_size.measure(run)
             if MEMORY in namespace.alone:
                 memory.measure(run)
-            if HOOKED in namespace.alone:
-                hooked.measure(run)
+            if WEBHOOKS in namespace.alone:
+                webhooks.measure(run)
             if REPLICAS in namespace.alone:
                 replicas.measure(run)
-            if WATCHED in namespace.alone:
-                pieces.measure(run)
-                watched.measure(run)
+            if TELEMETRY in namespace.alone:
+                telemetry.measure(run)
         except KeyboardInterrupt:
-            run.say("interrupted; what was measured is kept")
+            run.log("interrupted; the measured rows are saved")
             return writer, False
         finally:
             writer.close()
     return writer, True
 
 
-def make_environments(run: Run) -> None:
-    """The environments of the other servers. Without one, its servers do not start, and the run says so."""
-    for environment in {one.environment for name, one in CONTESTANTS.items() if run.plan.takes(name)} - {None}:
+def create_environments(run: Run) -> None:
+    """Creates the environments of the other servers. A failure is logged, and its servers do not start."""
+    for environment in {contestant.environment for name, contestant in CONTESTANTS.items() if run.plan.takes(name)} - {
+        None
+    }:
         assert environment is not None
-        run.say(f"environment {environment.name}")
+        run.log(f"environment {environment.name}")
         try:
             environment.make()
         except NotCreated as failed:
-            run.say(str(failed))
+            run.log(str(failed))
 
 
 if __name__ == "__main__":

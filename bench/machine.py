@@ -1,4 +1,4 @@
-"""What a run was made on and with: the first row of its file."""
+"""Description of the machine and the disk: the first row of a run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,30 @@ import platform
 import re
 import sqlite3
 import subprocess
+import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench import disk, tools
-from bench.servers import CORES, KEPT, PEERS
+from bench.load import tools
+from bench.servers.contestants import BENCH_FOLDER, CORES, PEERS
 from tools.environments import ROOT
 
 PACKAGES: Final = ("grpcio", "aiohttp", "uvloop", "protobuf", "orjson")
 PEER_PACKAGES: Final = ("a2a-sdk", "fasta2a", "uvicorn", "sqlalchemy")
 
+COMMIT_PAGES: Final = 3
+PAGE_BYTES: Final = 4096
+"""Approximate growth of SQLite's write-ahead log by a small commit."""
 
-def described(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Date, commit, machine, versions, and how the run was asked for."""
-    KEPT.mkdir(exist_ok=True)
+LOG_BYTES: Final = 4 * 2**20
+"""Bytes after which the probe overwrites its file from the start, as the write-ahead log does."""
+
+
+def describe(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns date, commit, machine, versions, and the arguments of the run."""
+    BENCH_FOLDER.mkdir(exist_ok=True)
     return {
         "section": "run",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -30,14 +38,44 @@ def described(arguments: dict[str, Any]) -> dict[str, Any]:
         "cpu": _cpu(),
         "cores": len(CORES) or os.cpu_count(),
         "system": f"{platform.system()} {platform.release()}",
-        "disk": disk.name_of(KEPT),
+        "disk": disk_name(BENCH_FOLDER),
         "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "versions": {name: version(name) for name in PACKAGES} | _pinned(),
-        "tools": {name: Path(found).name for name in ("grpc", "rest") if (found := tools.find(name))},
+        "versions": {name: version(name) for name in PACKAGES} | _peer_versions(),
+        "tools": {name: Path(path).name for name in ("grpc", "rest") if (path := tools.find(name))},
         "arguments": arguments,
     }
+
+
+def measure_commits(folder: Path, times: int) -> list[float]:
+    """Returns the milliseconds of each write and fdatasync, the lower bound of a commit with `synchronous=FULL`."""
+    sync = getattr(os, "fdatasync", os.fsync)
+    data = os.urandom(COMMIT_PAGES * PAGE_BYTES)
+    durations = []
+    path = folder / "probe"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(times):
+            if file.tell() >= LOG_BYTES:
+                file.seek(0)
+            begin = time.perf_counter()
+            file.write(data)
+            sync(file.fileno())
+            durations.append((time.perf_counter() - begin) * 1000)
+    path.unlink()
+    return durations
+
+
+def disk_name(folder: Path) -> str:
+    """Returns file system and device of a folder from Linux's mount table; "unknown" on other systems."""
+    try:
+        lines = Path("/proc/mounts").read_text("utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    mounts = [line.split() for line in lines]
+    parents = [mount for mount in mounts if folder.resolve().is_relative_to(mount[1])]
+    device, _, system, *_ = max(parents, key=lambda mount: len(mount[1]), default=["", "", "unknown"])
+    return f"{system} on {device}"
 
 
 def _commit() -> str:
@@ -49,12 +87,12 @@ def _commit() -> str:
 
 def _cpu() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+        model = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        model = None
+    return model[1] if model else platform.processor() or platform.machine()
 
 
-def _pinned() -> dict[str, str]:
+def _peer_versions() -> dict[str, str]:
     lines = [line for path in sorted(PEERS.glob("*/requirements.txt")) for line in path.read_text("utf-8").split()]
     return {name: pin for line in lines for name, _, pin in [line.partition("==")] if name in PEER_PACKAGES}

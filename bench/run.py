@@ -1,4 +1,4 @@
-"""A run: how it is made, where its rows go, who is told how far it is, and the load process that it uses."""
+"""A benchmark run: its plan, rows, progress messages, and load process."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.loader import Loader
+from bench.load.jobs import LoadProcess
 from bench.rows import Key, Writer
 from bench.sections import Section
-from bench.servers import OURS, limit_of
+from bench.servers.contestants import DRAGOMAN, bare_server_of
 
 FEW: Final = 3
-"""Rounds that are enough for what hardly ranges."""
+"""Rounds of measurements with little variance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a run is made. `servers`: only these (nobody named: all)."""
+    """Parameters of a run. `servers`: names of the servers to measure; empty for all."""
 
     sections: list[Section]
     rounds: int
@@ -28,37 +28,37 @@ class Plan:
     servers: frozenset[str]
 
     def takes(self, name: str) -> bool:
-        """Whether this server takes part."""
+        """Whether this server is measured."""
         return not self.servers or name in self.servers
 
     def servers_of(self, section: Section) -> list[str]:
-        """Who takes part in a section. In a short run SQLite's slowest user does so over JSON-RPC alone."""
-        found = [name for name in section.servers if self.takes(name)]
+        """Returns the servers of a section. A short run measures the slow a2a-sdk SQLite over JSON-RPC only."""
+        names = [name for name in section.servers if self.takes(name)]
         if self.short and section.binding != "jsonrpc":
-            return [name for name in found if name in (OURS, limit_of(section.binding), "a2a-sdk memory")]
-        return found
+            return [name for name in names if name in (DRAGOMAN, bare_server_of(section.binding), "a2a-sdk memory")]
+        return names
 
 
 class Run:
-    """Takes figures and failures from wherever they are measured."""
+    """Records values and failures, and prints progress."""
 
-    def __init__(self, plan: Plan, writer: Writer, loader: Loader) -> None:
+    def __init__(self, plan: Plan, writer: Writer, load_process: LoadProcess) -> None:
         self.plan = plan
-        self.loader = loader
+        self.load_process = load_process
         self._writer = writer
         self._began = time.monotonic()
 
-    def figure(self, key: Key, number: int, value: float, unit: str, *, text: str, **more: Any) -> None:
-        """One figure of a round, and the words in which it is told."""
+    def record(self, key: Key, number: int, value: float, unit: str, *, text: str, **more: Any) -> None:
+        """Records a value of a round; `text` describes it in the progress message."""
         self._writer.add(key, number, value, unit, **more)
-        self.say(f"round {number + 1}  {key.section}, {key.case}: {key.server}: {text}")
+        self.log(f"round {number + 1}  {key.section}, {key.case}: {key.server}: {text}")
 
-    def failed(self, key: Key, number: int, why: str) -> None:
-        """Something that could not be measured. The run goes on, and ends with an error."""
-        self._writer.failed(key, number, why)
-        self.say(f"round {number + 1}  {key.section}, {key.case}: {key.server}: FAILED: {why}")
+    def record_failure(self, key: Key, number: int, reason: str) -> None:
+        """Records a failed measurement. The run continues, and ends with an error."""
+        self._writer.add_failure(key, number, reason)
+        self.log(f"round {number + 1}  {key.section}, {key.case}: {key.server}: FAILED: {reason}")
 
-    def say(self, text: str) -> None:
-        """A line of progress."""
+    def log(self, text: str) -> None:
+        """Prints a progress message."""
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         print(f"{minutes:3}:{seconds:02}  {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What is measured: sections by name, each a kind of load over one binding on the servers that have it."""
+"""Sections of a run: each is a kind of load over one binding, on all servers with that binding."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Final
 
-from bench.answers import EVENTS, TICKS
+from bench.responses import EVENTS, TICKS
 from bench.rows import Key
-from bench.servers import CONTESTANTS, EVERY
+from bench.servers.contestants import ALL_BINDINGS, CONTESTANTS
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rounds of one kind of load. `callers` are its cases; a short run has only `short`."""
+    """One kind of load over one binding. `callers`: its cases; a short run has only the case `short`."""
 
     name: str
     title: str
@@ -26,24 +26,24 @@ class Section:
 
     @property
     def servers(self) -> list[str]:
-        """Who takes part, the limit first."""
+        """The servers with this binding, the bare one first."""
         return [name for name, one in CONTESTANTS.items() if self.binding in one.bindings]
 
     @property
     def cases(self) -> list[int]:
-        """Those of every kind of run, in order."""
+        """The cases of all kinds of runs, in order."""
         return sorted({*self.callers, self.short})
 
     def case(self, callers: int) -> str:
-        """What rows and tables call a case."""
+        """Returns the name of a case in rows and tables."""
         return f"{callers} {self.noun}{'s' if callers > 1 else ''}"
 
-    def of(self, short: bool) -> tuple[int, ...]:
-        """The cases of a run."""
+    def run_cases(self, short: bool) -> tuple[int, ...]:
+        """Returns the cases of a full or short run."""
         return (self.short,) if short else self.callers
 
 
-SPELLED: Final = {"grpc": "gRPC", "rest": "REST", "jsonrpc": "JSON-RPC"}
+BINDING_NAMES: Final = {"grpc": "gRPC", "rest": "REST", "jsonrpc": "JSON-RPC"}
 
 KINDS: Final = (
     ("send", "blocking send", (1, 16, 64), 4, "caller", "req/s"),
@@ -54,41 +54,41 @@ KINDS: Final = (
 """Kind, title, cases, the case of a short run, what a case counts, unit."""
 
 TIMED: Final = tuple(
-    Section(f"{binding}-{kind}", f"{SPELLED[binding]}: {title}", kind, binding, callers, short, noun, unit)
+    Section(f"{binding}-{kind}", f"{BINDING_NAMES[binding]}: {title}", kind, binding, callers, short, noun, unit)
     for kind, title, callers, short, noun, unit in KINDS
-    for binding in EVERY
+    for binding in ALL_BINDINGS
 )
-"""The sections that are measured in rounds, all servers beside each other."""
+"""Sections measured in interleaved rounds, on all servers."""
 
 LIST: Final = "list"
 SIZE: Final = "size"
 MEMORY: Final = "memory"
-HOOKED: Final = "push"
+WEBHOOKS: Final = "push"
 REPLICAS: Final = "replicas"
-WATCHED: Final = "telemetry"
+TELEMETRY: Final = "telemetry"
 START: Final = "start"
 DISK: Final = "disk"
-ALONE: Final = (LIST, SIZE, MEMORY, HOOKED, REPLICAS, WATCHED)
-"""What is measured after the rounds."""
+STANDALONE: Final = (LIST, SIZE, MEMORY, WEBHOOKS, REPLICAS, TELEMETRY)
+"""Sections measured after the rounds."""
 
 
-def commit_before(name: str) -> Key:
-    """What a commit costs on the disk, measured just before a section."""
+def disk_key(name: str) -> Key:
+    """Returns the key of the disk latency measured before a section."""
     return Key(DISK, f"a small commit, before {name}", "disk")
 
 
-def chosen(patterns: list[str]) -> tuple[list[Section], list[str]]:
-    """The sections that one of these names or means: `grpc-send`, `send`, `grpc`, `*-get`, `memory`; all for none.
+def select_sections(patterns: list[str]) -> tuple[list[Section], list[str]]:
+    """Returns the sections that match a pattern: `grpc-send`, `send`, `grpc`, `*-get`, `memory`; all by default.
 
-    Raises ValueError for one that means nothing.
+    Raises ValueError for a pattern without a match.
     """
 
-    def wanted(name: str, pattern: str) -> bool:
+    def matches(name: str, pattern: str) -> bool:
         return fnmatch(name, pattern) or pattern in name.split("-")
 
-    names = [section.name for section in TIMED] + list(ALONE)
+    names = [section.name for section in TIMED] + list(STANDALONE)
     for pattern in patterns:
-        if not any(wanted(name, pattern) for name in names):
+        if not any(matches(name, pattern) for name in names):
             raise ValueError(f'no section "{pattern}"; there are {", ".join(names)}')
-    taken = {name for name in names if not patterns or any(wanted(name, pattern) for pattern in patterns)}
-    return [section for section in TIMED if section.name in taken], [name for name in ALONE if name in taken]
+    taken = {name for name in names if not patterns or any(matches(name, pattern) for pattern in patterns)}
+    return [section for section in TIMED if section.name in taken], [name for name in STANDALONE if name in taken]

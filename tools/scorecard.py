@@ -107,10 +107,10 @@ def chaos(reports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def bench(page: str) -> str:
-    """Where the server stands beside the bare transports and other servers."""
+    """Results compared with the bare transports and other servers."""
     begin = page.index("<!-- make bench: begin -->")
     results = page[begin:]
-    heading = "What has to be reached"
+    heading = "Targets"
     measured = re.search(r"^Measured on .*?(?=^$|\n\n)", results, re.MULTILINE | re.DOTALL)
     quiet = re.search(r"^\*\*The machine was not quiet.*\*\*$", results, re.MULTILINE)
     if measured is None:

@@ -120,5 +120,5 @@ def test_the_pages_as_they_are_make_a_scorecard(tmp_path: Path) -> None:
     (tmp_path / "docs" / "explanation" / "performance.md").write_text(
         "<!-- make bench: begin -->\n\nMeasured on a day.\n\n"
     )
-    with pytest.raises(scorecard.NoTable, match="What has to be reached"):
+    with pytest.raises(scorecard.NoTable, match="Targets"):
         scorecard.write(tmp_path)

@@ -57,7 +57,7 @@ def test_what_cannot_be_recorded_or_replayed_is_told(
     for text, why in (
         ("{}", "is not a recording"),
         ('{"recording": 1, "agent": "x", "turns": []}', "has no turns"),
-        ('{"recording": 1, "agent": "x", "turns": [{"send": {"parts": []}}]}', 'of agent "x", which is not under test; the agents are: office'),
+        ('{"recording": 1, "agent": "x", "turns": [{"send": {"parts": []}}]}', 'of agent "x", which is not under test'),
     ):
         case.write_text(text)
         refused = command("replay", str(case), AGENTS)

@@ -111,7 +111,7 @@ class CallRefused(ClientError):
 
     @staticmethod
     def from_answer(remote_error: RemoteError) -> CallRefused:
-        """Returns a server's error as a rejection, even if its code is that of an unavailable server (`UNAVAILABLE`)."""
+        """Returns a server's error as a rejection, also with the code `UNAVAILABLE`."""
         error_class = _error_class_for(remote_error)
         refused_class = error_class if issubclass(error_class, CallRefused) else CallRefused
         return cast(CallRefused, ClientError.from_remote_error(remote_error, refused_class))

@@ -200,7 +200,7 @@ class RestTransport(HttpTransport):
     """Calls one REST interface. Implements `Transport`."""
 
     _uses_other_subscribe_method = False
-    """Whether SubscribeToTask is a POST on this server: the proto has GET, the specification's text POST; servers differ."""
+    """Whether SubscribeToTask is a POST on this server: the proto has GET, the text of the spec POST; both occur."""
 
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
@@ -266,7 +266,7 @@ class CardResponse(NamedTuple):
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether discovery ends with this response: a card, a redirect, or an error that concerns the entire server."""
+        """Whether discovery ends with this response: a card, a redirect, or an error of the entire server."""
         return self.status in _CONCLUSIVE_STATUSES or self.is_redirect
 
 
@@ -275,9 +275,9 @@ CardGetter = Callable[[str, Mapping[str, str]], Awaitable[CardResponse]]
 
 
 async def fetch_card(url: str, get: CardGetter) -> list[CardResponse]:
-    """Requests the well-known URLs of a card up to the first conclusive response; returns the last response of each URL.
+    """Requests the well-known URLs of a card up to the first conclusive response.
 
-    `url`: the agent or its card.
+    Returns the last response of each URL. `url`: the agent or its card.
     """
     responses: list[CardResponse] = []
     for card_url in remote_card.card_urls(url):

@@ -25,8 +25,8 @@ from dragoman.wire.cards.remote_card import RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CLIENT_IDLE_TIMEOUT: Final = 60.0
-"""Seconds without a byte after which a connection counts as broken, and the task is resumed over another. Dragoman sends
-keep-alives every 15 s. If another server sends none, the task is polled."""
+"""Seconds without a byte after which a connection counts as broken, and the task is resumed over another. Dragoman
+sends keep-alives every 15 s. If another server sends none, the task is polled."""
 
 AnswerCallback = Callable[[Question], "str | Awaitable[str | None] | None"]
 """Returns the answer to a question, or None to end the run with the question."""
@@ -145,8 +145,8 @@ class Connection:
                     case Question():
                         event.answer(input(event.text))
 
-        A question answered by `Question.answer` or by the `answer` callback continues the same task. Close the generator (`contextlib.aclosing`)
-        to stop listening; the task continues.
+        A question answered by `Question.answer` or by the `answer` callback continues the same task. Close
+        the generator (`contextlib.aclosing`) to stop listening; the task continues.
 
         text: the text, or a complete message. agent: the id of one of the server's agents. files: paths, bytes, or
         (name, bytes). data: a JSON value. task: the interrupted task to continue. context: the id of the context.

@@ -52,7 +52,7 @@ class _LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop, in the caller's context, and waits for it. Ctrl-C cancels it.
 
-        Raises RuntimeError on the loop's own thread and during interpreter shutdown, where the coroutine could never run.
+        Raises RuntimeError on the loop's own thread and during interpreter shutdown, where it could never run.
         """
         if not self._may_wait():
             coroutine.close()
@@ -65,8 +65,8 @@ class _LoopThread:
             raise
 
     def close_generator(self, generator: AsyncGenerator[Any, None]) -> None:
-        """Closes a generator, and waits unless that is impossible: garbage collection also runs on the loop's own thread,
-        and at shutdown the loop has already stopped."""
+        """Closes a generator, and waits if possible: garbage collection also runs on the loop's own thread, and at
+        shutdown the loop has already stopped."""
         if self._may_wait():
             self.run(_close_generator(generator))
         elif not sys.is_finalizing():

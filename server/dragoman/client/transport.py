@@ -79,8 +79,8 @@ class AiohttpClient:
     """One aiohttp session. Implements `HttpClient`. Requires a running event loop."""
 
     def __init__(self, url: str, options: CallOptions, headers: Mapping[str, str]) -> None:
-        """`url`: the server's URL, for error messages. `headers`: sent with each request. Raises ClientError for unusable
-        certificate files."""
+        """`url`: the server's URL, for error messages. `headers`: sent with each request. Raises ClientError for
+        unusable certificate files."""
         self._url = url
         context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
         # No total timeout: streams last as long as their tasks.

@@ -6,7 +6,8 @@
 | streams | a subscription, which begins with the Task; if the server has no subscriptions, a poll at each event |
 | neither | polls of the task |
 
-A message is sent again with its key if the server knows keys or was not reached; else `calling.retry` looks for its task.
+A message is sent again with its key if the server supports keys or was not reached; else `calling.retry` looks for its
+task.
 """
 
 from __future__ import annotations
@@ -198,8 +199,8 @@ class TurnStream:
                     yield event
 
     async def _stream_with_polls(self, stream: StreamResponses, *, complete: bool) -> StreamResponses:
-        """Yields the events of a stream, with polls of the task in between: servers without cursors stream only new events,
-        and some never stream that a task was canceled.
+        """Yields the events of a stream, with polls of the task in between: servers without cursors stream only new
+        events, and some never stream that a task was canceled.
 
         complete: the stream contains all events from the start. Otherwise it does from its first Task on; earlier
         events only signal a change.
@@ -292,7 +293,7 @@ class TurnStream:
         if dialect != "1.0":
             raise error
         try:
-            task = await retry.find_task_of_message(
+            found_task = await retry.find_task_of_message(
                 lambda query: self.connection.call("ListTasks", query, parent=self._parent),
                 message,
                 message.context_id,
@@ -300,8 +301,8 @@ class TurnStream:
             )
         except (ClientError, OutcomeUnknown):
             raise error from None
-        if task is not None:
-            self.reducer.task.id, self._is_delivered = task.id, True
+        if found_task is not None:
+            self.reducer.task.id, self._is_delivered = found_task.id, True
 
 
 async def _drain_stream(stream: StreamResponses) -> None:

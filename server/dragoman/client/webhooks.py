@@ -169,8 +169,8 @@ class Receiver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """issuer: the server's public address. audience: this receiver's URL, as registered. token: the token
-        registered with it, if any; notifications must contain it. ca: a file (PEM) of the authorities to trust. fetch: the source of the
-        keys, by default `ISSUER/.well-known/jwks.json`."""
+        registered with it, if any; notifications must contain it. ca: a file (PEM) of the authorities to trust. fetch:
+        the source of the keys, by default `ISSUER/.well-known/jwks.json`."""
         self._issuer = issuer
         self._audience = audience
         self._token = token
@@ -228,8 +228,8 @@ class Receiver:
         return claims
 
     def _key(self, id: str) -> jwt.PyJWK:
-        """Returns the key with this id. Keys are fetched again when they are old, since one may have been withdrawn, and
-        for an unknown id, since a new one may be in use; the latter at most every 10 s, since any caller can send ids."""
+        """Returns the key with this id. Keys are fetched again when they are old, since one may have been withdrawn,
+        and for an unknown id, since a new one may be in use; at most every 10 s, since anyone can send ids."""
         with self._fetch_lock:
             age = self._clock() - self._fetched_at
             if age > WEBHOOK_KEYS_MAX_AGE or (id not in self._keys and age > WEBHOOK_KEYS_MIN_INTERVAL):

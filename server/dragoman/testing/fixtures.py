@@ -213,7 +213,7 @@ class ModelTask:
 
 @dataclass(frozen=True)
 class AppendOutcome:
-    """Result of an append: the reason of its rejection; or the last sequence, whether the turn continues, and the claim."""
+    """Result of an append: the reason of its rejection, or the last sequence, turn continuation and claim."""
 
     rejected: str = ""
     last: int = 0

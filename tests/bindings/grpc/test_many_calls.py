@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.http2 import Connection, head
+from bench.load.http2 import Connection, head
 from tests.bindings.fake_service import TASK, FakeService, make_cards
 
 from dragoman.bindings.grpc.server import serve_grpc
@@ -14,12 +14,12 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 CALLS = 2_000
 
 
-async def test_thousands_of_calls_in_one_moment_are_all_answered() -> None:
+async def test_thousands_of_concurrent_calls_get_responses() -> None:
     data = pb.GetTaskRequest(id="t1").SerializeToString()
     async with serve_grpc(FakeService(TASK), make_cards(), ServerOptions()) as at:
         connections = [await Connection.open(str(at)) for _ in range(5)]
         path = head(str(at), "/lf.a2a.v1.A2AService/GetTask", {"a2a-version": "1.0"})
-        calls = [connections[number % 5].ask(path, data) for number in range(CALLS)]
+        calls = [connections[number % 5].call(path, data) for number in range(CALLS)]
         answers = await asyncio.gather(*calls)
         for connection in connections:
             connection.close()

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from dragoman.agents.upstream.transport import TransportFactory, outbound_errors
+from dragoman.calling import transport_http
 from dragoman.calling.errors import ProtocolError, ServerUnavailable
-from dragoman.calling.transport_http import CardResponse, fetch_card
+from dragoman.calling.transport_http import CardResponse
 from dragoman.core.agent_sources import UpstreamSpec, upstream_agent_id
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, SERVER_EXTENSIONS, AgentSpec
 from dragoman.ports import OutboundForbidden, OutboundStreams
@@ -54,7 +55,7 @@ async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple
     async def get(url: str, headers: Mapping[str, str]) -> CardResponse:
         return await _get_document(url, {**upstream.headers, **headers}, outbound)
 
-    responses = await fetch_card(upstream.url, get)
+    responses = await transport_http.fetch_card(upstream.url, get)
     last = responses[-1]
     place = _without_query(last.url)
     if last.status == 200:

@@ -232,7 +232,9 @@ class StoreErasure:
 
     # Receipts ---------------------------------------------------------------------------------------------------
 
-    async def test_a_receipt_proves_which_tasks_were_erased_without_naming_them(self, store: Store, clock: Clock) -> None:
+    async def test_a_receipt_proves_which_tasks_were_erased_without_naming_them(
+        self, store: Store, clock: Clock
+    ) -> None:
         owner = Owner("default", "alice@example.com")
         finished_tasks = [(await self.task_of(store, owner, context="about alice")).record for _ in range(3)]
         clock.now += 5000

@@ -139,7 +139,9 @@ class StoreMachine(RuleBasedStateMachine):
         self._append(replace(change, guard=NotRunning() if alone else NotTerminal()))
 
     @precondition(lambda self: self.model.tasks)
-    @rule(number=task_numbers, events=st.lists(changes, min_size=1, max_size=5), late=st.integers(0, 5), task_state=texts)
+    @rule(
+        number=task_numbers, events=st.lists(changes, min_size=1, max_size=5), late=st.integers(0, 5), task_state=texts
+    )
     def put(self, number: int, events: list[StatusChange | ArtifactChange], late: int, task_state: str) -> None:
         """A turn appends; sometimes a turn that lost its claim."""
         task = self._task(number)

@@ -155,7 +155,9 @@ class StorePushes:
 
     # Replacing and removing -------------------------------------------------------------------------------------
 
-    async def test_replacing_a_live_push_config_keeps_its_cursor(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_replacing_a_live_push_config_keeps_its_cursor(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
         await store.append(follow_up(ref, "more"))
         (push,) = await claim_due(store, session)
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, attempt=attempt_at(1)))
@@ -266,13 +268,17 @@ class StorePushes:
         assert (push.session, push.due_at, push.state) == (0, 0, PushState.LIVE)
         assert await claim_due(store, session) == []
 
-    async def test_a_claim_is_not_released_while_events_are_undelivered(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_a_claim_is_not_released_while_events_are_undelivered(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
         (push,) = await claim_due(store, session)
         await store.append(follow_up(ref, "in this moment"))
         (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 1, release=True))
         assert (push.session, push.lag) == (session, 1)
 
-    async def test_a_handed_over_push_can_be_claimed_immediately(self, store: Store, ref: TaskRef, session: int) -> None:
+    async def test_a_handed_over_push_can_be_claimed_immediately(
+        self, store: Store, ref: TaskRef, session: int
+    ) -> None:
         (push,) = await claim_due(store, session)
         await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 0, hand_over=True))
         (push,) = await claim_due(store, await store.open_session(3600.0))
@@ -335,7 +341,9 @@ class StorePushes:
         assert again.config.id == "hook"
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 2)]) == [None]
 
-    async def test_only_the_last_attempts_are_stored(self, store: Store, ref: TaskRef, session: int, clock: Clock) -> None:
+    async def test_only_the_last_attempts_are_stored(
+        self, store: Store, ref: TaskRef, session: int, clock: Clock
+    ) -> None:
         for number in range(MAX_KEPT_ATTEMPTS + 5):
             (push,) = await claim_due(store, session)
             attempt = DeliveryAttempt(sequence=1, status=0, error=f"no {number}", duration_ms=number)

@@ -112,7 +112,9 @@ class StoreReads:
     @pytest.mark.parametrize(
         ("history", "left"), [(None, ["hello", "1", "2", "3"]), (0, []), (1, ["3"]), (3, ["1", "2", "3"]), (9, None)]
     )
-    async def test_history_is_limited_to_its_last_messages(self, store: Store, history: int | None, left: list[str] | None) -> None:
+    async def test_history_is_limited_to_its_last_messages(
+        self, store: Store, history: int | None, left: list[str] | None
+    ) -> None:
         claimed = await running(store)
         for number in (1, 2, 3):
             last = await store.append(follow_up(claimed.record.ref, str(number)))
@@ -226,7 +228,9 @@ class StoreReads:
 
     # Waiting tasks ----------------------------------------------------------------------------------------------
 
-    async def test_waiting_tasks_are_listed_oldest_first_for_the_requested_agents(self, store: Store, clock: Clock) -> None:
+    async def test_waiting_tasks_are_listed_oldest_first_for_the_requested_agents(
+        self, store: Store, clock: Clock
+    ) -> None:
         refs = []
         for agent in (AGENT, "other", AGENT):
             clock.now += 1
@@ -236,7 +240,9 @@ class StoreReads:
         assert [record.ref for record in await store.ready_tasks([AGENT, "other"], 2)] == refs[:2]
         assert await store.ready_tasks([], 10) == []
 
-    async def test_waiting_tasks_alternate_between_principals_each_oldest_first(self, store: Store, clock: Clock) -> None:
+    async def test_waiting_tasks_alternate_between_principals_each_oldest_first(
+        self, store: Store, clock: Clock
+    ) -> None:
         async def put(principal: str, agent: str = AGENT, scope: str = "default") -> TaskRef:
             clock.now += 1
             return (await store.append(created(new_ref(Owner(scope, principal)), agent=agent))).record.ref

@@ -259,9 +259,7 @@ class StoreUsage:
         tasks = (await store.stats()).tasks
         assert tasks == {(AGENT, states.SUBMITTED): 2, (AGENT, states.COMPLETED): 1}
 
-    async def test_the_queue_age_is_that_of_the_oldest_waiting_task(
-        self, store: Store, clock: Clock
-    ) -> None:
+    async def test_the_queue_age_is_that_of_the_oldest_waiting_task(self, store: Store, clock: Clock) -> None:
         await store.append(created(new_ref()))
         clock.now += 30 * SECOND
         await store.append(created(new_ref(SAME_PRINCIPAL_OTHER_SCOPE)))

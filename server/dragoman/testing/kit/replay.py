@@ -55,7 +55,9 @@ async def _send_messages(recording: Recording, kit: AgentUnderTest) -> TaskRun:
     first, *turns = recording.turns
     agent = recording.agent if len(kit.agents) > 1 else kit.agents[0].spec.id
     if agent not in (ids := [known.spec.id for known in kit.agents]):
-        raise ValueError(f'the recording is of agent "{agent}", which is not under test; the agents are: {", ".join(ids)}')
+        raise ValueError(
+            f'the recording is of agent "{agent}", which is not under test; the agents are: {", ".join(ids)}'
+        )
     run = await kit.send(agent=agent, wait=False, **send_arguments(first["send"]))
     await _play_turn(run, first)
     for turn in turns:
@@ -78,8 +80,8 @@ async def _play_turn(run: TaskRun, turn: dict[str, Any]) -> None:
 
 
 Matcher = Callable[[Any, Any], object] | re.Pattern[str] | EllipsisType
-"""Decides whether a difference is permitted: a function of the recorded and the current value, a pattern that matches the
-complete text, or `...` for any value."""
+"""Decides whether a difference is permitted: a function of the recorded and the current value, a pattern that matches
+the complete text, or `...` for any value."""
 
 MISSING: Final = object()
 

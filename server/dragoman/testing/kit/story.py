@@ -217,8 +217,8 @@ class Story:
 
     @property
     def text(self) -> str:
-        """The result of the last turn: the text of its artifacts, joined by line breaks; otherwise the text of the status
-        or of the returned Message."""
+        """The result of the last turn: the text of its artifacts, joined by line breaks; otherwise the text of the
+        status or of the returned Message."""
         if self.reply is not None:
             return PartsView(self.reply.parts).text
         changed = {step.artifact for step in self.events[self.turn_began :] if step.artifact}

@@ -112,14 +112,18 @@ class TaskRun(Story):
             if not batch:
                 break
             self.events += [Step(event.sequence, pb.StreamResponse.FromString(event.data)) for event in batch]
-        if snapshot is not None:  # set after the events, so that concurrent waiters never see a state without its events
+        if (
+            snapshot is not None
+        ):  # set after the events, so that concurrent waiters never see a state without its events
             self._record = record
             self.task = pb.Task.FromString(snapshot.task)
         self.attempt = self._attempt(record)
         self.error, self.failure = self._kit.failed.get(self._id, (None, "")) if self.state == "FAILED" else (None, "")
         conversation = await store.messages(record.ref)
         self.exchange = [
-            Exchange(entry.number, pb.Message.FromString(entry.message), pb.SendMessageRequest.FromString(entry.envelope))
+            Exchange(
+                entry.number, pb.Message.FromString(entry.message), pb.SendMessageRequest.FromString(entry.envelope)
+            )
             for entry in (conversation.messages if conversation else ())
         ]
         self.usage = await store.usage(record.ref)
@@ -196,5 +200,5 @@ class TaskRun(Story):
                     thread_lines.append(frame.f_lineno)
                 if frame.f_code is code:
                     lines = thread_lines[:1]
-                frame = frame.f_back  # type: ignore[assignment]  # None at the end
+                frame = frame.f_back
         return f"; {Path(code.co_filename).name} is at line {lines[-1]}" if lines else ""

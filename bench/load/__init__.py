@@ -1,0 +1,1 @@
+"""Load generation: clients for every binding, load kinds, and the load process."""

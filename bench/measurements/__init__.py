@@ -1,0 +1,1 @@
+"""Measurements: each module measures some sections of a run."""

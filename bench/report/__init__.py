@@ -1,0 +1,1 @@
+"""Report of a run: tables, targets, and plot."""

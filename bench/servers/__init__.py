@@ -1,0 +1,1 @@
+"""Servers under load: their start, the bare transports, our agents, and prefilled stores."""

@@ -1,0 +1,1 @@
+"""Stand-alone studies, each run by its own command."""
