@@ -12,12 +12,12 @@ from bench.load.connections import WrongResponse
 from bench.load.process import Call, Meter, drive, percentiles
 from bench.responses import EVENTS, ID, TEXT
 from bench.sections import STANDALONE, TIMED, select_sections
-from bench.servers import bare_http
 from bench.servers.contestants import CONTESTANTS
 from bench.servers.gate import Gate
 from google.protobuf import json_format
 
 from bench import responses
+from bench.servers import bare_http
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BARE = {

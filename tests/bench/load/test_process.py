@@ -117,9 +117,7 @@ async def test_a_rejected_subscription_fails_the_measurement(tmp_path: Path) -> 
             await run(job("subscribers", "rest", 3))
 
 
-async def test_waiting_for_subscribers_times_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_for_subscribers_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscribers, "SUBSCRIBERS_TIMEOUT", 0.01)
 
     over = asyncio.Event()
