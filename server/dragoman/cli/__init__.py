@@ -66,7 +66,7 @@ COMMANDS: Final = {
     "backup": CommandSpec("admin.maintenance", "Copy a store while it is in use, and verify the copy.", _STORE),
     "restore": CommandSpec("admin.maintenance", "Create a store from a backup, and verify it.", _STORE),
     "agents": CommandSpec("admin.agents", "List the agents of a server; add and remove upstream A2A agents.", _OPERATE),
-    "workers": CommandSpec("admin.workers", "List workers; release the ids of agents without workers.", _OPERATE),
+    "workers": CommandSpec("admin.agents", "List workers; release the ids of agents without workers.", _OPERATE),
     "keys": CommandSpec("admin.keys", "Create, list, rotate and revoke API keys.", _OPERATE),
     "signing": CommandSpec(
         "admin.signing", "List, rotate and withdraw the keys that sign push notifications and agent cards.", _OPERATE

@@ -1,19 +1,79 @@
-"""Options and arguments that several commands share, with their defaults."""
+"""Options and arguments that several commands share, and shell completion of agent and task ids.
+
+Completion reads ids from the server that the command line names. It is silent on errors and stops after two seconds.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from dragoman.calling import tls
-from dragoman.cli import completion
+from dragoman.client import Client
+from dragoman.client.operations import Operator
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_GRPC_ADDRESS: Final = "127.0.0.1:50051"
 DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
 DEFAULT_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+
+COMPLETION_TIMEOUT: Final = 2.0
+"""Seconds for the server to answer."""
+
+MAX_COMPLETED_TASKS: Final = 30
+"""Number of task ids offered, most recently changed first."""
+
+Completions = list[tuple[str, str]]
+"""Candidates, each with a one-line description."""
+
+
+def complete_agents(ctx: typer.Context, incomplete: str) -> Completions:
+    """Agent ids that begin with `incomplete`."""
+
+    async def fetch() -> Completions:
+        address, token = _server_of(ctx)
+        async with Operator(address, token=token) as operator:
+            response = await operator.list_agents(ops.ListAgentsRequest())
+        return [(agent.id, agent.description) for agent in response.agents if agent.id.startswith(incomplete)]
+
+    return _run_with_timeout(fetch)
+
+
+def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
+    """Ids of the agent's recently changed tasks that begin with `incomplete`."""
+
+    async def fetch() -> Completions:
+        found: Completions = []
+        address, token = _server_of(ctx)
+        async with Client(address, agent=ctx.params.get("agent") or "", token=token) as client:
+            async for task in client.list(page_size=100, artifacts=False, history=0):
+                if task.id.startswith(incomplete):
+                    state = pb.TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
+                    found.append((task.id, f"{state} {task.status.timestamp.ToJsonString()[:16]}"))
+                    if len(found) == MAX_COMPLETED_TASKS:
+                        break
+        return found
+
+    return _run_with_timeout(fetch)
+
+
+def _server_of(ctx: typer.Context) -> tuple[str, str]:
+    """Address and token from the command line typed so far."""
+    return ctx.params.get("grpc") or DEFAULT_GRPC_ADDRESS, ctx.params.get("token") or ""
+
+
+def _run_with_timeout(fetch: Callable[[], Coroutine[Any, Any, Completions]]) -> Completions:
+    try:
+        return asyncio.run(asyncio.wait_for(fetch(), COMPLETION_TIMEOUT))
+    except Exception:  # an error message would garble the line that the user is typing
+        return []
+
 
 Grpc = Annotated[
     str,
@@ -80,7 +140,7 @@ AgentName = Annotated[
         "--agent",
         metavar="NAME",
         help="The agent's id; without it, the server's root agent.",
-        autocompletion=completion.agents,
+        autocompletion=complete_agents,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", metavar=" ", help="Print ProtoJSON on stdout, one object per line.")]
@@ -90,7 +150,7 @@ Save = Annotated[
 ]
 TaskId = Annotated[
     str,
-    typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=completion.tasks),
+    typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=complete_tasks),
 ]
 StoreUrl = Annotated[
     str,
@@ -101,7 +161,7 @@ StoreUrl = Annotated[
     ),
 ]
 AgentFilter = Annotated[
-    str, typer.Option("--agent", metavar="NAME", help="Only this agent.", autocompletion=completion.agents)
+    str, typer.Option("--agent", metavar="NAME", help="Only this agent.", autocompletion=complete_agents)
 ]
 PrincipalFilter = Annotated[str, typer.Option("--principal", metavar="NAME", help="Only this principal.")]
 ScopeFilter = Annotated[str, typer.Option("--scope", metavar="NAME", help="Only this scope.")]

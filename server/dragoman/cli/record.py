@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.admin.target import AdminTarget, open_admin_client, run_admin_command
+from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
 from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
     AgentFilter,

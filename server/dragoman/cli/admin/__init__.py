@@ -1,1 +1,77 @@
-"""Commands for operators: calls of dragoman.ops.v1, or of a store."""
+"""Commands for operators, and where they run: at a server over gRPC, or directly on a store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dragoman.cli.options import DEFAULT_GRPC_ADDRESS
+from dragoman.cli.output import ExitCode, print_error
+from dragoman.cli.task_calls import run_command
+from dragoman.client.operations import Operator
+from dragoman.core.errors import A2AError
+from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.wiring.infra import StartError
+
+
+@dataclass(frozen=True, slots=True)
+class AdminTarget:
+    """A server's gRPC address, or a store's URL, which takes precedence."""
+
+    grpc: str
+    token: str
+    store: str = ""
+
+    def operator(self) -> Operator:
+        """Returns an unopened client of the server's operator API."""
+        return Operator(self.grpc, token=self.token)
+
+
+def run_admin_command(grpc: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
+    """Runs a command and ends the process with its exit code."""
+    run_command(grpc, _exit_code_of(command), by_agent=False)
+
+
+async def _exit_code_of(command: Coroutine[Any, Any, ExitCode]) -> ExitCode:
+    try:
+        return await command
+    except A2AError as error:
+        return print_error(error.message, ExitCode.UNAVAILABLE)
+    except SettingsError as error:
+        return print_error(error, ExitCode.USAGE)
+    except StartError as error:
+        return print_error(error, ExitCode.FAILED)
+
+
+@asynccontextmanager
+async def open_admin_client(target: AdminTarget) -> AsyncIterator[Any]:
+    """Opens a client for purge, export and the audit log: of the server, or on the store itself."""
+    if target.store:
+        from dragoman.wiring.offline_admin import open_operations  # most commands need no store
+
+        async with open_operations(store_settings(target.store)) as operations:
+            yield operations
+    else:
+        async with target.operator() as operator:
+            yield operator
+
+
+@asynccontextmanager
+async def open_key_admin(target: AdminTarget) -> AsyncIterator[Any]:
+    """Opens a client for API keys: of the server, or on the store itself."""
+    if target.store:
+        from dragoman.wiring.offline_admin import open_keys
+
+        async with open_keys(store_settings(target.store)) as key_admin:
+            yield key_admin
+    else:
+        async with target.operator() as operator:
+            yield operator
+
+
+def store_settings(store: str) -> Settings:
+    """Settings that name only this store. Raises SettingsError."""
+    # The client's variables DRAGOMAN_GRPC and DRAGOMAN_TOKEN are settings of a server, too, with another meaning.
+    return load_settings({"store": store, "grpc": DEFAULT_GRPC_ADDRESS, "token": ""})

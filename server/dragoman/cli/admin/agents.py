@@ -1,4 +1,4 @@
-"""`agents list`, `agents add`, `agents remove`: the agents of a server, and its upstream A2A agents."""
+"""`agents list`, `add`, `remove`: a server's agents and upstream agents; `workers list`, `forget`: its workers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import completion
-from dragoman.cli.admin.target import AdminTarget, run_admin_command
-from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.admin import AdminTarget, run_admin_command
+from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token, complete_agents
 from dragoman.cli.output import ConsoleOutput, ExitCode, json_line
-from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
+from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 _agents = typer.Typer(
     name="agents",
@@ -24,6 +23,17 @@ _agents = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+_WORKERS_HELP = """List workers; release the ids of agents without workers.
+
+To run a worker: `dragoman worker`.
+"""
+
+_workers = typer.Typer(name="workers", help=_WORKERS_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+
+AgentId = Annotated[
+    str, typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False, autocompletion=complete_agents)
+]
+
 
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
@@ -31,6 +41,9 @@ def register(cli: typer.Typer) -> None:
     _agents.command("add")(add)
     _agents.command("remove")(remove)
     cli.add_typer(_agents)
+    _workers.command("list")(list_workers)
+    _workers.command("forget")(forget)
+    cli.add_typer(_workers)
 
 
 def list_agents(json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, token: Token = "") -> None:
@@ -88,10 +101,7 @@ def add(
 
 
 def remove(
-    agent: Annotated[
-        str,
-        typer.Argument(metavar="AGENT", help="The agent's id.", show_default=False, autocompletion=completion.agents),
-    ],
+    agent: AgentId,
     grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     cert: Cert = None,
@@ -102,6 +112,35 @@ def remove(
     **Example**: `dragoman agents remove weather`
     """
     run_admin_command(grpc, remove_upstream(AdminTarget(grpc, token), agent))
+
+
+def list_workers(
+    json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, cert: Cert = None, token: Token = ""
+) -> None:
+    """List the agents of workers, their owners, and the workers connected to this server.
+
+    An agent remains when its workers disconnect: its card and tasks stay available, and new tasks wait for some time
+    (`serve --worker-wait`).
+
+    **Example**: `dragoman workers list`
+    """
+    run_admin_command(grpc, print_workers(AdminTarget(grpc, token), json=json))
+
+
+def forget(
+    agent: AgentId,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    ca: Ca = None,
+    cert: Cert = None,
+    token: Token = "",
+) -> None:
+    """Remove an agent without workers, so that another principal can use its id.
+
+    Its waiting tasks end as FAILED. Its other tasks are unavailable until an agent with this id is added again.
+
+    **Example**: `dragoman workers forget desk`
+    """
+    run_admin_command(grpc, forget_agent(AdminTarget(grpc, token), agent))
 
 
 def build_add_request(
@@ -125,7 +164,7 @@ def build_add_request(
 
 async def print_agents(target: AdminTarget, *, json: bool) -> ExitCode:
     """Prints agents, and the state of upstream agents."""
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         agents = (await operator.list_agents(ops.ListAgentsRequest())).agents
         upstream = (await operator.list_upstreams(up.ListUpstreamsRequest())).upstreams
     out, upstream_by_agent = ConsoleOutput(), {one.agent: one for one in upstream}
@@ -144,7 +183,7 @@ async def print_agents(target: AdminTarget, *, json: bool) -> ExitCode:
 
 async def add_upstream(target: AdminTarget, request: up.AddUpstreamRequest, *, json: bool) -> ExitCode:
     """Adds an upstream agent and prints it."""
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         added = (await operator.add_upstream(request)).upstream
     out = ConsoleOutput()
     out.line(json_line(added) if json else f"added: {added.agent}")
@@ -155,7 +194,7 @@ async def add_upstream(target: AdminTarget, request: up.AddUpstreamRequest, *, j
 
 async def remove_upstream(target: AdminTarget, agent: str) -> ExitCode:
     """Removes an upstream agent."""
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         response = await operator.remove_upstream(up.RemoveUpstreamRequest(agent=agent))
     ConsoleOutput().line(f"removed: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
     return ExitCode.OK
@@ -173,3 +212,32 @@ def _print_upstream(out: ConsoleOutput, upstream: up.Upstream) -> None:
         out.line(f"  unavailable for {upstream.away // 1000} s: {upstream.trouble}")
     elif upstream.trouble:
         out.line(f"  last call failed: {upstream.trouble}")
+
+
+async def print_workers(target: AdminTarget, *, json: bool) -> ExitCode:
+    """Prints agents and their workers."""
+    async with target.operator() as operator:
+        response = await operator.list_workers(workers.ListWorkersRequest())
+    out = ConsoleOutput()
+    for one in response.agents:
+        if json:
+            out.line(json_line(one))
+            continue
+        seen = "" if one.workers else f", last seen {one.seen.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
+        out.line(f"{one.agent}  ({one.principal}{seen})")
+        for worker in one.workers:
+            draining = ", draining" if worker.draining else ""
+            out.line(f"  {worker.name} ({worker.peer}): {worker.running} running, {worker.free} free{draining}")
+        if not one.workers:
+            out.line("  no worker connected")
+    if not response.agents and not json:
+        out.line("no worker has ever connected")
+    return ExitCode.OK
+
+
+async def forget_agent(target: AdminTarget, agent: str) -> ExitCode:
+    """Removes an agent of workers."""
+    async with target.operator() as operator:
+        response = await operator.forget_agent(workers.ForgetAgentRequest(agent=agent))
+    ConsoleOutput().line(f"forgotten: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
+    return ExitCode.OK

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.admin.target import AdminTarget, open_admin_client, run_admin_command
+from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Grpc, StoreUrl, Token
 from dragoman.cli.output import ExitCode, print_error
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line

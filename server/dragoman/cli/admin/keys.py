@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from dragoman.cli.admin.target import AdminTarget, open_key_admin, run_admin_command
+from dragoman.cli.admin import AdminTarget, open_key_admin, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
 from dragoman.cli.output import ExitCode, format_time, json_line, print_note
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX

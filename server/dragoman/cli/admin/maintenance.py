@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.admin.target import AdminTarget, open_admin_client, run_admin_command, store_settings
+from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command, store_settings
 from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
     AgentFilter,
@@ -26,7 +26,6 @@ from dragoman.cli.options import (
     Token,
 )
 from dragoman.cli.output import ExitCode, format_count, format_time, json_line
-from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -195,7 +194,7 @@ async def back_up(target: AdminTarget, destination: Path) -> ExitCode:
                 _print_progress(step.bytes, step.total)
                 copied_bytes = step.bytes if step.done else 0
     else:
-        async with Operator(target.grpc, token=target.token) as operator:
+        async with target.operator() as operator:
             request = ops.BackupRequest(destination=str(destination))
             async with aclosing(operator.backup(request)) as responses:
                 async for response in responses:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli import completion
-from dragoman.cli.admin.target import AdminTarget, run_admin_command
+from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
     AgentFilter,
@@ -19,9 +18,9 @@ from dragoman.cli.options import (
     ScopeFilter,
     TaskId,
     Token,
+    complete_tasks,
 )
 from dragoman.cli.output import ConsoleOutput, ExitCode, format_time, json_line
-from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
 
 _push = typer.Typer(
@@ -42,7 +41,7 @@ def register(cli: typer.Typer) -> None:
 def list_configs(
     task: Annotated[
         str,
-        typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=completion.tasks),
+        typer.Argument(metavar="TASK", help="The id of a task.", show_default=False, autocompletion=complete_tasks),
     ] = "",
     agent: AgentFilter = "",
     principal: PrincipalFilter = "",
@@ -118,7 +117,7 @@ def build_redeliver_request(
 
 async def print_configs(target: AdminTarget, request: ops.ListPushConfigsRequest, *, json: bool) -> ExitCode:
     """Prints configurations."""
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         response = await operator.list_push_configs(request)
     out = ConsoleOutput()
     for config in response.configs:
@@ -136,7 +135,7 @@ async def print_configs(target: AdminTarget, request: ops.ListPushConfigsRequest
 
 async def redeliver_events(target: AdminTarget, request: ops.RedeliverRequest, *, json: bool) -> ExitCode:
     """Redelivers events and prints which."""
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         response = await operator.redeliver(request)
     out = ConsoleOutput()
     for config in response.configs:

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.admin.keys import parse_age_option
-from dragoman.cli.admin.target import AdminTarget, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
 from dragoman.cli.output import ExitCode, format_time, json_line
-from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 
 _SIGNING_HELP = """List, rotate and withdraw the keys that sign push notifications and agent cards.
@@ -95,7 +94,7 @@ def withdraw(
 
 async def print_signing_keys(target: AdminTarget, *, json: bool) -> ExitCode:
     """Prints signing keys, one line each."""
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         response = await operator.list_signing_keys(ops.ListSigningKeysRequest())
     for key in response.keys:
         print(json_line(key) if json else _format_signing_key(key), flush=True)
@@ -107,7 +106,7 @@ async def rotate_signing_key(target: AdminTarget, algorithm: str, *, lead: int, 
     request = ops.RotateSigningKeyRequest(algorithm=algorithm)
     request.lead.FromMilliseconds(lead)
     request.keep.FromMilliseconds(overlap)
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         response = await operator.rotate_signing_key(request)
     print(json_line(response.key) if json else _format_signing_key(response.key), flush=True)
     return ExitCode.OK
@@ -115,7 +114,7 @@ async def rotate_signing_key(target: AdminTarget, algorithm: str, *, lead: int, 
 
 async def withdraw_signing_key(target: AdminTarget, id: str) -> ExitCode:
     """Withdraws a signing key."""
-    async with Operator(target.grpc, token=target.token) as operator:
+    async with target.operator() as operator:
         await operator.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=id))
     print(f"{id}  is no longer published", flush=True)
     return ExitCode.OK

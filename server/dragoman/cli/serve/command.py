@@ -89,8 +89,8 @@ def serve(
 
 
 GC_THRESHOLDS: Final = (10_000, 10, 10)
-"""Allocations between garbage collections, by generation. Python's default of 700 scans requests in flight again and
-again; this takes 0.95 of the CPU time per send over gRPC."""
+"""Allocations between garbage collections, by generation. Python's default of 700 scans requests in flight
+repeatedly; these take 0.95 of its CPU time per send over gRPC."""
 
 log = logging.getLogger("dragoman.serve")
 

@@ -24,7 +24,7 @@ from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.infra import StartError, check_role
 
 RESTART_BACKOFF: Final = Backoff(0.5, 30.0)
-"""Until a server that ended is started again; longer each time that it ends soon."""
+"""Seconds before a server that ended is restarted; doubled with each early exit."""
 
 RESTART_RESET_AFTER: Final = 60.0
 """Seconds of uptime after which the delay starts again at its first value."""
