@@ -237,7 +237,7 @@ release: $(ENV) ## prepare a release (VERSION=0.2.0); see docs/how-to/releasing.
 	@python -m tools.release $(VERSION)
 	@$(MAKE) --no-print-directory baseline scorecard wheel-check sbom
 	@python -m pytest -q tests/supply/test_installed.py
-	@python -m tools.release --last-words
+	@python -m tools.release --next-steps
 
 # ---------------------------------------------------------------- supply chain
 

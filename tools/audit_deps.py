@@ -1,10 +1,10 @@
-"""Are there known vulnerabilities in what uv.lock names? `make audit-deps`, or audit_deps.py [--osv ZIP]
+"""Lists known vulnerabilities of the packages in uv.lock: `make audit-deps`, or audit_deps.py [--osv ZIP]
 
-Asks OSV, then PyPI, by way of pip-audit. Where neither is to be had, `--osv` takes the file
-https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip, fetched where there is a network.
+Queries OSV, then PyPI, through pip-audit. Without network, `--osv` takes a downloaded
+https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip.
 
-Ends with 0 when every package was checked and nothing is known, 1 when something is, and 3 when a package could not be
-checked: an advisory service that knows nothing of a package is no clean bill, though pip-audit itself ends with 0 then.
+Exit codes: 0 all packages checked, none vulnerable; 1 vulnerabilities found; 3 a package could not be checked. A
+service without data on a package does not clear it, although pip-audit itself exits with 0 then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SERVICES: Final = ("osv", "pypi")
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """One version of a package in the lock. `shipped`: whoever installs dragoman, with its extras, gets it."""
+    """One version of a package in the lock. `shipped`: a dependency of dragoman or its extras."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class Package:
 
 
 def locked(lock: Mapping[str, Any]) -> list[Package]:
-    """Every package of a lock that comes from an index."""
+    """Returns every package of a lock that comes from an index."""
     packages = {package["name"]: package for package in lock["package"]}
     reached, todo = set(), ["dragoman"]
     while todo:
@@ -59,7 +59,7 @@ def locked(lock: Mapping[str, Any]) -> list[Package]:
 
 
 def rounds(packages: Iterable[Package]) -> Iterator[list[Package]]:
-    """The packages in lists that name each once: pip-audit takes no two versions of one."""
+    """Yields lists with one version per package: pip-audit does not accept two versions of one."""
     left = list(packages)
     while left:
         chosen = list({package.name: package for package in left}.values())
@@ -67,9 +67,9 @@ def rounds(packages: Iterable[Package]) -> Iterator[list[Package]]:
         yield chosen
 
 
-def ask(service: str, packages: Iterable[Package]) -> list[dict[str, Any]] | None:
-    """What pip-audit says of each package; None when the service cannot be reached."""
-    valueses: list[dict[str, Any]] = []
+def query(service: str, packages: Iterable[Package]) -> list[dict[str, Any]] | None:
+    """Returns pip-audit's entry for each package; None if the service cannot be reached."""
+    entries: list[dict[str, Any]] = []
     for chosen in rounds(packages):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
             wanted.write("".join(f"{package.name}=={package.version}\n" for package in chosen))
@@ -82,22 +82,22 @@ def ask(service: str, packages: Iterable[Package]) -> list[dict[str, Any]] | Non
                 check=False,
             )
         try:
-            valueses += json.loads(done.stdout)["dependencies"]
+            entries += json.loads(done.stdout)["dependencies"]
         except ValueError:
-            reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-            print(f"audit-deps: {service} cannot be asked: {reason[:300]}", file=sys.stderr)
+            reason = (done.stderr.strip().splitlines() or ["no response"])[-1]
+            print(f"audit-deps: {service} failed: {reason[:300]}", file=sys.stderr)
             return None
-    return valueses
+    return entries
 
 
 def judge(
-    packages: Iterable[Package], valueses: Iterable[Mapping[str, Any]]
+    packages: Iterable[Package], entries: Iterable[Mapping[str, Any]]
 ) -> tuple[dict[Package, list[str]], list[Package]]:
-    """The packages of which something is known, with what, and those of which nobody said whether there is anything."""
-    values = {(canonicalize_name(one["name"]), one["version"]): one["vulns"] for one in valueses if "vulns" in one}
+    """Returns the vulnerable packages with their advisory ids, and the packages without an entry."""
+    by_package = {(canonicalize_name(one["name"]), one["version"]): one["vulns"] for one in entries if "vulns" in one}
     known, unchecked = {}, []
     for package in packages:
-        vulnerabilities = values.get((canonicalize_name(package.name), package.version))
+        vulnerabilities = by_package.get((canonicalize_name(package.name), package.version))
         if vulnerabilities is None:
             unchecked.append(package)
         elif vulnerabilities:
@@ -105,11 +105,11 @@ def judge(
     return known, unchecked
 
 
-# Without one ------------------------------------------------------------------------------------------------------
+# From OSV's export ------------------------------------------------------------------------------------------------
 
 
 def look_up(packages: Iterable[Package], export: Path) -> dict[Package, list[str]]:
-    """What OSV's export knows of the packages. Raises OSError and zipfile.BadZipFile."""
+    """Returns the advisory ids of each vulnerable package in OSV's export. Raises OSError, zipfile.BadZipFile."""
     by_name: dict[str, list[Package]] = {}
     for package in packages:
         by_name.setdefault(canonicalize_name(package.name), []).append(package)
@@ -130,7 +130,7 @@ def look_up(packages: Iterable[Package], export: Path) -> dict[Package, list[str
 
 
 def concerns(affected: Mapping[str, Any], version: str) -> bool:
-    """Whether an `affected` of OSV's schema names a version, in its list or by a range."""
+    """Whether an `affected` object of OSV's schema includes a version, in its list or in a range."""
     if version in affected.get("versions", ()):
         return True
     try:
@@ -141,7 +141,7 @@ def concerns(affected: Mapping[str, Any], version: str) -> bool:
             if span["type"] in ("ECOSYSTEM", "SEMVER")
         )
     except InvalidVersion:
-        return True  # rather one too many than one that nobody looked at
+        return True  # unparsable versions are reported rather than missed
 
 
 def _within(events: Iterable[Mapping[str, str]], here: Version) -> bool:
@@ -163,9 +163,9 @@ def report(packages: list[Package], known: Mapping[Package, list[str]], unchecke
     for package, ids in sorted(known.items()):
         print(f"audit-deps: {package}: {', '.join(ids)}")
     if unchecked:
-        some = ", ".join(map(str, unchecked[:3]))
-        print(f"audit-deps: NOT CHECKED: {len(unchecked)} of {len(packages)} packages ({some}, ...): {where}")
-        print("audit-deps: run it where api.osv.dev can be reached, or give OSV's export: make audit-deps OSV=all.zip")
+        examples = ", ".join(map(str, unchecked[:3]))
+        print(f"audit-deps: NOT CHECKED: {len(unchecked)} of {len(packages)} packages ({examples}, ...): {where}")
+        print("audit-deps: run it where api.osv.dev is reachable, or pass OSV's export: make audit-deps OSV=all.zip")
     else:
         print(f"audit-deps: {len(packages)} packages of uv.lock, {len(known)} with known vulnerabilities: {where}")
     return VULNERABLE if known else UNCHECKED if unchecked else CLEAN
@@ -173,21 +173,20 @@ def report(packages: list[Package], known: Mapping[Package, list[str]], unchecke
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="audit_deps.py")
-    parser.add_argument("--osv", type=Path, help="OSV's export of PyPI's advisories, all.zip; nobody is asked then")
+    parser.add_argument("--osv", type=Path, help="OSV's export of PyPI's advisories, all.zip; disables network queries")
     parser.add_argument("--lock", type=Path, default=ROOT / "uv.lock")
-    given = parser.parse_args(arguments)
-    packages = locked(tomllib.loads(given.lock.read_text("utf-8")))
-    if given.osv is not None:
-        return report(packages, look_up(packages, given.osv), [], f"by {given.osv}")
+    namespace = parser.parse_args(arguments)
+    packages = locked(tomllib.loads(namespace.lock.read_text("utf-8")))
+    if namespace.osv is not None:
+        return report(packages, look_up(packages, namespace.osv), [], f"by {namespace.osv}")
     known: dict[Package, list[str]] = {}
     unchecked = packages
     for service in SERVICES:
-        valueses = ask(service, unchecked)
-        found, unchecked = judge(unchecked, valueses or ())
+        found, unchecked = judge(unchecked, query(service, unchecked) or ())
         known |= found
         if not unchecked:
             return report(packages, known, [], f"by {service}")
-    return report(packages, known, unchecked, f"neither {' nor '.join(SERVICES)} said anything of them")
+    return report(packages, known, unchecked, f"neither {' nor '.join(SERVICES)} has data on them")
 
 
 if __name__ == "__main__":

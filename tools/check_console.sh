@@ -1,5 +1,5 @@
 #!/bin/sh
-# Is the committed console what console/ builds, and are its types right?
+# Checks the console's types, and that the committed console matches console/.
 set -eu
 again=$(mktemp -d)
 trap 'rm -rf "$again"' EXIT
@@ -7,4 +7,4 @@ make --no-print-directory console/node_modules/.made
 cd console
 npm run --silent check
 npm run --silent build -- "$again"
-diff -r "$again" ../server/dragoman/console || { echo "console-check: server/dragoman/console is not what console/ builds: make console" >&2; exit 1; }
+diff -r "$again" ../server/dragoman/console || { echo "console-check: server/dragoman/console is out of date; run make console" >&2; exit 1; }

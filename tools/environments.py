@@ -1,6 +1,6 @@
-"""Environments of other people's packages, made once and kept in `.foreign/` under the hash of what they are made of.
+"""Environments of third-party packages, cached in `.foreign/` under a hash of their requirement files.
 
-So a changed pin makes a new one, and an unfinished one never counts as made.
+A changed pin creates a new environment; an unfinished one is created again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 
 
 class NotCreated(Exception):
-    """A step of making an environment failed, with what it said."""
+    """Creating an environment failed. The text has the command and its output."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment: a name, and the files that say what is in it (requirements.txt, or package.json and a lock)."""
+    """One environment: a name and its requirement files (requirements.txt, or package.json and a lock)."""
 
     name: str
     sources: tuple[Path, ...]
@@ -41,13 +41,13 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def make(self) -> None:
-        """Makes it unless it is there. Raises NotMade."""
+        """Creates the environment unless it exists. Raises NotCreated."""
         done = self.folder / ".made"
         if done.exists():
             return
         CACHE.mkdir(exist_ok=True)
         with self.folder.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be making it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be creating it
             if done.exists():
                 return
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -61,7 +61,7 @@ class Environment:
     def _make_node(self) -> None:
         for path in self.sources:
             shutil.copy(path, self.folder)
-        # Not `ci`: it wants a lock with the optional packages of every platform, which no one platform can write.
+        # Not `ci`: it requires a lock with the optional packages of every platform, which no single platform can write.
         _run(["npm", "install", "--no-audit", "--no-fund", "--silent"], self.folder)
 
     def _make_python(self, requirements: Path) -> None:

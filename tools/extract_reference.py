@@ -1,7 +1,7 @@
-"""Write down the facts about both A2A packages that are in the descriptors of an installed a2a-sdk.
+"""Extracts facts about both A2A proto packages from the descriptors of an installed a2a-sdk.
 
-Only facts: names, numbers, types, labels, JSON names, what is required, and the first HTTP rule of
-each method; no texts.  Runs in an environment that has a2a-sdk, which ours has not:
+Facts are names, numbers, types, labels, JSON names, required fields and the first HTTP rule of each method; no
+comments. Runs in an environment with a2a-sdk, which the project's own environment does not have:
 
     python tools/extract_reference.py tests/proto/reference            # write
     python tools/extract_reference.py tests/proto/reference --check    # compare
@@ -25,7 +25,7 @@ from google.protobuf.descriptor_pb2 import (
 
 Facts: TypeAlias = dict[str, dict[str, Any]]
 
-# File name of the facts: the modules that hold the package, in a2a-sdk 1.x and in 0.3.x.
+# Output file: the modules that contain the package, in a2a-sdk 1.x and in 0.3.x.
 SOURCES = {
     "a2a_v1.json": ("a2a.compat.v0_3.a2a_v0_3_pb2", "a2a.grpc.a2a_pb2"),
     "lf_a2a_v1.json": ("a2a.types.a2a_pb2",),
@@ -73,7 +73,7 @@ def message_facts(message: DescriptorProto, prefix: str, into: Facts) -> None:
 
 
 def file_facts(file: FileDescriptorProto) -> Facts:
-    """Every message, field, enum, value, service and method of a file, by full name."""
+    """Returns every message, field, enum, value, service and method of a file, by full name."""
     facts: Facts = {}
     for message in file.message_type:
         message_facts(message, file.package, facts)
@@ -89,13 +89,13 @@ def file_facts(file: FileDescriptorProto) -> Facts:
 
 
 def render(facts: Facts) -> str:
-    """One fact per line, sorted, so that a difference reads well."""
+    """One fact per line, sorted, for readable diffs."""
     lines = (f"  {json.dumps(name)}: {json.dumps(facts[name])}" for name in sorted(facts))
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def extract(modules: tuple[str, ...]) -> tuple[str, Facts] | None:
-    """The first of the modules that this environment has, and its facts."""
+    """Returns the first installed module and its facts."""
     for module in modules:
         try:
             serialized: bytes = importlib.import_module(module).DESCRIPTOR.serialized_pb

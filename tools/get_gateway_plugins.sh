@@ -1,6 +1,6 @@
 #!/bin/sh
-# protoc-gen-openapiv2 and protoc-gen-grpc-gateway 2.20.0 out of Debian 13's package,
-# without root and without touching the machine's own apt state.
+# Installs protoc-gen-openapiv2 and protoc-gen-grpc-gateway 2.20.0 from Debian 13's package, without root and without
+# changing the system's apt state.
 set -eu
 out=${1:?usage: get_gateway_plugins.sh <folder>}
 sum=e1c5d4f2e3b129da5fde33b23b3e3f01761f05c7c02dd6045d6a5f06e26a24b0 # amd64

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Make .venv exactly as uv.lock says: make_env.sh <python> <uv>
+# Creates .venv from uv.lock: make_env.sh <python> <uv>
 #
-# The lock names the public index.  Where only a mirror can be reached (which pip is configured
-# for and uv is not), the same versions with the same hashes are installed by pip.
+# The lock has URLs of the public index. If only a mirror is reachable, for which pip is configured but uv is not, pip
+# installs the same versions with the same hashes.
 set -eu
 python=${1:?usage: make_env.sh <python> <uv>}
 uv=${2:?usage: make_env.sh <python> <uv>}
@@ -14,5 +14,5 @@ if ! "$uv" sync --quiet --frozen --no-install-project --python "$python"; then
   "$python" -m venv --clear .venv
   .venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r .tools/requirements.txt
 fi
-# hatchling is in the lock as well, so that this last step needs no network.
+# hatchling is in the lock too, so this step needs no network.
 "$uv" pip install --quiet --offline --python .venv --no-deps --no-build-isolation --editable .

@@ -1,6 +1,6 @@
-"""What the pages of the documentation hold: links, anchors and fenced blocks, as GitHub reads them.
+"""Parses documentation pages as GitHub does: links, anchors and fenced blocks.
 
-The site (`tools/site_hooks.py`) and the tests of `tests/docs` read pages by this, so that both mean the same.
+The site (`tools/site_hooks.py`) and the tests in `tests/docs` share this parser.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ PLACES: Final = (
     "tests/foreign/README.md",
     "tests/docs/README.md",
 )
-"""Where pages are; what npm or pip left under them is not ours."""
+"""Glob patterns of all pages."""
 
 FOREIGN: Final = {"node_modules", ".venv"}
+"""Folders of installed packages, which are skipped."""
 
 FENCE: Final = re.compile(r'^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w-]*)(?P<options>(?: \w+="[^"]*")*)$')
 LINK: Final = re.compile(r"(?<!\\)\]\((?P<target>[^()\s]+)(?: \"[^\"]*\")?\)")
 HEADING: Final = re.compile(r"^#{1,6} +(?P<text>.*?) *#*$")
 MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|by|in|with|as|anew|figures): (?P<options>.*?) -->$")
-"""What a page says to the test that runs its blocks, right before a block; tests/docs/README.md has what each means."""
+"""A marker before a block, for the test that runs it; tests/docs/README.md explains each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A target as it is written, and where: `line` counts from 1, `begin` and `end` from the start of
-    the page.
-    """
+    """A link target as written. `line` counts from 1; `begin` and `end` are offsets in the page."""
 
     target: str
     line: int
@@ -46,36 +45,36 @@ class Link:
 
     @property
     def outside(self) -> bool:
-        """Whether it leads out of the project."""
+        """Whether it points outside the project."""
         return bool(re.match(r"[a-z][a-z+.-]*:", self.target))
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: the line of its fence, its language, and what is in it."""
+    """A fenced block. `line` is the line of its opening fence."""
 
     line: int
     language: str
     text: str
     heading: str
     title: str
-    """The name of the file that it shows, from `title="agents.py"` after the language; else empty."""
+    """The name of the shown file, from `title="agents.py"` after the language; else empty."""
     options: tuple[tuple[str, str], ...] = ()
-    """The markers right before it, such as ("not run", "needs a cluster")."""
+    """The markers before the block, such as ("not run", "needs a cluster")."""
 
     def marker(self, name: str) -> str:
-        """What a marker says; empty where there is none of the name."""
+        """Returns the text of a marker; empty if the block does not have it."""
         return dict(self.options).get(name, "")
 
 
 def pages(root: Path = ROOT) -> list[Path]:
-    """Every page of the project, sorted."""
+    """Returns every page of the project, sorted."""
     found = {path for place in PLACES for path in root.glob(place)}
     return sorted(path for path in found if not FOREIGN & set(path.relative_to(root).parts))
 
 
 def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
-    """Number, offset and text of each line, and whether it is in a fenced block (the fences count as in it)."""
+    """Yields number, offset and text of each line, and whether it is in a fenced block, including its fences."""
     ticks, offset = "", 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         found = FENCE.match(line.rstrip("\n"))
@@ -89,7 +88,7 @@ def _lines(text: str) -> Iterator[tuple[int, int, str, bool]]:
 
 
 def links(text: str) -> Iterator[Link]:
-    """The links and pictures of a page, but for those in blocks and in `code`."""
+    """Yields the links and images of a page, except those in blocks and in `code`."""
     for number, offset, line, inside in _lines(text):
         if not inside:
             bare = re.sub(r"(`+).*?\1", lambda code: " " * len(code[0]), line)
@@ -99,14 +98,14 @@ def links(text: str) -> Iterator[Link]:
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading: lower case, blanks as `-`, without punctuation and marks of emphasis, code and links."""
+    """Returns the anchor of a heading: lower case, spaces as `-`, without punctuation and Markdown syntax."""
     bare = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", heading)
     bare = re.sub(r"[^\w\- ]", "", bare.replace("*", "").lower()).strip()
     return bare.replace(" ", "-")
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page. A heading that is there twice has `-1` at the second time."""
+    """Returns the anchors of a page. The second heading with the same text gets `-1`."""
     found: dict[str, int] = {}
     every = set()
     for _, _, line, inside in _lines(text):
@@ -119,7 +118,7 @@ def anchors(text: str) -> set[str]:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The fenced blocks of a page, from top to bottom."""
+    """Yields the fenced blocks of a page, top to bottom. Raises ValueError for a block without an end."""
     heading = ""
     markers: list[tuple[str, str]] = []
     began: tuple[int, re.Match[str]] | None = None
@@ -143,31 +142,36 @@ def blocks(text: str) -> Iterator[Block]:
         else:
             held.append(line.removeprefix(began[1]["indent"]))
     if began is not None:
-        raise ValueError(f"line {began[0]}: this block has no end")
+        raise ValueError(f"line {began[0]}: this block is not closed")
 
 
 def target_of(page: Path, link: Link, root: Path = ROOT) -> tuple[Path, str]:
-    """The file that a link on a page leads to, and the anchor in it. A folder is its README.md. Raises ValueError
-    for a target outside of the project."""
+    """Returns the file that a link on a page points to, and the anchor in it. A folder means its README.md.
+
+    Raises ValueError for a target outside the project.
+    """
     where, _, anchor = link.target.partition("#")
     path = (page.parent / where).resolve() if where else page.resolve()
     if not path.is_relative_to(root.resolve()):
-        raise ValueError(f"{link.target} leads out of the project")
+        raise ValueError(f"{link.target} points outside the project")
     return path / "README.md" if path.is_dir() else path, anchor
 
 
 def commands(block: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the commands of a `console` block, each with its output lines. A command begins with `$ ` and goes on as
-    long as a shell would ask for more lines."""
+    """Yields the commands of a `console` block, each with its output lines.
+
+    A command begins with `$ ` and continues as long as a shell would prompt for more. Raises ValueError for output
+    without a command.
+    """
     lines = block.splitlines()
     while lines:
         first = lines.pop(0)
         if not first.startswith("$ "):
             if first.strip():
-                raise ValueError(f"this is no command, and what no command says: {first}")
+                raise ValueError(f"output without a command: {first}")
             continue
         texts = [first[2:]]
-        while lines and _goes_on("\n".join(texts)):
+        while lines and _is_incomplete("\n".join(texts)):
             texts.append(lines.pop(0).removeprefix("> "))
         shown: list[str] = []
         while lines and not lines[0].startswith("$ "):
@@ -175,8 +179,8 @@ def commands(block: str) -> Iterator[tuple[str, list[str]]]:
         yield "\n".join(texts), shown
 
 
-def _goes_on(command: str) -> bool:
-    """Whether a shell would ask for another line."""
+def _is_incomplete(command: str) -> bool:
+    """Whether a shell would prompt for another line."""
     bare = re.sub(r"\\[^\n]|'[^']*'|\"(?:\\.|[^\"\\])*\"|(?<!\S)#.*", "", command)
     here = re.search(r"<<\s*'?(\w+)", command)
     if here and not re.search(rf"^{here[1]}$", command, re.MULTILINE):

@@ -1,14 +1,9 @@
 """protoc plugin: messages, type stubs and gRPC code as one relocatable package tree.
 
-buf calls it with a CodeGeneratorRequest on stdin.  It runs the protoc and the grpc_python
-generator that grpcio-tools carries (in this process, fed through --descriptor_set_in) and
-mypy-protobuf's generator for the gRPC stubs, then makes every import between generated files
-relative, so that the tree works under any parent package.  Options:
-
-  pool=private  register the files in a DescriptorPool of the tree's own, <tree>/_pool.py
-  mypy_grpc     also write *_pb2_grpc.pyi
-
-Use it with `strategy: all`, since it writes the __init__.py files.
+buf passes a CodeGeneratorRequest on stdin. The plugin runs protoc and grpc_python from grpcio-tools in this process
+and mypy-protobuf for the gRPC stubs, then makes all imports between generated files relative, so that the tree works
+under any parent package. Options: `pool=private` registers the files in a DescriptorPool of the tree (<tree>/_pool.py);
+`mypy_grpc` also writes *_pb2_grpc.pyi. It needs `strategy: all`, since it writes the __init__.py files.
 """
 
 from __future__ import annotations
@@ -73,7 +68,7 @@ def module_of(proto: str) -> str:
 
 
 def relocate(path: PurePosixPath, text: str, local: set[str], private: bool) -> str:
-    """The text with imports of `local` modules made relative, and with the pool swapped."""
+    """Returns the text with relative imports of `local` modules and, if private, the tree's own pool."""
     up = "." * len(path.parts)  # from the file's package to the root of the tree
 
     def package_import(match: re.Match[str]) -> str:  # from a.b import c_pb2 as x
@@ -105,7 +100,7 @@ def relocate(path: PurePosixPath, text: str, local: set[str], private: bool) -> 
 
 
 def run_protoc(request: plugin_pb2.CodeGeneratorRequest, names: list[str]) -> dict[str, str]:
-    """What protoc's own Python generators and grpc_python write for the files called `names`."""
+    """Returns the output of protoc's Python generators and of grpc_python for the files `names`."""
     with tempfile.TemporaryDirectory() as tmp:
         out = Path(tmp, "out")
         out.mkdir()
@@ -127,7 +122,7 @@ def run_protoc(request: plugin_pb2.CodeGeneratorRequest, names: list[str]) -> di
 
 
 def run_mypy_grpc(request: plugin_pb2.CodeGeneratorRequest) -> dict[str, str]:
-    """What mypy-protobuf writes for the gRPC stubs."""
+    """Returns mypy-protobuf's type stubs of the gRPC code."""
     inner = plugin_pb2.CodeGeneratorRequest()
     inner.CopyFrom(request)
     inner.parameter = "quiet"
@@ -142,7 +137,7 @@ def run_mypy_grpc(request: plugin_pb2.CodeGeneratorRequest) -> dict[str, str]:
 
 
 def generate(request: plugin_pb2.CodeGeneratorRequest) -> dict[str, str]:
-    """The whole tree: path in the tree to text."""
+    """Returns the complete tree: path to text."""
     options = {key: value for key, _, value in (o.partition("=") for o in request.parameter.split(",") if o)}
     private = options.get("pool", "default") == "private"
     names = list(request.file_to_generate)

@@ -1,8 +1,7 @@
-"""Prepares a release: one number wherever it stands, and the changelog's heading.   python -m tools.release VERSION
+"""Prepares a release: writes the version to all files and the changelog's heading.   python -m tools.release VERSION
 
-Refuses, and changes nothing, when the number is no version or an older one, when there is nothing to release, or
-when there are changes that are not committed. What comes after it is in docs/how-to/releasing.md;
-`make release` does it in order.
+Fails without changes if the version is invalid or older than the current one, if the changelog has nothing to release,
+or if there are uncommitted changes. `make release` runs this and the next steps, listed in docs/how-to/releasing.md.
 """
 
 from __future__ import annotations
@@ -26,62 +25,62 @@ PLACES: Final[Mapping[str, Sequence[str]]] = {
     "deploy/helm/dragoman/Chart.yaml": (r"^version: {}$", r'^appVersion: "{}"$'),
     "README.md": (r"^Dragoman {}$",),
 }
-"""Where the number stands, by file; each once. The first is what the others have to say, too."""
+"""Patterns of the version by file; each must match once. The first file defines the current version."""
 
 UNRELEASED: Final = "## Unreleased\n"
 
 
-class Rejected(Exception):
-    """There is nothing to be done like this. The text says why."""
+class ReleaseError(Exception):
+    """The release cannot be prepared. The text gives the reason."""
 
 
 def version_of(root: Path) -> str:
-    """The number as it is now."""
+    """Returns the current version."""
     found = re.search(r'^version = "(.*)"$', (root / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
-def numbered(root: Path, old: str, new: str) -> dict[Path, str]:
-    """The files that say the number, as they will be. Raises Refused where it does not stand once."""
-    values = {}
+def with_version(root: Path, old: str, new: str) -> dict[Path, str]:
+    """Returns the new text of each file with the version. Raises ReleaseError if a pattern does not match once."""
+    texts = {}
     for name, patterns in PLACES.items():
         text = (root / name).read_text("utf-8")
         for pattern in patterns:
-            whole = re.compile(pattern.format(re.escape(old)), re.MULTILINE)
-            if len(found := whole.findall(text)) != 1:
-                raise Rejected(f"{name}: {old} stands there {len(found)} times where it should once ({whole.pattern})")
-            text = whole.sub(lambda one: one[0].replace(old, new), text)
-        values[root / name] = text
-    return values
+            line = re.compile(pattern.format(re.escape(old)), re.MULTILINE)
+            if len(found := line.findall(text)) != 1:
+                raise ReleaseError(f"{name}: {old} found {len(found)} times, must be once ({line.pattern})")
+            text = line.sub(lambda match: match[0].replace(old, new), text)
+        texts[root / name] = text
+    return texts
 
 
-def headed(changelog: str, version: str, day: str) -> str:
-    """The changelog with a heading for a version above what was not released. Raises Refused."""
+def with_heading(changelog: str, version: str, day: str) -> str:
+    """Returns the changelog with a heading for the version above the unreleased entries. Raises ReleaseError."""
     if re.search(rf"^## {re.escape(version)}\b", changelog, re.MULTILINE):
-        raise Rejected(f"CHANGELOG.md has {version} already")
+        raise ReleaseError(f"CHANGELOG.md has {version} already")
     before, found, after = changelog.partition(UNRELEASED)
-    news = re.split(r"^## ", after, maxsplit=1, flags=re.MULTILINE)[0]
-    if not found or not re.search(r"^- ", news, re.MULTILINE):
-        raise Rejected("CHANGELOG.md has nothing under Unreleased")
+    entries = re.split(r"^## ", after, maxsplit=1, flags=re.MULTILINE)[0]
+    if not found or not re.search(r"^- ", entries, re.MULTILINE):
+        raise ReleaseError("CHANGELOG.md has nothing under Unreleased")
     return f"{before}{UNRELEASED}\n## {version} - {day}\n{after}"
 
 
 def prepare(root: Path, version: str, day: str) -> list[Path]:
-    """Writes all of it; gives the files. Raises Refused before anything is written."""
+    """Writes all files and returns their paths. Raises ReleaseError before the first write."""
     wanted = _VERSION.fullmatch(version)
     if wanted is None:
-        raise Rejected(f'"{version}" is no version, such as 0.2.0')
+        raise ReleaseError(f'"{version}" is not a version such as 0.2.0')
     old = version_of(root)
-    now = _VERSION.fullmatch(old)
-    assert now is not None
-    if tuple(map(int, wanted.groups())) < tuple(map(int, now.groups())):
-        raise Rejected(f"{version} is older than {old}")
+    current = _VERSION.fullmatch(old)
+    assert current is not None
+    if tuple(map(int, wanted.groups())) < tuple(map(int, current.groups())):
+        raise ReleaseError(f"{version} is older than {old}")
     changelog = root / "CHANGELOG.md"
-    values = {**numbered(root, old, version), changelog: headed(changelog.read_text("utf-8"), version, day)}
-    for path, text in values.items():
+    texts = {**with_version(root, old, version), changelog: with_heading(changelog.read_text("utf-8"), version, day)}
+    for path, text in texts.items():
         path.write_text(text, "utf-8")
-    return list(values)
+    return list(texts)
 
 
 def _is_clean(root: Path) -> bool:
@@ -92,20 +91,20 @@ def _is_clean(root: Path) -> bool:
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.release", description="Prepare a release.")
     parser.add_argument("version", nargs="?", default="", metavar="VERSION", help="such as 0.2.0")
-    parser.add_argument("--last-words", action="store_true", help="say what is left to do")
+    parser.add_argument("--next-steps", action="store_true", help="print the remaining steps")
     namespace = parser.parse_args(words)
-    if namespace.last_words:
+    if namespace.next_steps:
         version = version_of(ROOT)
-        print(f"release: {version} is prepared, and in dist/. Look at the changes (git diff), then:")
+        print(f"release: {version} is prepared in dist/. Review the changes (git diff), then:")
         print(f'  git commit -am "Release {version}" && git tag -a v{version} -m "Dragoman {version}"')
         return 0
     try:
         if not _is_clean(ROOT):
-            raise Rejected("there are changes that are not committed (git status)")
+            raise ReleaseError("there are uncommitted changes (git status); commit or stash them")
         for path in prepare(ROOT, namespace.version, f"{datetime.now(UTC):%Y-%m-%d}"):
             print(f"release: {path.relative_to(ROOT)}")
-    except Rejected as refused:
-        print(f"release: {refused}", file=sys.stderr)
+    except ReleaseError as error:
+        print(f"release: {error}", file=sys.stderr)
         return 1
     return 0
 

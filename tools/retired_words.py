@@ -1,4 +1,4 @@
-"""Rejects retired words in identifiers and file names; the terms are data, in retired_words.toml beside this file."""
+"""Rejects retired words in identifiers and file names. The words are in retired_words.toml."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 class Terms(NamedTuple):
     """The retired words and whole names with their replacements, and the identifiers that may stay.
 
-    `exceptions` has pairs of a file (or "*") and an identifier. `sentence_words` are fine in names that are sentences.
+    `exceptions` has pairs of a file (or "*") and an identifier. `sentence_words` are allowed in names of four words or
+    more.
     """
 
     words: dict[str, str]
@@ -32,7 +33,7 @@ class Terms(NamedTuple):
     sentence_words: frozenset[str] = frozenset()
 
     def replacement(self, identifier: str) -> str | None:
-        """What to call it instead; None for a name that may be used."""
+        """Returns the replacement; None for an allowed name."""
         if identifier in self.names:
             return self.names[identifier]
         words = [word.lower() for word in WORD.findall(identifier)]
@@ -50,14 +51,14 @@ def read_terms(path: Path = TERMS) -> Terms:
 
 
 def identifiers(source: str) -> Iterator[tuple[int, str]]:
-    """Each identifier of a Python file with its line."""
+    """Yields each identifier of a Python file with its line."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
             yield token.start[0], token.string
 
 
 def findings(root: Path, places: Iterable[str], terms: Terms) -> Iterator[str]:
-    """One line for each retired word: where it is, and what to use instead."""
+    """Yields one line per retired word: its place and its replacement."""
     for place in places:
         for part in Path(place).parts:
             name = part.removesuffix(".py")

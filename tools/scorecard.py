@@ -1,8 +1,8 @@
 """Writes docs/reference/scorecard.md, the measured results of a release: python -m tools.scorecard [--to PATH]
 
-It measures nothing and makes nothing up: figures come from what `make foreign` and `make bench` wrote into their pages,
-from docs/reference/limits.md, which a test holds against the code, and from what chaos runs left under `.chaos/`. It
-says what was not run.
+It measures nothing: figures come from the pages that `make foreign` and `make bench` write, from
+docs/reference/limits.md, which a test compares with the code, and from the reports of chaos runs in `.chaos/`. Missing
+runs are listed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHAOS: Final = ".chaos"
-"""The folder of the last report of each kind of chaos run, in the project's."""
+"""Folder with the latest report of each kind of chaos run."""
 
 HEAD: Final = """# Scorecard of {version}
 
-What this release was seen to do. `make scorecard` writes this page from the pages that it names and from the reports of
-chaos runs; it measures nothing itself.
+Measured results of this release. `make scorecard` collects them from the linked pages and from the reports of chaos
+runs; it measures nothing itself.
 """
 
 Row = Sequence[str]
 
 
 class NoTable(Exception):
-    """A page has not the table that is looked for. The text says which."""
+    """A page lacks a required table. The text names it."""
 
 
 def tables(page: str) -> Iterator[tuple[str, list[Row]]]:
-    """The tables of a page in Markdown: the heading above each, and its rows, the first with the names of columns."""
+    """Yields the Markdown tables of a page: the heading above, and the rows including the header row."""
     heading, rows = "", list[Row]()
     for line in [*page.splitlines(), ""]:
         if line.startswith("|"):
@@ -49,7 +49,7 @@ def tables(page: str) -> Iterator[tuple[str, list[Row]]]:
 
 
 def table(page: str, heading: str) -> list[Row]:
-    """The first table under a heading. Raises NoTable."""
+    """Returns the first table under a heading. Raises NoTable."""
     for above, rows in tables(page):
         if above == heading:
             return rows
@@ -65,7 +65,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def clients(page: str) -> str:
-    """Published clients, each with its ways here, and how many of the operations that it has it did."""
+    """Returns the section on published clients: their transports, and how many operations succeeded."""
     head, *rows = next(tables(page))[1]
     found: dict[str, tuple[list[str], list[str]]] = {}
     for client, transport, *cells in rows:
@@ -88,51 +88,53 @@ def clients(page: str) -> str:
 
 
 def chaos(reports: Sequence[Mapping[str, Any]]) -> str:
-    """What was thrown at the server, and whether a promise was broken."""
-    lines = ["## Killed, frozen, restarted", ""]
-    for values in reports:
-        count, wrong = values["counts"], values["problems"]
-        where = "three servers, two workers, PostgreSQL and NATS" if values["several"] else "one server on SQLite"
-        verdict = f"**{wrong} promises broken**" if wrong else "no promise broken"
-        at = f" at {values['commit']}" if values["commit"] else ""
+    """Returns the section on chaos runs: faults, and broken promises."""
+    lines = ["## Chaos runs", ""]
+    for report in reports:
+        counts, problems = report["counts"], report["problems"]
+        where = "three servers, two workers, PostgreSQL and NATS" if report["several"] else "one server on SQLite"
+        verdict = f"**{problems} promises broken**" if problems else "no promise broken"
+        at = f" at {report['commit']}" if report["commit"] else ""
         lines += [
-            f"- {where}, {values['seconds']} s on {values['date']}{at}, seed {values['seed']}: {verdict}.",
-            f"  {count}",
+            f"- {where}, {report['seconds']} s on {report['date']}{at}, seed {report['seed']}: {verdict}.",
+            f"  {counts}",
         ]
     missing = {False: "make chaos", True: "make chaos-cluster"}
-    for values in reports:
-        missing.pop(values["several"], None)
+    for report in reports:
+        missing.pop(report["several"], None)
     lines += [f"- `{command}` was not run for this page." for command in missing.values()]
     return "\n".join(lines) + "\n"
 
 
 def bench(page: str) -> str:
-    """Results compared with the bare transports and other servers."""
+    """Returns the section on speed, compared with the bare transports and other servers."""
     begin = page.index("<!-- make bench: begin -->")
     results = page[begin:]
     heading = "Targets"
     measured = re.search(r"^Measured on .*?(?=^$|\n\n)", results, re.MULTILINE | re.DOTALL)
     quiet = re.search(r"^\*\*The machine was not quiet.*\*\*$", results, re.MULTILINE)
     if measured is None:
-        raise NoTable("nothing says when it was measured")
+        raise NoTable('the benchmark has no line "Measured on ..."')
     text = "\n".join(filter(None, (quiet and quiet[0], measured[0].strip())))
-    return f"## Speed\n\n{text}\n\n{markdown(table(results, heading))}\n\n[All of it](../explanation/performance.md)\n"
+    return (
+        f"## Speed\n\n{text}\n\n{markdown(table(results, heading))}\n\n[All results](../explanation/performance.md)\n"
+    )
 
 
 def limits(page: str) -> str:
-    """How many limits there are, and those of one principal."""
+    """Returns the section on limits: their number, and those per principal."""
     number = sum(len(rows) - 1 for _, rows in tables(page))
     heading = "Per principal"
     return f"## Limits\n\n{number} are [on one page](limits.md). {heading}:\n\n{markdown(table(page, heading))}\n"
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
-    """What chaos runs left there."""
+    """Returns the reports of chaos runs in a folder."""
     return [json.loads(file.read_text("utf-8")) for file in sorted(folder.glob("*.json"))]
 
 
 def write(root: Path) -> str:
-    """The page. Raises NoTable, OSError."""
+    """Returns the text of the page. Raises NoTable, OSError."""
     docs = root / "docs"
     version = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     parts = (

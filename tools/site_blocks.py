@@ -1,4 +1,4 @@
-"""Blocks of the site that need more than Markdown: diagrams as SVG, and copy buttons that copy only commands."""
+"""Post-processing for the site: Mermaid diagrams as SVG, and copy buttons that copy only commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TAG: Final = re.compile(r"<[^>]+>")
 
 
 def copies_commands(page: str) -> str:
-    """The HTML of a page with `data-copy` on every `console` block: its commands, without prompts and output."""
+    """Adds `data-copy` to every `console` block of a page: its commands, without prompts and output."""
 
     def marked(block: re.Match[str]) -> str:
         session = html.unescape(TAG.sub("", block["body"].partition("<code>")[2]))
@@ -26,7 +26,7 @@ def copies_commands(page: str) -> str:
 
 @cache
 def svg(diagram: str) -> str:
-    """A Mermaid diagram as SVG, drawn in this process: no browser, no network."""
+    """Renders a Mermaid diagram as SVG in this process, without browser or network."""
     from mermaid_render import convert
 
     drawn: str = convert(diagram, format="svg", theme="neutral").decode()
@@ -34,5 +34,5 @@ def svg(diagram: str) -> str:
 
 
 def mermaid(source: str, language: str, css_class: str, options: Any, md: Any, **rest: Any) -> str:
-    """The custom fence that mkdocs.yml names for `mermaid`."""
+    """The custom fence for `mermaid` in mkdocs.yml."""
     return f'<figure class="diagram">{svg(source)}</figure>'

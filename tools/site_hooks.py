@@ -1,7 +1,7 @@
-"""The site of the documentation (`make docs`): hooks for MkDocs.
+"""MkDocs hooks for the documentation site (`make docs`).
 
-Pages that are not under docs/ (CHANGELOG.md, the READMEs of the examples, ...) become pages of the site where they
-are, and files that a page links to go with it: so nothing is copied, and every link works on GitHub and in the site.
+Pages outside docs/ (CHANGELOG.md, READMEs of examples, ...) and files that pages link to are added to the site in
+place. So no file is copied, and every link works on GitHub and in the site.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ BOOST: Final = (
     ("reference/protocol/shapes.md", 0.5),
     ("reference/testing.md", 0.5),
 )
-"""Rank in search by place, first match: guides before reference, history last. Everything else has 1."""
+"""Search rank by path prefix, first match: guides before reference, history last. The default is 1."""
 
 
 def place(file: Path) -> str:
-    """Where a file of the project is in the site, before it is rendered. The README is not there: its reader has it."""
+    """Returns the path of a project file in the site's sources. The README maps to the index page."""
     if file == pages.ROOT / "README.md":
         return "index.md"
     return (file.relative_to(DOCS) if file.is_relative_to(DOCS) else file.relative_to(pages.ROOT)).as_posix()
 
 
-def elsewhere() -> set[Path]:
-    """The files outside of docs/ that the site has: the pages among ours, and what pages of the site link to."""
+def files_outside_docs() -> set[Path]:
+    """Returns the files outside docs/ that belong to the site: pages, and files that pages link to."""
     found: set[Path] = set()
     todo = [page for page in pages.pages() if place(page) != "index.md" or page.is_relative_to(DOCS)]
     while todo:
@@ -63,16 +63,16 @@ def elsewhere() -> set[Path]:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Adds what is outside of docs/."""
+    """Adds the files outside docs/."""
     from mkdocs.structure.files import File
 
-    for file in sorted(elsewhere()):
+    for file in sorted(files_outside_docs()):
         files.append(File.generated(config, place(file), abs_src_path=str(file)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrites links to their place in the site, and sets the page's rank in search."""
+    """Rewrites links to paths of the site, and sets the page's search rank."""
     rank = next((boost for prefix, boost in BOOST if page.file.src_uri.startswith(prefix)), 1)
     page.meta.setdefault("search", {"boost": rank})
     source = Path(page.file.abs_src_path or "")
@@ -93,5 +93,5 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lets copy buttons of sessions copy the commands only."""
+    """Makes copy buttons of console blocks copy only the commands."""
     return site_blocks.copies_commands(html)

@@ -1,7 +1,7 @@
-"""Export the google/*.proto files that proto/ needs into third_party/googleapis.
+"""Exports the google/*.proto files that proto/ imports into third_party/googleapis.
 
-They come, with whatever they import themselves, out of the installed googleapis-common-protos
-wheel, so that buf needs no network.  `--check` only compares.
+The files and their imports come from the installed googleapis-common-protos wheel, so buf needs no network. `--check`
+only compares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> int:
     want: dict[str, bytes] = {}
     while todo:
         name = todo.pop()
-        if name in want or name.startswith("google/protobuf/"):  # buf carries those
+        if name in want or name.startswith("google/protobuf/"):  # part of buf
             continue
         want[name] = shipped[name].read_bytes()
         todo |= set(IMPORT.findall(want[name].decode()))

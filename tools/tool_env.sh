@@ -1,7 +1,7 @@
 #!/bin/sh
-# An environment of its own under .tools, exactly as uv.lock says: tool_env.sh <python> <uv> <name> <what uv is to sync...>
+# Creates a separate environment under .tools from uv.lock: tool_env.sh <python> <uv> <name> <options of uv sync...>
 #
-# As make_env.sh: uv checks the hashes of the lock, and so does pip where uv cannot reach the addresses in it.
+# As in make_env.sh, uv checks the hashes of the lock, and so does pip if uv cannot reach the URLs in it.
 set -eu
 python=$1 uv=$2 env=.tools/$3
 shift 3

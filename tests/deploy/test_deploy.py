@@ -1,4 +1,4 @@
-"""What is under `deploy/` names settings, versions and files that there are. `make deploy-check` renders the chart."""
+"""The files in `deploy/` use existing settings, versions and files. `make deploy-check` renders the chart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 from dragoman.settings.settings import Settings
-from tools.check_deploy import Failed, check_settings, together, values_with
+from tools.check_deploy import CheckFailed, check_references, check_settings, values_with
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
@@ -31,25 +31,25 @@ def seconds(age: str) -> int:
     return int(age.removesuffix("s"))
 
 
-def test_the_image_takes_what_the_lock_says_with_the_tool_that_wrote_it() -> None:
+def test_the_image_installs_the_locked_packages_with_the_locked_uv() -> None:
     assert "pip install --no-cache-dir --require-hashes -r tools/uv.txt" in DOCKERFILE
     extras = re.findall(r"--extra (\w+)", DOCKERFILE)
     assert set(extras) == set(PROJECT["project"]["optional-dependencies"]) & {"postgres", "nats"}
     assert DOCKERFILE.count("--frozen") == DOCKERFILE.count("uv sync") == 2
 
 
-def test_the_image_is_made_on_an_interpreter_that_the_project_names() -> None:
+def test_the_image_uses_a_supported_python_version() -> None:
     versions = re.findall(r"FROM python:([\d.]+)-", DOCKERFILE)
     assert len(versions) == 2
     assert len(set(versions)) == 1
     assert f"Programming Language :: Python :: {versions[0]}" in PROJECT["project"]["classifiers"]
 
 
-def test_the_image_tells_the_server_what_it_knows() -> None:
+def test_the_image_sets_only_existing_settings() -> None:
     values = dict(re.findall(r"(DRAGOMAN_\w+)=(\S+)", DOCKERFILE))
     assert set(values) <= SETTINGS
     check_settings({**values, "DRAGOMAN_API_KEYS": "true"})
-    with pytest.raises(Failed, match="authentication is off"):
+    with pytest.raises(CheckFailed, match="authentication is off"):
         check_settings(values)
 
 
@@ -57,15 +57,15 @@ def test_the_image_does_not_run_as_root() -> None:
     assert re.findall(r"^USER (\S+)", DOCKERFILE, re.M) == ["10001:10001"]
 
 
-def test_what_the_wheel_is_made_of_is_sent_to_the_builder() -> None:
-    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
+def test_the_build_context_has_all_files_of_the_wheel() -> None:
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = [*wheel["packages"], *wheel["force-include"], PROJECT["project"]["readme"], "uv.lock", "pyproject.toml"]
-    assert {path.partition("/")[0] for path in needed} | {"tools/uv.txt"} <= let_in
-    assert all((ROOT / name).exists() for name in let_in)
+    assert {path.partition("/")[0] for path in needed} | {"tools/uv.txt"} <= allowed
+    assert all((ROOT / name).exists() for name in allowed)
 
 
-def test_servers_of_the_compose_file_are_told_what_they_know() -> None:
+def test_servers_of_the_compose_file_have_only_existing_settings() -> None:
     assert len(SERVERS) == 2
     for server in SERVERS:
         values = {name: value for name, value in server["environment"].items() if name.startswith("DRAGOMAN_")}
@@ -74,7 +74,7 @@ def test_servers_of_the_compose_file_are_told_what_they_know() -> None:
         assert seconds(server["stop_grace_period"]) >= int(values["DRAGOMAN_DRAIN"]) + 30
 
 
-def test_the_worker_of_the_compose_file_has_options_that_there_are() -> None:
+def test_the_worker_of_the_compose_file_has_existing_options() -> None:
     shown = CliRunner().invoke(cli, ["worker", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
     words = WORKER["command"]
     assert words[0] == "worker"
@@ -85,14 +85,14 @@ def test_the_worker_of_the_compose_file_has_options_that_there_are() -> None:
     assert set(WORKER["secrets"]) <= set(COMPOSE["secrets"])
 
 
-def test_nothing_secret_stands_in_the_files() -> None:
+def test_the_compose_file_contains_no_secrets() -> None:
     for one in COMPOSE["services"].values():
         for name, value in one.get("environment", {}).items():
             if name.endswith(("PASSWORD", "TOKEN")):
                 assert value.startswith("${"), name
 
 
-def test_commands_in_the_readme_name_files_that_there_are() -> None:
+def test_commands_in_the_readme_name_existing_files() -> None:
     text = (DEPLOY / "README.md").read_text("utf-8")
     for line in re.findall(r"^(?:docker|helm) .*$", text, re.M):
         for word in shlex.split(line, comments=True):
@@ -100,10 +100,10 @@ def test_commands_in_the_readme_name_files_that_there_are() -> None:
                 assert (ROOT / word).exists(), line
 
 
-def test_values_that_the_chart_does_not_know_are_refused() -> None:
-    with pytest.raises(Failed, match="drane"):
+def test_unknown_chart_values_are_rejected() -> None:
+    with pytest.raises(CheckFailed, match="drane"):
         values_with({"drane": 3})
-    with pytest.raises(Failed, match="workers"):
+    with pytest.raises(CheckFailed, match="workers"):
         values_with({"workers": [{"name": "No", "args": ["a"]}]})
 
 
@@ -135,18 +135,18 @@ def deployment(**pod: Any) -> dict[str, Any]:
     ("pod", "rule"),
     [
         ({}, None),
-        ({"terminationGracePeriodSeconds": 334}, "is killed before it has drained"),
-        ({"securityContext": {"runAsNonRoot": False}}, "may do more than it has to"),
+        ({"terminationGracePeriodSeconds": 334}, "would be killed before it has drained"),
+        ({"securityContext": {"runAsNonRoot": False}}, "must run as non-root"),
         ({"volumes": [{"name": "x"}]}, "volumes and mounts"),
-        ({"container": {"env": [{"name": "DRAGOMAN_STOR"}]}}, "no settings: DRAGOMAN_STOR"),
-        ({"container": {"livenessProbe": {"httpGet": {"port": "grpc"}}}}, "a probe asks a port that is none"),
+        ({"container": {"env": [{"name": "DRAGOMAN_STOR"}]}}, "unknown settings: DRAGOMAN_STOR"),
+        ({"container": {"livenessProbe": {"httpGet": {"port": "grpc"}}}}, "a probe uses an undefined port"),
     ],
 )
-def test_pods_that_would_go_wrong_are_found(pod: dict[str, Any], rule: str | None) -> None:
+def test_misconfigured_pods_are_rejected(pod: dict[str, Any], rule: str | None) -> None:
     settings = {"kind": "ConfigMap", "metadata": {"name": "d"}, "data": {"DRAGOMAN_API_KEYS": "true"}}
     found, values = [deployment(**pod), settings], {"drain": 300, "preStop": 5}
     if rule is None:
-        together(found, values)
+        check_references(found, values)
     else:
-        with pytest.raises(Failed, match=rule):
-            together(found, values)
+        with pytest.raises(CheckFailed, match=rule):
+            check_references(found, values)

@@ -1,4 +1,4 @@
-"""What is known of what we are made of: said when it is, and never taken for clean when nobody could be asked."""
+"""The dependency audit reports known vulnerabilities, and never reports an unchecked package as clean."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ def lock(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_lock_tells_what_is_shipped_from_what_we_work_with() -> None:
+def test_shipped_and_development_packages_of_a_lock_are_distinguished() -> None:
     assert locked(tomllib.loads(LOCK)) == [A, B, C, D]
     assert [str(package) for package in (A, D)] == ["a 1.5", "d 4.0 (development)"]
 
 
-def test_two_versions_of_one_package_are_asked_about_one_after_the_other() -> None:
+def test_two_versions_of_one_package_are_queried_separately() -> None:
     other = Package("a", "1.6")
     assert sorted(map(len, rounds([A, other, B]))) == [1, 2]
 
 
-def test_a_package_of_which_nothing_was_said_is_not_clean() -> None:
+def test_a_package_without_a_response_is_unchecked() -> None:
     skipped = {"name": "c", "skip_reason": "Dependency not found on PyPI and could not be audited"}
     assert judge([A, B, C], [response(A, "CVE-1"), response(Package("b.b", "2.0")), skipped]) == ({A: ["CVE-1"]}, [C])
 
@@ -86,7 +86,7 @@ def test_a_package_of_which_nothing_was_said_is_not_clean() -> None:
         ([None, [response(A, "CVE-2")]], 1, "NOT CHECKED: 3 of 4 packages"),
     ],
 )
-def test_what_the_services_say_decides_and_their_silence_too(
+def test_the_exit_code_follows_the_services_responses(
     lock: Path,
     answers: list[Any],
     code: int,
@@ -95,7 +95,7 @@ def test_what_the_services_say_decides_and_their_silence_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     left = iter(answers)
-    monkeypatch.setattr(audit_deps, "ask", lambda service, packages: next(left))
+    monkeypatch.setattr(audit_deps, "query", lambda service, packages: next(left))
     assert main(["--lock", str(lock)]) == code
     assert reported in capsys.readouterr().out
 
@@ -120,11 +120,11 @@ def spans(*events: dict[str, str]) -> dict[str, Any]:
         ({"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, False),
     ],
 )
-def test_ranges_are_read_as_the_schema_of_osv_says(affected: dict[str, Any], expected: bool) -> None:
+def test_version_ranges_follow_the_osv_schema(affected: dict[str, Any], expected: bool) -> None:
     assert concerns(affected, "1.5") is expected
 
 
-def test_the_export_of_osv_is_enough_without_a_network(
+def test_an_osv_export_is_checked_without_network(
     lock: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def advisory(id: str, name: str, ecosystem: str = "PyPI", **more: Any) -> str:
@@ -136,7 +136,7 @@ def test_the_export_of_osv_is_enough_without_a_network(
         zip_file.writestr("1.json", advisory("PYSEC-1", "B_b"))
         zip_file.writestr("2.json", advisory("PYSEC-2", "a", withdrawn="2026-01-01T00:00:00Z"))
         zip_file.writestr("3.json", advisory("GHSA-3", "a", ecosystem="npm"))
-        zip_file.writestr("4.json", advisory("PYSEC-4", "nobody"))
+        zip_file.writestr("4.json", advisory("PYSEC-4", "unknown"))
     assert look_up([A, B], export) == {B: ["PYSEC-1"]}
     assert main(["--lock", str(lock), "--osv", str(export)]) == 1
     assert "b-b 2.0: PYSEC-1" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What we are made of is named with its hashes, down to the tool that installs it."""
+"""The lock has hashes for all packages, including the installer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def files(package: dict[str, Any]) -> list[dict[str, Any]]:
     return [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
 
 
-def test_every_file_in_the_lock_has_its_hash_and_is_of_the_public_index() -> None:
+def test_every_locked_file_has_a_hash_and_comes_from_the_public_index() -> None:
     packages = [package for package in LOCK["package"] if package["name"] != "dragoman"]
     assert len(packages) > 100
     for package in packages:
@@ -27,14 +27,14 @@ def test_every_file_in_the_lock_has_its_hash_and_is_of_the_public_index() -> Non
             assert file["url"].startswith("https://files.pythonhosted.org/"), file["url"]
 
 
-def test_the_lock_is_of_the_dependencies_that_pyproject_names() -> None:
-    value = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+def test_the_lock_has_the_dependencies_of_pyproject() -> None:
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     (own,) = [package for package in LOCK["package"] if package["name"] == "dragoman"]
-    names = {re.split(r"[\[<>=!;~ ]", text)[0] for text in value}
+    names = {re.split(r"[\[<>=!;~ ]", text)[0] for text in dependencies}
     assert names == {one["name"] for one in own["dependencies"]}
 
 
-def test_what_installs_the_rest_is_itself_installed_by_its_hash() -> None:
+def test_uv_itself_is_installed_by_hash() -> None:
     (uv,) = [package for package in LOCK["package"] if package["name"] == "uv"]
     text = (ROOT / "tools" / "uv.txt").read_text("utf-8")
     assert text.startswith(f"uv=={uv['version']} ")
@@ -42,7 +42,7 @@ def test_what_installs_the_rest_is_itself_installed_by_its_hash() -> None:
     assert "--require-hashes -r tools/uv.txt" in (ROOT / "Makefile").read_text("utf-8")
 
 
-def test_no_script_installs_anything_without_the_lock() -> None:
+def test_scripts_install_only_locked_packages() -> None:
     for script in (ROOT / "tools" / "make_env.sh", ROOT / "tools" / "tool_env.sh"):
         for line in script.read_text("utf-8").splitlines():
             if " sync " in line or " export " in line:

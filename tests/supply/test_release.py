@@ -1,4 +1,4 @@
-"""A release says one number everywhere, and its page only what was seen."""
+"""Release preparation writes one version to all files; the scorecard has recorded results only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools import scorecard
-from tools.release import PLACES, Rejected, headed, prepare, version_of
+from tools.release import PLACES, ReleaseError, prepare, version_of, with_heading
 
 ROOT = Path(__file__).parents[2]
 DAY = "2026-12-24"
@@ -18,7 +18,7 @@ CHANGELOG = "# Changelog\n\n## Unreleased\n\n### Added\n\n- A thing.\n\n## 0.0.9
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The files that say the number, as they are, under a changelog with something new in it."""
+    """The files with the version, and a changelog with an unreleased entry."""
     for name in PLACES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_one_number_is_written_everywhere_and_once(project: Path) -> None:
+def test_the_version_is_written_once_to_every_place(project: Path) -> None:
     old = version_of(project)
     before = {name: (project / name).read_text() for name in PLACES}
     prepare(project, "77.1.0", DAY)
@@ -43,23 +43,23 @@ def test_one_number_is_written_everywhere_and_once(project: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "rule"),
     [
-        ("1.0", "is no version"),
-        ("01.0.0", "is no version"),
-        ("1.0.0-rc1", "is no version"),
+        ("1.0", "is not a version"),
+        ("01.0.0", "is not a version"),
+        ("1.0.0-rc1", "is not a version"),
         ("0.0.1", "is older than"),
-        ("", "is no version"),
+        ("", "is not a version"),
     ],
 )
-def test_what_is_no_newer_version_changes_nothing(project: Path, version: str, rule: str) -> None:
+def test_invalid_and_older_versions_change_no_file(project: Path, version: str, rule: str) -> None:
     before = {name: (project / name).read_text() for name in PLACES}
-    with pytest.raises(Rejected, match=rule):
+    with pytest.raises(ReleaseError, match=rule):
         prepare(project, version, DAY)
     assert {name: (project / name).read_text() for name in PLACES} == before
 
 
-def test_a_place_that_says_another_number_stops_all_of_it(project: Path) -> None:
+def test_a_file_with_another_version_stops_the_release(project: Path) -> None:
     (project / "README.md").write_text("Dragoman 0.0.0\n")
-    with pytest.raises(Rejected, match=r"README\.md: .* 0 times"):
+    with pytest.raises(ReleaseError, match=r"README\.md: .* 0 times"):
         prepare(project, "77.1.0", DAY)
     assert version_of(project) != "77.1.0"
 
@@ -72,9 +72,9 @@ def test_a_place_that_says_another_number_stops_all_of_it(project: Path) -> None
         ("## Unreleased\n\n- A thing.\n\n## 1.2.3 - 2026-01-01\n", "has 1.2.3 already"),
     ],
 )
-def test_a_changelog_without_news_is_no_release(text: str, rule: str) -> None:
-    with pytest.raises(Rejected, match=rule):
-        headed(text, "1.2.3", DAY)
+def test_a_changelog_without_unreleased_entries_is_rejected(text: str, rule: str) -> None:
+    with pytest.raises(ReleaseError, match=rule):
+        with_heading(text, "1.2.3", DAY)
 
 
 # The scorecard ---------------------------------------------------------------------------------------------------
@@ -89,14 +89,14 @@ CLIENTS = """
 RUN = {"several": False, "date": DAY, "commit": "abc", "seconds": 60, "seed": 7, "counts": "3 kills", "problems": 0}
 
 
-def test_clients_are_counted_and_what_failed_is_named() -> None:
+def test_clients_are_counted_and_failures_are_named() -> None:
     page = scorecard.clients(CLIENTS)
     assert "2 published clients, 3 ways to call: 6 of 7 operations done" in page
     assert "Failed: one 1.0 by JSONRPC: get." in page
     assert "| one 1.0 | GRPC, JSONRPC | 3 of 4 |" in page
 
 
-def test_a_chaos_run_that_was_not_is_said_and_one_that_broke_a_promise_too() -> None:
+def test_missing_chaos_runs_and_broken_promises_are_listed() -> None:
     assert scorecard.chaos([]).count("was not run") == 2
     page = scorecard.chaos([RUN, {**RUN, "several": True, "problems": 2}])
     assert f"one server on SQLite, 60 s on {DAY} at abc, seed 7: no promise broken.\n  3 kills" in page
@@ -105,7 +105,7 @@ def test_a_chaos_run_that_was_not_is_said_and_one_that_broke_a_promise_too() -> 
     assert "was not run" not in page
 
 
-def test_the_pages_as_they_are_make_a_scorecard(tmp_path: Path) -> None:
+def test_the_committed_pages_produce_a_scorecard(tmp_path: Path) -> None:
     for name in ("reference", "explanation"):
         (tmp_path / "docs" / name).mkdir(parents=True)
     for name in ("reference/clients.md", "explanation/performance.md", "reference/limits.md"):

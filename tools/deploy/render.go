@@ -1,7 +1,7 @@
-// Renders a chart's templates with Go's own text/template, where there is no helm: render DATA.json FOLDER.
+// Renders a chart's templates with Go's text/template where helm is not installed: render DATA.json FOLDER.
 //
-// DATA is what templates see (Values, Release, Chart). Of Helm's and Sprig's functions it has those that the chart
-// uses; a template with another one fails here, and has to be looked at. Prints what it gives, as `helm template` does.
+// DATA has the variables of the templates (Values, Release, Chart). Only the functions of Helm and Sprig that the chart
+// uses exist here; a template with another one fails. Prints the manifests, as `helm template` does.
 package main
 
 import (
@@ -62,7 +62,7 @@ func run(data, folder string) error {
 			return err
 		}
 		if strings.HasSuffix(name, ".yaml") {
-			// As Helm does: what a missing value prints.
+			// As in Helm: the output of a missing value.
 			fmt.Printf("---\n# Source: %s\n%s\n", name, strings.ReplaceAll(out.String(), "<no value>", ""))
 		}
 	}
