@@ -1,4 +1,4 @@
-"""`make cluster`, as somebody who reads and types: what it says is there is there, and nothing stays behind."""
+"""`make cluster` runs its parts, executes typed commands, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster() -> Iterator[tuple[subprocess.Popen[str], Lines]]:
         process.stdin.close()
 
 
-def is_there(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -47,7 +47,7 @@ def is_there(pid: int) -> bool:
     return True
 
 
-def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
+def test_parts_are_killed_and_started_by_commands_and_end_with_ctrl_c(
     cluster: tuple[subprocess.Popen[str], Lines],
 ) -> None:
     process, out = cluster
@@ -61,14 +61,14 @@ def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
         name: int(pid) for name, pid in re.findall(r"^  ([a-z]+-\d)  +pid (\d+)", "\n".join(out.seen), re.MULTILINE)
     }
     assert len(found) == 4
-    assert all(map(is_there, found.values()))
+    assert all(map(is_running, found.values()))
     for part in ("server-1", "worker-2", "nats", "postgres"):
         typed(f"kill {part}")
         out.until(f"kill {part}: done")
         text = out.until(f"[down: {part}]")
         typed(f"start {part}")
         out.until(f"start {part}: done")
-    assert not is_there(found["server-1"])
+    assert not is_running(found["server-1"])
     # as docs/how-to/postgresql.md shows it
     (shown,) = re.findall(r"^.* \[down: postgres\]$", PAGE.read_text("utf-8"), re.MULTILINE)
     begin = shown.partition(";")[0]
@@ -81,7 +81,7 @@ def test_parts_are_killed_and_started_by_a_word_and_go_with_ctrl_c(
     last = {int(re.findall(r"pid (\d+)", out.until(f"  {name} "))[0]) for name in found}
     out.until(" streamed/s")
     process.send_signal(signal.SIGINT)
-    text = out.until("altogether: ")
+    text = out.until("total: ")
     assert int(re.findall(r"(\d+) sent", text)[0]) > 0
     assert process.wait(60) == 0
-    assert not any(map(is_there, last))
+    assert not any(map(is_running, last))

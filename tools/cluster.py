@@ -53,6 +53,10 @@ class DragomanPart:
 
     part: Part
 
+    @property
+    def is_up(self) -> bool:
+        return self.part.is_up
+
     def start(self) -> None:
         if not self.part.is_up:
             self.part.start()
@@ -181,7 +185,8 @@ class Load:
             f"{(self.done[name] - since[name]) / seconds:.0f} {name}/s" for name in ("sent", "streamed", "events")
         )
         failures = {name: number for name, number in self.done.items() if name not in ("sent", "streamed", "events")}
-        return f"{rates}, p50 {p50:.0f} ms" + "".join(f"; {name}: {number}" for name, number in sorted(failures.items()))
+        suffix = "".join(f"; {name}: {number}" for name, number in sorted(failures.items()))
+        return f"{rates}, p50 {p50:.0f} ms{suffix}"
 
 
 class ClusterShell:
@@ -238,9 +243,7 @@ Try `kill server-1`, `kill worker-2`, `kill nats`, or from another terminal: kil
     @property
     def down(self) -> list[str]:
         """Names of parts that are not running."""
-        return [
-            name for name, one in self.parts.items() if not (one.part.is_up if isinstance(one, DragomanPart) else one.is_up)
-        ]
+        return [name for name, one in self.parts.items() if not one.is_up]
 
 
 async def watch(cluster: Cluster, callers: int, seconds: float, every: float) -> None:

@@ -1,4 +1,4 @@
-"""A server for a whole module, and the command line against it."""
+"""A server per module, and a runner of commands against it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dragoman.cli import cli
 
 
 class CommandResult:
-    """How a command ended, and what it said where."""
+    """Exit code and output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code = code
@@ -43,7 +43,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def dragoman(playground: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `dragoman ARGUMENTS` in this process, against the playground unless they say otherwise."""
+    """Runs `dragoman ARGUMENTS` in this process, against the playground unless they name another server."""
     monkeypatch.chdir(tmp_path)
     environment = clean_environment() | {"DRAGOMAN_GRPC": playground.grpc}
 

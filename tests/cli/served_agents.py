@@ -1,4 +1,4 @@
-"""Agents that say what they were given."""
+"""Agents that return their input."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dragoman import Turn, agent, types
 
 @agent(default=True, input_modes=["*/*"], output_modes=["text/plain"])
 async def files(turn: Turn) -> str:
-    """Names the files it was sent."""
+    """Returns the names of the received files."""
     return "".join(f"{file.name} {file.media_type} {len(file.bytes)}\n" for file in turn.files)
 
 
 @agent
 async def quote(turn: Turn) -> str:
-    """Gives back the context and the text."""
+    """Returns context and text."""
     return f"{turn.message.context_id}: {turn.text}"
 
 
 @agent
 async def report(turn: Turn) -> list[types.Part]:
-    """Makes parts of every kind, with a name that wants out of its folder."""
+    """Returns parts of every kind, one with a file name that points outside the folder."""
     return [
         types.text("above\n"),
         types.data({"rows": 2}),

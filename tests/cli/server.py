@@ -1,4 +1,4 @@
-"""`dragoman serve` as a process of its own, for tests that start, stop and kill it."""
+"""`dragoman serve` as a separate process, for tests that start, stop and kill it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 PROCESS_TIMEOUT: Final = 60.0
-"""Seconds after which a test gives up waiting for a line."""
+"""Seconds to wait for a line."""
 
 
 class Lines:
-    """The lines of a pipe as they come; those seen stay in `seen`."""
+    """Reads the lines of a pipe as they arrive; earlier lines stay in `seen`."""
 
     def __init__(self, pipe: IO[str]) -> None:
         self.seen: list[str] = []
@@ -35,7 +35,7 @@ class Lines:
         self._queue.put(None)
 
     def until(self, text: str) -> str:
-        """The next line that holds `text`."""
+        """Returns the next line that contains `text`."""
         while True:
             line = self._queue.get(timeout=PROCESS_TIMEOUT)
             if line is None:
@@ -45,7 +45,7 @@ class Lines:
                 return line
 
     def rest(self) -> str:
-        """Everything, once the process has ended."""
+        """Returns all lines, after the process has ended."""
         while (line := self._queue.get(timeout=PROCESS_TIMEOUT)) is not None:
             self.seen.append(line)
         self._queue.put(None)
@@ -70,19 +70,19 @@ class Server:
         return str(self.startup_info["http"])
 
     def await_ready(self) -> None:
-        """Waits until it serves, for the first or another time."""
+        """Waits until it serves, after a start or a restart."""
         self.startup_info = json.loads(self.err.until('"serving"'))
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def ends(self) -> int:
-        """Its exit code, when it has one."""
+        """Waits for the exit and returns the exit code."""
         return self.process.wait(PROCESS_TIMEOUT)
 
 
 def clean_environment() -> dict[str, str]:
-    """The environment without anything that would set a server up, and with output as it comes."""
+    """The environment without settings of a server, and with unbuffered output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
     return kept | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"}
 
@@ -114,7 +114,7 @@ def start(
         elif ready:
             server.await_ready()
     except BaseException:
-        process.kill()  # nobody else knows of it yet
+        process.kill()  # no other code can stop it yet
         process.wait()
         raise
     return server
@@ -124,7 +124,7 @@ def start(
 def serving(
     *arguments: str, cwd: Path, ready: bool = True, text: bool = False, grpc: str = "127.0.0.1:0"
 ) -> Iterator[Server]:
-    """A server for as long as the block runs; it is killed if it is still there then."""
+    """A server while the block runs; it is killed at the end if it still runs."""
     server = start(*arguments, cwd=cwd, ready=ready, text=text, grpc=grpc)
     try:
         yield server

@@ -1,4 +1,4 @@
-"""What TAB gives, as the shells ask for it; and in a real one, where it is installed."""
+"""Shell completion through the protocol of each shell, and in a real bash if installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BINARY = Path(sys.executable).with_name("dragoman")
 
 
 def requested(shell: str, line: str, **environment: str) -> str:
-    """What the command answers to a shell's script, for the word at the end of a line."""
+    """Returns the command's completions for the last word of a line."""
     words = line.split(" ")
     values = {"_DRAGOMAN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
     if shell == "bash":
@@ -31,7 +31,7 @@ def requested(shell: str, line: str, **environment: str) -> str:
 
 
 def given(word: str, shell: str, line: str, **environment: str) -> bool:
-    """Whether a word is among the answers. The command waits for no slow machine, but its user may press again."""
+    """Whether a word is completed. Retries, because completion gives up after two seconds on a slow machine."""
     return any(word in requested(shell, line, **environment) for _ in range(10))
 
 
@@ -53,12 +53,12 @@ def test_agents_and_tasks_of_the_server_are_completed(served: Server, dragoman: 
     assert task not in requested("bash", "dragoman get --agent report ", **there)
 
 
-def test_without_a_server_there_is_nothing_to_complete_and_nothing_is_said() -> None:
+def test_without_a_server_completion_is_empty_and_silent() -> None:
     assert "01" not in requested("bash", "dragoman get 01", DRAGOMAN_GRPC="127.0.0.1:1")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_each_shell_takes_its_script(shell: str, tmp_path: Path) -> None:
+def test_each_shell_accepts_its_script(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     environment = clean_environment() | {"_DRAGOMAN_COMPLETE": f"source_{shell}"}
@@ -67,7 +67,7 @@ def test_each_shell_takes_its_script(shell: str, tmp_path: Path) -> None:
     subprocess.run([shell, "-n", tmp_path / "script"], check=True)
 
 
-def test_a_bash_completes_with_it(tmp_path: Path) -> None:
+def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("no bash here")

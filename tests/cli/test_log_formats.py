@@ -1,4 +1,4 @@
-"""The two forms of a log line."""
+"""The two formats of log lines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def record(**extra: object) -> logging.LogRecord:
     return log_record
 
 
-def test_a_line_for_people_has_the_fields_behind_the_text() -> None:
+def test_a_text_line_has_the_fields_after_the_message() -> None:
     line = process_setup.TextLogFormatter().format(record(task="t1", agent="echo"))
     assert line.endswith(" WARNING dragoman.test: late by 3 s task=t1 agent=echo")
     assert process_setup.TextLogFormatter().format(record()).endswith("late by 3 s")
 
 
-def test_a_line_for_machines_is_one_object() -> None:
+def test_a_json_line_is_one_object() -> None:
     value = json.loads(process_setup.JsonLogFormatter().format(record(task="t1", pages=2)))
     assert value.pop("time").endswith("+00:00")
     assert value == {
@@ -35,7 +35,7 @@ def test_a_line_for_machines_is_one_object() -> None:
     }
 
 
-def test_a_traceback_stays_in_its_line_for_machines_and_follows_it_for_people() -> None:
+def test_a_traceback_is_a_json_field_and_follows_a_text_line() -> None:
     try:
         raise ValueError("no")
     except ValueError:
@@ -45,7 +45,7 @@ def test_a_traceback_stays_in_its_line_for_machines_and_follows_it_for_people() 
     assert process_setup.TextLogFormatter().format(failed).endswith("ValueError: no")
 
 
-def test_what_json_cannot_say_is_said_as_text() -> None:
+def test_values_unknown_to_json_are_written_as_text() -> None:
     assert json.loads(process_setup.JsonLogFormatter().format(record(path=b"x")))["path"] == "b'x'"
 
 

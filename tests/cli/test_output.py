@@ -1,4 +1,4 @@
-"""What stdout shows of what agents made."""
+"""Output of artifacts, files and usage on stdout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def chunk(artifact: str, text: str, *, append: bool = True) -> pb.TaskArtifactUp
     return pb.TaskArtifactUpdateEvent(artifact=created_artifact, append=append)
 
 
-def test_chunks_of_one_artifact_run_on_and_another_begins_a_line() -> None:
+def test_chunks_are_joined_and_another_artifact_starts_a_line() -> None:
     out = ConsoleOutput(out=(written := io.StringIO()))
     for event in (chunk("a", "one ", append=False), chunk("a", "two "), chunk("b", "three"), chunk("a", "four")):
         out.chunk(event)
@@ -33,7 +33,7 @@ def test_chunks_of_one_artifact_run_on_and_another_begins_a_line() -> None:
     assert written.getvalue().endswith("four\n")
 
 
-def test_an_artifact_that_begins_anew_begins_a_line() -> None:
+def test_a_replaced_artifact_starts_a_line() -> None:
     out = ConsoleOutput(out=(written := io.StringIO()))
     for event in (chunk("a", "first try", append=False), chunk("a", "second try", append=False)):
         out.chunk(event)
@@ -50,13 +50,13 @@ def test_an_artifact_that_begins_anew_begins_a_line() -> None:
         ({"raw": "AAE=", "mediaType": "image/png"}, "[file, image/png, 2 bytes; pass --save DIR to write it]"),
     ],
 )
-def test_what_is_no_text_has_a_line_of_its_own(part: dict[str, object], line: str) -> None:
+def test_parts_without_text_are_on_separate_lines(part: dict[str, object], line: str) -> None:
     out = ConsoleOutput(out=(written := io.StringIO()))
     out.artifacts([pb.Artifact(parts=[pb.Part(text="text"), ParseDict(part, pb.Part()), pb.Part(text="more")])])
     assert written.getvalue() == f"text\n{line}\nmore\n"
 
 
-def test_a_terminal_gets_no_control_characters_from_afar_but_a_pipe_gets_everything() -> None:
+def test_control_characters_are_removed_on_a_terminal_but_not_in_a_pipe() -> None:
     evil = "a\x1b]0;owned\x07\tb\x9bc\nd\r"
     ConsoleOutput(out=(terminal := Terminal())).write(evil)
     ConsoleOutput(out=(pipe := io.StringIO())).write(evil)
@@ -77,7 +77,7 @@ def test_a_terminal_gets_no_control_characters_from_afar_but_a_pipe_gets_everyth
         ("a\x00b.txt", "ab.txt"),
     ],
 )
-def test_a_file_is_written_into_the_folder_whatever_it_is_called(tmp_path: Path, name: str, written: str) -> None:
+def test_a_file_is_written_into_the_folder_for_any_name(tmp_path: Path, name: str, written: str) -> None:
     artifact = pb.Artifact(parts=[pb.Part(raw=b"x", filename=name)])
     ConsoleOutput(tmp_path / "new", out=io.StringIO()).artifacts([artifact])
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()] == [
@@ -85,20 +85,20 @@ def test_a_file_is_written_into_the_folder_whatever_it_is_called(tmp_path: Path,
     ]
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mine")
     artifact = pb.Artifact(parts=[pb.Part(raw=b"1", filename="a.txt"), pb.Part(raw=b"2", filename="a.txt")])
     ConsoleOutput(tmp_path, out=io.StringIO()).artifacts([artifact])
     assert [(tmp_path / name).read_text() for name in ("a.txt", "a-1.txt", "a-2.txt")] == ["mine", "1", "2"]
 
 
-def test_names_and_lines() -> None:
+def test_state_names_and_message_texts() -> None:
     assert state_name(pb.TASK_STATE_INPUT_REQUIRED) == "INPUT_REQUIRED"
     assert text_of(pb.Message(parts=[pb.Part(text=" a "), pb.Part(url="u"), pb.Part(text="b")])) == "a b"
     assert json_line(pb.Task(id="t", context_id="c")) == '{"id":"t","contextId":"c"}'
 
 
-def test_what_a_task_used_is_told_if_its_metadata_say_so() -> None:
+def test_usage_is_formatted_from_metadata() -> None:
     assert (
         format_usage(pb.Task())
         == format_usage(pb.Task(metadata={"usage": {}}))

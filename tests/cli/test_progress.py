@@ -1,4 +1,4 @@
-"""The lines on stderr while one waits."""
+"""The progress lines and the spinner on stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
         return True
 
 
-async def test_elsewhere_than_on_a_terminal_it_prints_each_state_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_without_a_terminal_each_state_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress() as progress:
         for state, text in (("SUBMITTED", ""), ("WORKING", ""), ("WORKING", ""), ("WORKING", "half\nway")):
             progress.update(state, text)
@@ -24,7 +24,7 @@ async def test_elsewhere_than_on_a_terminal_it_prints_each_state_once(capsys: py
     assert capsys.readouterr().err == "WORKING\nWORKING  half way\nCOMPLETED\n"
 
 
-async def test_silence_is_broken_by_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_reminder_is_printed_after_silence(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress() as progress:
         progress.update("WORKING")
         progress._remind()
@@ -37,7 +37,7 @@ async def test_agents_cannot_write_control_characters_to_the_screen(capsys: pyte
     assert capsys.readouterr().err == "WORKING  a[2Jb\n"
 
 
-async def test_on_a_terminal_the_line_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_on_a_terminal_the_spinner_is_erased_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
@@ -49,10 +49,10 @@ async def test_on_a_terminal_the_line_is_gone_at_the_end(monkeypatch: pytest.Mon
     shown = screen.getvalue()
     assert "WORKING" in shown
     assert "\x1b[2J" not in shown
-    assert shown.rstrip("\r").endswith("\x1b[2K")  # the last thing is an erased line
+    assert shown.rstrip("\r").endswith("\x1b[2K")  # the last output erases the line
 
 
-async def test_there_is_no_line_where_it_may_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_spinner_does_not_appear_after_half_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     with Progress(may_show=lambda: False) as progress:
@@ -64,7 +64,7 @@ async def test_there_is_no_line_where_it_may_not_stand(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.0123, "12 ms"), (2.34, "2.3 s"), (61, "1 min 1 s"), (3605, "60 min 5 s")]
 )
-def test_time_is_told_as_people_tell_it(seconds: float, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elapsed_time_is_formatted(seconds: float, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress()
     monkeypatch.setattr(time, "monotonic", lambda: progress._started_at + seconds)
     assert progress.elapsed == text

@@ -1,4 +1,4 @@
-"""`send`, `get`, `watch`, `list`, `cancel` against a real server: what goes where, and the exit codes."""
+"""`send`, `get`, `watch`, `list`, `cancel` against a real server: output and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dragoman.cli import COMMANDS, load_command
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 
-def test_an_answer_goes_to_stdout_and_the_rest_to_stderr(dragoman: Run) -> None:
+def test_results_go_to_stdout_and_progress_to_stderr(dragoman: Run) -> None:
     result = dragoman("send", "echo hello")
     assert (result.code, result.out) == (0, "hello\n")
     assert result.err.startswith("COMPLETED  task ")
@@ -28,15 +28,15 @@ def test_a_stream_prints_its_chunks(dragoman: Run) -> None:
     assert (result.code, result.out) == (0, "chunk-1 chunk-2 chunk-3 \n")
 
 
-def test_waiting_gives_the_same_text_as_streaming(dragoman: Run) -> None:
+def test_waiting_prints_the_same_text_as_streaming(dragoman: Run) -> None:
     assert dragoman("send", "stream 3").out == dragoman("send", "stream 3", "--stream").out
 
 
-def test_the_text_may_come_from_stdin(dragoman: Run) -> None:
+def test_the_text_is_read_from_stdin(dragoman: Run) -> None:
     assert dragoman("send", "-", stdin="echo from a pipe").out == "from a pipe\n"
 
 
-def test_without_waiting_stdout_is_the_id_and_nothing_else(dragoman: Run) -> None:
+def test_no_wait_prints_only_the_id_on_stdout(dragoman: Run) -> None:
     result = dragoman("send", "sleep 60", "--no-wait")
     task = result.out.strip()
     assert result.code == 0
@@ -61,7 +61,7 @@ def test_a_question_is_printed_and_its_answer_continues_the_task(dragoman: Run) 
     assert "\nuser     forty-two\n" in shown
 
 
-def test_a_failure_says_why_and_is_exit_code_1(dragoman: Run) -> None:
+def test_a_failed_task_prints_the_reason_with_exit_code_1(dragoman: Run) -> None:
     result = dragoman("send", "fail")
     assert (result.code, result.out) == (1, "")
     assert "FAILED  task " in result.err
@@ -70,7 +70,7 @@ def test_a_failure_says_why_and_is_exit_code_1(dragoman: Run) -> None:
 
 
 @pytest.mark.parametrize("how", [[], ["--stream"], ["--dialect", "0.3"], ["--json"]])
-def test_an_agent_that_does_not_stream_is_sent_to_all_the_same(dragoman: Run, served: Server, how: list[str]) -> None:
+def test_send_works_with_an_agent_without_streaming(dragoman: Run, served: Server, how: list[str]) -> None:
     where = ("--agent", "still", "--grpc", served.grpc, *how)
     result = dragoman("send", "hello", *where)
     assert result.code == 0
@@ -90,7 +90,7 @@ def test_a_message_instead_of_a_task_is_printed(dragoman: Run) -> None:
         assert (result.code, result.out) == (0, "good morning\n")
 
 
-def test_files_are_named_and_saved_only_when_asked(dragoman: Run) -> None:
+def test_files_are_saved_only_with_the_option(dragoman: Run) -> None:
     result = dragoman("send", "file")
     assert result.out.startswith("[hello.txt, text/plain, ")
     assert not list(Path.cwd().iterdir())
@@ -100,7 +100,7 @@ def test_files_are_named_and_saved_only_when_asked(dragoman: Run) -> None:
         assert Path("here", name).read_bytes().startswith(b"hello")
 
 
-def test_files_from_afar_stay_in_their_folder(dragoman: Run, served: Server) -> None:
+def test_received_files_stay_in_their_folder(dragoman: Run, served: Server) -> None:
     result = dragoman("send", "x", "--agent", "report", "--save", "here", "--grpc", served.grpc)
     assert result.out.splitlines() == [
         "above",
@@ -126,12 +126,12 @@ def test_attached_files_have_names_and_types(dragoman: Run, served: Server) -> N
     ]
 
 
-def test_a_context_is_taken_up(dragoman: Run, served: Server) -> None:
+def test_a_context_is_continued(dragoman: Run, served: Server) -> None:
     result = dragoman("send", "hi", "--agent", "quote", "--context", "c-1", "--grpc", served.grpc)
     assert result.out == "c-1: hi\n"
 
 
-def test_json_is_one_object_a_line(dragoman: Run) -> None:
+def test_json_output_is_one_object_per_line(dragoman: Run) -> None:
     (line,) = dragoman("send", "echo hello", "--json").out.splitlines()
     task = json.loads(line)["task"]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -146,7 +146,7 @@ def test_json_is_one_object_a_line(dragoman: Run) -> None:
     assert json.loads(reply)["message"]["parts"] == [{"text": "hi"}]
 
 
-def test_a_list_shows_what_changed_last_and_can_be_narrowed(dragoman: Run) -> None:
+def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:
     first = json.loads(dragoman("send", "echo 1", "--context", "of-the-list", "--json").out)["task"]["id"]
     second = json.loads(dragoman("send", "fail", "--context", "of-the-list", "--json").out)["task"]["id"]
     lines = dragoman("list", "--context", "of-the-list").out.splitlines()
@@ -158,14 +158,14 @@ def test_a_list_shows_what_changed_last_and_can_be_narrowed(dragoman: Run) -> No
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "no tasks\n")
 
 
-def test_watching_shows_what_there_is_and_what_comes(dragoman: Run) -> None:
+def test_watch_prints_past_and_new_output(dragoman: Run) -> None:
     task = dragoman("send", "stream 4 50", "--no-wait").out.strip()
     result = dragoman("watch", task)
     assert (result.code, result.out.replace("\n", "")) == (0, "chunk-1 chunk-2 chunk-3 chunk-4 ")
     assert "COMPLETED  task " in result.err
 
 
-def test_watching_a_finished_task_shows_it(dragoman: Run) -> None:
+def test_watch_prints_a_finished_task(dragoman: Run) -> None:
     task = json.loads(dragoman("send", "echo done", "--json").out)["task"]["id"]
     result = dragoman("watch", task)
     assert (result.code, result.out) == (0, "done\n")
@@ -174,17 +174,17 @@ def test_watching_a_finished_task_shows_it(dragoman: Run) -> None:
 
 
 @pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain"])
-def test_a_task_that_is_not_there_is_exit_code_3(dragoman: Run, command: str) -> None:
+def test_a_missing_task_is_exit_code_3(dragoman: Run, command: str) -> None:
     result = dragoman(command, NOT_THERE)
     assert (result.code, result.out) == (3, "")
     assert "(TASK_NOT_FOUND)" in result.err
     assert ("if it is not a task of the root agent, pass --agent NAME" in result.err) == (command != "explain")
 
 
-def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:
+def test_a_rejection_names_the_field(dragoman: Run, served: Server) -> None:
     result = dragoman("send", "hi", "--agent", "nobody", "--grpc", served.grpc)
     assert result.code == 3
-    assert "files" in result.err  # those that there are
+    assert "files" in result.err  # the existing agents
     Path("photo.png").write_bytes(b"x")
     result = dragoman("send", "--file", "photo.png", "--agent", "quote", "--grpc", served.grpc)
     assert result.code == 3
@@ -192,7 +192,7 @@ def test_a_refusal_names_the_field(dragoman: Run, served: Server) -> None:
     assert "(CONTENT_TYPE_NOT_SUPPORTED)" in result.err
 
 
-def test_no_server_is_exit_code_3_with_what_to_do(dragoman: Run, unused_tcp_port: int) -> None:
+def test_an_unreachable_server_is_exit_code_3_with_advice(dragoman: Run, unused_tcp_port: int) -> None:
     result = dragoman("send", "hi", "--grpc", f"127.0.0.1:{unused_tcp_port}")
     assert (result.code, result.out) == (3, "")
     assert f"cannot connect to 127.0.0.1:{unused_tcp_port}" in result.err
@@ -211,13 +211,13 @@ def test_no_server_is_exit_code_3_with_what_to_do(dragoman: Run, unused_tcp_port
         (["juggle"], "juggle"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(dragoman: Run, arguments: list[str], response: str) -> None:
+def test_invalid_usage_is_exit_code_2_with_the_reason(dragoman: Run, arguments: list[str], response: str) -> None:
     result = dragoman(*arguments)
     assert result.code == 2
     assert response in result.err
 
 
-def test_files_over_the_limit_are_not_even_read(dragoman: Run) -> None:
+def test_files_over_the_limit_are_not_read(dragoman: Run) -> None:
     with Path("big.bin").open("wb") as file:
         file.truncate(16 * 1024 * 1024 + 1)
     result = dragoman("send", "--file", "big.bin")
@@ -225,7 +225,7 @@ def test_files_over_the_limit_are_not_even_read(dragoman: Run) -> None:
     assert "--file big.bin: 16,777,217 bytes; the files of a message may have 16,777,216 bytes in all" in result.err
 
 
-def test_help_teaches_by_examples(dragoman: Run) -> None:
+def test_help_has_examples(dragoman: Run) -> None:
     for command in ("send", "get", "watch", "list", "cancel", "serve"):
         assert f"dragoman {command}" in dragoman(command, "--help").out
     top = dragoman("--help").out
@@ -252,7 +252,7 @@ def test_ctrl_c_leaves_the_task_running(dragoman: Run, playground: Server) -> No
     dragoman("cancel", task)
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(playground: Server) -> None:
+def test_a_closed_pipe_is_no_error(playground: Server) -> None:
     command = [sys.executable, "-m", "dragoman", "send", "stream 5000", "--stream", "--grpc", playground.grpc]
     process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -264,7 +264,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(playground: Server) -> None:
     assert process.wait(PROCESS_TIMEOUT) == 0
 
 
-def test_nothing_heavy_is_imported_for_help() -> None:
+def test_help_imports_no_heavy_modules() -> None:
     code = (
         "import sys; import dragoman.cli;"
         "print([name for name in ('grpc', 'aiohttp', 'pydantic', 'rich', 'sqlite3') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""`dragoman worker` as its operator meets it: keys, certificates, what is said when it is refused, and who is there."""
+"""`dragoman worker`: keys, certificates, rejections, and the list of workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def key(store: Path, name: str, *arguments: str) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("asking")
+    return tmp_path_factory.mktemp("secured")
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +58,22 @@ def app(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asking(folder: Path, keys: dict[str, Path]) -> Iterator[Server]:
-    """A server that asks for keys."""
+def secured(folder: Path, keys: dict[str, Path]) -> Iterator[Server]:
+    """A server with API keys required."""
     with serving("--api-keys", "--store", f"sqlite:///{folder}/t.db", cwd=folder) as server:
         yield server
 
 
-def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: dict[str, Path], app: Path) -> None:
+def test_a_worker_with_a_key_serves_callers_with_others(secured: Server, keys: dict[str, Path], app: Path) -> None:
     text = keys["caller"].read_text().strip()
-    operator = ("--grpc", asking.grpc, "--token", keys["operator"].read_text().strip())
+    operator = ("--grpc", secured.grpc, "--token", keys["operator"].read_text().strip())
     with (
         worker_process(
-            "--key-file", str(keys["box1"]), "--name", "box one", server=asking.grpc, cwd=app.parent, app=app
+            "--key-file", str(keys["box1"]), "--name", "box one", server=secured.grpc, cwd=app.parent, app=app
         ),
-        worker_process("--key-file", str(keys["box2"]), server=asking.grpc, cwd=app.parent, app=app),
+        worker_process("--key-file", str(keys["box2"]), server=secured.grpc, cwd=app.parent, app=app),
     ):
-        sent = response("send", "hello", "--agent", "echo", "--grpc", asking.grpc, DRAGOMAN_TOKEN=text)
+        sent = response("send", "hello", "--agent", "echo", "--grpc", secured.grpc, DRAGOMAN_TOKEN=text)
         assert (sent.code, sent.out) == (0, "hello\n")
         listed = response("workers", "list", *operator)
         assert listed.out.startswith("echo  (boxes)\n  box one (ipv4:127.0.0.1:")
@@ -81,15 +81,15 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
         assert "has connected workers" in response("workers", "forget", "echo", *operator).err
     (value,) = [json.loads(line) for line in response("workers", "list", "--json", *operator).out.splitlines()]
     assert (value["agent"], value["principal"], value.get("workers", [])) == ("echo", "boxes", [])
-    # The name is the boxes' while they are away, until an operator frees it.
+    # The id stays with the workers' principal while they are disconnected, until an operator frees it.
     with worker_process(
-        "--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app, ready=False
+        "--key-file", str(keys["other"]), server=secured.grpc, cwd=app.parent, app=app, ready=False
     ) as other:
         assert "AGENT_TAKEN" in other.err.until("error: ")
         assert other.ends() == 3
     forgotten = response("workers", "forget", "echo", *operator)
     assert forgotten.out == "forgotten: echo; waiting tasks that ended as FAILED: 0\n"
-    with worker_process("--key-file", str(keys["other"]), server=asking.grpc, cwd=app.parent, app=app):
+    with worker_process("--key-file", str(keys["other"]), server=secured.grpc, cwd=app.parent, app=app):
         assert response("workers", "list", *operator).out.startswith("echo  (other)\n")
 
 
@@ -101,16 +101,16 @@ def test_a_worker_with_a_key_serves_callers_with_others(asking: Server, keys: di
         ("wrong", "UNAUTHENTICATED: "),
     ],
 )
-def test_a_worker_that_is_refused_says_why_and_ends(
-    asking: Server, keys: dict[str, Path], app: Path, name: str | None, text: str
+def test_a_rejected_worker_prints_the_reason_and_exits(
+    secured: Server, keys: dict[str, Path], app: Path, name: str | None, text: str
 ) -> None:
     wrong = app.with_name("wrong.key")
     wrong.write_text("dgm_wrong")
     options = () if name is None else ("--key-file", str(keys.get(name, wrong)))
-    with worker_process(*options, server=asking.grpc, cwd=app.parent, app=app, ready=False) as worker:
+    with worker_process(*options, server=secured.grpc, cwd=app.parent, app=app, ready=False) as worker:
         assert text in worker.err.until("error: ")
         assert worker.ends() == 3
-    asking.err.until("a caller was refused")
+    secured.err.until("a caller was refused")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_worker_that_is_refused_says_why_and_ends(
         ("one\ntwo", "must contain one line with an API key or a token"),
     ],
 )
-def test_a_key_file_that_cannot_be_used_is_named(app: Path, content: str | None, text: str) -> None:
+def test_an_unusable_key_file_is_reported(app: Path, content: str | None, text: str) -> None:
     file = app.with_name("absent.key" if content is None else "bad.key")
     if content is not None:
         file.write_text(content)
@@ -132,14 +132,14 @@ def test_a_key_file_that_cannot_be_used_is_named(app: Path, content: str | None,
     assert text in reported_text
 
 
-def test_an_app_without_agents_is_no_worker(tmp_path: Path) -> None:
+def test_an_app_without_agents_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("")
     with worker_process(server="127.0.0.1:1", cwd=tmp_path, app=tmp_path / "empty.py", ready=False) as worker:
         assert worker.ends() == 2
         assert "declares no agent" in worker.err.rest()
 
 
-def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> None:
+def test_a_worker_connects_with_tls(tmp_path: Path, app: Path, dragoman: Run) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     certificate, private = write(tmp_path, authority.issue())
     with serving("--tls-cert", str(certificate), "--tls-key", str(private), cwd=tmp_path) as server:
@@ -151,11 +151,11 @@ def test_the_line_may_be_encrypted(tmp_path: Path, app: Path, dragoman: Run) -> 
             assert "not signed by a trusted authority" in stranger.err.until("is broken")
 
 
-def test_an_agent_without_connected_workers_has_none(dragoman: Run) -> None:
+def test_the_worker_list_is_empty_without_workers(dragoman: Run) -> None:
     assert dragoman("workers", "list").out == "no worker has ever connected\n"
 
 
-def test_a_worker_at_one_server_does_what_was_asked_of_another(
+def test_a_worker_at_one_server_runs_tasks_of_another(
     tmp_path: Path, app: Path, dragoman: Run, postgres_database: str
 ) -> None:
     with (

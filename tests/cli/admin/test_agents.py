@@ -9,9 +9,7 @@ from tests.cli.conftest import Run
 from tests.cli.server import Server
 
 
-def test_a_server_stands_in_front_of_itself_for_as_long_as_it_is_told(
-    dragoman: Run, playground: Server, tmp_path: Path
-) -> None:
+def test_a_server_is_added_as_its_own_upstream_and_removed(dragoman: Run, playground: Server, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
     added = dragoman("agents", "add", playground.http, "--id", "mirror", "--token-file", str(token), "--turns", "3")
@@ -32,7 +30,7 @@ def test_a_server_stands_in_front_of_itself_for_as_long_as_it_is_told(
     assert "mirror" not in dragoman("agents", "list").out
 
 
-def test_what_cannot_be_added_is_told_and_nothing_is(dragoman: Run) -> None:
+def test_an_agent_that_cannot_be_added_is_reported(dragoman: Run) -> None:
     refused = dragoman("agents", "add", "http://10.0.0.1:8080")
     assert (refused.code, "10.0.0.1" in refused.err) == (3, True), refused
     wrong = dragoman("agents", "add", "http://x", "--header", "none")

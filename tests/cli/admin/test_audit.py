@@ -25,14 +25,14 @@ def verify(tmp_path: Path, text: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_whole_log_is_found_whole(tmp_path: Path) -> None:
+def test_an_intact_log_is_verified(tmp_path: Path) -> None:
     code, text = verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG))
     assert code == 0
     assert "entries 1 to 3 are intact" in text
     assert LOG[-1].hash.hex() in text
 
 
-def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) -> None:
+def test_an_export_that_continues_another_is_verified_alone(tmp_path: Path) -> None:
     assert (
         "entries 2 to 3 are intact" in verify(tmp_path, "".join(f"{format_audit_line(kept)}\n" for kept in LOG[1:]))[1]
     )
@@ -51,17 +51,17 @@ def test_what_goes_on_with_an_earlier_export_is_whole_by_itself(tmp_path: Path) 
         ("", 2, "the log has no entries"),
     ],
 )
-def test_what_is_not_whole_is_told_with_its_line(tmp_path: Path, text: str, code: int, rule: str) -> None:
+def test_invalid_logs_are_reported_with_their_line(tmp_path: Path, text: str, code: int, rule: str) -> None:
     found, response_text = verify(tmp_path, text)
     assert (found, rule in response_text) == (code, True), response_text
 
 
-def test_a_log_may_come_by_a_pipe() -> None:
+def test_a_log_is_read_from_stdin() -> None:
     result = CliRunner().invoke(cli, ["audit", "verify", "-"], input=f"{format_audit_line(LOG[0])}\n")
     assert result.exit_code == 0
 
 
-def test_the_log_of_a_store_can_be_exported_without_a_server(tmp_path: Path) -> None:
+def test_the_log_of_a_store_is_exported_without_a_server(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/tasks.db"
     assert CliRunner().invoke(cli, ["keys", "create", "first", "--store", store]).exit_code == 0
     result = CliRunner().invoke(cli, ["audit", "export", "--store", store])

@@ -1,4 +1,4 @@
-"""`dragoman keys`, and who the other commands say they are."""
+"""`dragoman keys`, and credentials of the other commands."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ def response(*arguments: str, cwd: Path | None = None) -> CommandResult:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder with a new store, and the operator's key in it."""
-    folder = tmp_path_factory.mktemp("asking")
+    """A folder with a new store, and an operator's key of that store."""
+    folder = tmp_path_factory.mktemp("secured")
     result = response("keys", "create", "first", "--grant", "operator", "--store", f"sqlite:///{folder}/dragoman.db")
     assert result.code == 0, result
     return folder, result.out.strip()
 
 
 @pytest.fixture(scope="module")
-def asking(first: tuple[Path, str]) -> Iterator[Server]:
-    """The playground for callers with a key."""
+def secured(first: tuple[Path, str]) -> Iterator[Server]:
+    """The playground with API keys required."""
     with serving("--api-keys", cwd=first[0]) as server:
         yield server
 
 
 @pytest.fixture
-def run(asking: Server, first: tuple[Path, str]) -> Run:
-    """Runs `dragoman ARGUMENTS` as the operator, unless they say otherwise."""
+def run(secured: Server, first: tuple[Path, str]) -> Run:
+    """Runs `dragoman ARGUMENTS` as the operator, unless they have another token."""
 
     def run(*arguments: str, token: str | None = None) -> CommandResult:
         token = first[1] if token is None else token
-        environment = clean_environment() | {"DRAGOMAN_GRPC": asking.grpc, "DRAGOMAN_URL": asking.http}
+        environment = clean_environment() | {"DRAGOMAN_GRPC": secured.grpc, "DRAGOMAN_URL": secured.http}
         if token:
             environment["DRAGOMAN_TOKEN"] = token
         result = CliRunner().invoke(cli, arguments, env=environment)
@@ -57,7 +57,7 @@ def run(asking: Server, first: tuple[Path, str]) -> Run:
     return run
 
 
-def test_the_first_key_is_made_in_a_store_that_no_server_holds(first: tuple[Path, str], asking: Server) -> None:
+def test_the_first_key_is_created_in_a_store_without_a_server(first: tuple[Path, str], secured: Server) -> None:
     folder, key = first
     assert KEY.fullmatch(key)
     held = response("keys", "create", "second", "--store", f"sqlite:///{folder}/dragoman.db")
@@ -65,7 +65,7 @@ def test_the_first_key_is_made_in_a_store_that_no_server_holds(first: tuple[Path
     assert "has held it" in held.err
 
 
-def test_a_key_is_alone_on_stdout_and_what_it_is_beside_it(run: Run) -> None:
+def test_create_prints_the_key_on_stdout_and_its_properties_on_stderr(run: Run) -> None:
     result = run("keys", "create", "nightly", "--principal", "alice", "--grant", "agent:playground", "--expires", "90d")
     assert KEY.fullmatch(result.out.strip())
     for text in ("nightly", "alice", "agent:playground", "shown only once"):
@@ -77,7 +77,7 @@ def test_a_key_is_alone_on_stdout_and_what_it_is_beside_it(run: Run) -> None:
     assert "expires" in line
 
 
-def test_a_key_is_rotated_and_revoked_also_by_its_text(run: Run) -> None:
+def test_keys_are_rotated_and_revoked_by_id_or_complete_key(run: Run) -> None:
     key = run("keys", "create", "short-lived").out.strip()
     assert run("send", "echo hi", token=key).out.strip() == "hi"
     rotated = run("keys", "rotate", key, "--grace", "0")
@@ -93,7 +93,7 @@ def test_a_key_is_rotated_and_revoked_also_by_its_text(run: Run) -> None:
     assert key.split("_")[1] in run("keys", "list", "--all").out
 
 
-def test_keys_as_json(run: Run) -> None:
+def test_json_output_of_keys(run: Run) -> None:
     value = json.loads(run("keys", "create", "machine", "--json").out)
     assert KEY.fullmatch(value["text"])
     assert value["key"]["name"] == "machine"
@@ -118,7 +118,7 @@ def test_keys_as_json(run: Run) -> None:
         (("revoke", "dgm_aaaaaaaaaaaa_secret"), 3, 'there is no key "aaaaaaaaaaaa"'),
     ],
 )
-def test_what_cannot_be_done_is_said(run: Run, arguments: tuple[str, ...], code: int, text: str) -> None:
+def test_failed_commands_report_the_reason(run: Run, arguments: tuple[str, ...], code: int, text: str) -> None:
     answer = run("keys", *arguments)
     assert answer.code == code, answer
     assert text in " ".join(answer.err.split())
@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_said(run: Run, arguments: tuple[str, ...], code:
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-def test_a_message_names_its_sender_over_every_binding(run: Run, binding: str, dialect: str) -> None:
+def test_every_binding_sends_the_credentials(run: Run, binding: str, dialect: str) -> None:
     arguments = ("send", "echo hi", "--binding", binding, "--dialect", dialect)
     answer = run(*arguments, "--show-wire")
     assert answer.out.strip() == "hi"
@@ -139,7 +139,7 @@ def test_a_message_names_its_sender_over_every_binding(run: Run, binding: str, d
         assert "--token TOKEN (DRAGOMAN_TOKEN)" in refused.err
 
 
-def test_every_command_says_who_it_is_from(run: Run) -> None:
+def test_every_command_sends_the_credentials(run: Run) -> None:
     task = run("send", "sleep 60", "--no-wait").out.strip()
     commands = (
         ("get", task),
@@ -157,12 +157,12 @@ def test_every_command_says_who_it_is_from(run: Run) -> None:
     assert run("get", task).out.splitlines()[0].split()[1] == task
 
 
-def test_the_server_says_who_may_call(asking: Server) -> None:
-    assert asking.startup_info["callers"] == "API keys"
+def test_the_banner_shows_the_authentication(secured: Server) -> None:
+    assert secured.startup_info["callers"] == "API keys"
 
 
-def test_a_store_is_opened_whoever_a_client_is(tmp_path: Path) -> None:
-    """DRAGOMAN_TOKEN and DRAGOMAN_GRPC mean something else to a server."""
+def test_a_store_is_opened_despite_client_variables(tmp_path: Path) -> None:
+    """DRAGOMAN_TOKEN and DRAGOMAN_GRPC are settings of a server too, with another meaning."""
     environment = clean_environment() | {"DRAGOMAN_TOKEN": "dgm_of_a_client", "DRAGOMAN_GRPC": "grpcs://there:443"}
     result = CliRunner().invoke(cli, ("keys", "create", "x", "--store", f"sqlite:///{tmp_path}/t.db"), env=environment)
     assert result.exit_code == 0, result.stderr

@@ -29,13 +29,13 @@ def lines_of(result: CommandResult) -> list[dict[str, Any]]:
 
 
 def proof(*tasks: str) -> str:
-    """What `printf '%s\\n' TASKS | sort | sha256sum` prints."""
+    """The output of `printf '%s\\n' TASKS | sort | sha256sum`."""
     return hashlib.sha256("".join(f"{task}\n" for task in sorted(tasks)).encode()).hexdigest()
 
 
 @pytest.fixture
 def stopped(tmp_path: Path, dragoman: Run) -> Callable[..., Path]:
-    """A store on which a server ran, with a task for each of these texts; the ids are in `ids`."""
+    """The store of a stopped server, with a task for each of these texts; the ids are in `ids`."""
 
     def make(*texts: str, ids: list[str] | None = None) -> Path:
         folder = tmp_path / "stopped"
@@ -55,7 +55,7 @@ def stopped(tmp_path: Path, dragoman: Run) -> Callable[..., Path]:
 # Purge -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_purged_task_is_gone_and_the_receipt_says_how_much(dragoman: Run) -> None:
+def test_a_purged_task_is_erased_and_the_receipt_has_the_counts(dragoman: Run) -> None:
     task = task_of(dragoman("send", "echo hello", "--json"))
     dry = dragoman("purge", "--task", task, "--dry-run")
     assert (dry.code, dry.out.splitlines()[0]) == (0, "would remove 1 task: task")
@@ -70,7 +70,7 @@ def test_a_purged_task_is_gone_and_the_receipt_says_how_much(dragoman: Run) -> N
     assert "(TASK_NOT_FOUND)" in dragoman("get", task).err
 
 
-def test_a_context_goes_and_others_stay(dragoman: Run) -> None:
+def test_purging_a_context_keeps_other_tasks(dragoman: Run) -> None:
     texts = [task_of(dragoman("send", "echo", "--context", "purged", "--json")) for _ in range(3)]
     stays = task_of(dragoman("send", "echo", "--context", "kept", "--json"))
     receipt = json.loads(dragoman("purge", "--context", "purged", "--json").out)["receipt"]
@@ -80,21 +80,21 @@ def test_a_context_goes_and_others_stay(dragoman: Run) -> None:
     assert dragoman("get", stays).code == 0
 
 
-def test_a_running_task_is_purged_and_its_followers_are_told(dragoman: Run, playground: Server) -> None:
+def test_a_running_task_is_purged_and_its_subscribers_are_notified(dragoman: Run, playground: Server) -> None:
     task = dragoman("send", "sleep 600", "--no-wait").out.strip()
     assert dragoman("purge", "--task", task).code == 0
     assert dragoman("get", task).code == 3
     assert playground.process.poll() is None
 
 
-def test_what_is_older_than_an_age_goes_only_when_it_has_ended(dragoman: Run) -> None:
+def test_purging_by_age_erases_only_ended_tasks(dragoman: Run) -> None:
     text = dragoman("send", "ask", "--context", "old").err.split("task ")[1].split()[0]
     result = dragoman("purge", "--older-than", "1d")
     assert (result.code, result.out) == (0, "removed      0 tasks: older than 1d\n")
     assert dragoman("get", text).code == 0
 
 
-def test_a_store_without_a_server_can_be_purged(stopped: Callable[..., Path], dragoman: Run) -> None:
+def test_a_store_without_a_server_is_purged(stopped: Callable[..., Path], dragoman: Run) -> None:
     ids: list[str] = []
     path = stopped("echo 1", "echo 2", ids=ids)
     result = dragoman("purge", "--store", f"sqlite:///{path}", "--task", ids[0])
@@ -104,7 +104,7 @@ def test_a_store_without_a_server_can_be_purged(stopped: Callable[..., Path], dr
         assert dragoman("get", ids[1], "--grpc", server.grpc).code == 0
 
 
-def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run, playground: Server) -> None:
+def test_a_store_held_by_a_server_is_not_purged_directly(dragoman: Run, playground: Server) -> None:
     result = dragoman("purge", "--store", f"sqlite:///{playground.startup_info['store']}", "--principal", "anonymous")
     assert result.code == 1
     assert f"is in use: process {playground.process.pid} has held it" in result.err
@@ -126,7 +126,7 @@ def test_a_store_that_a_server_holds_is_not_purged_behind_its_back(dragoman: Run
         (["backup", "/no/such/folder/x"], 3, "the folder /no/such/folder does not exist"),
     ],
 )
-def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, response: str) -> None:
+def test_invalid_arguments_are_reported(dragoman: Run, arguments: list[str], code: int, response: str) -> None:
     result = dragoman(*arguments)
     assert (result.code, response in result.err) == (code, True), result
     assert not list(Path.cwd().glob("absent.db"))
@@ -135,7 +135,7 @@ def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, response
 # Export ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_export_holds_everything_in_order(dragoman: Run) -> None:
+def test_an_export_has_all_entries_in_order(dragoman: Run) -> None:
     result = dragoman("send", "ask")
     task = result.err.split("task ")[1].split()[0]
     dragoman("send", "--task", task, "forty-two")
@@ -157,7 +157,7 @@ def test_an_export_holds_everything_in_order(dragoman: Run) -> None:
     assert lines[-1] == {"end": {"events": len(events), "messages": len(messages)}}
 
 
-def test_an_export_of_a_store_is_that_of_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:
+def test_an_export_is_the_same_with_and_without_a_server(stopped: Callable[..., Path], dragoman: Run) -> None:
     ids: list[str] = []
     path = stopped("stream 3", ids=ids)
     offline = lines_of(dragoman("export", ids[0], "--store", f"sqlite:///{path}"))
@@ -172,7 +172,7 @@ def test_an_export_of_a_store_is_that_of_its_server(stopped: Callable[..., Path]
 # Backup and restore ------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_of_a_server_is_restored_under_another_epoch(dragoman: Run, playground: Server) -> None:
+def test_a_restored_backup_has_another_epoch(dragoman: Run, playground: Server) -> None:
     task = task_of(dragoman("send", "echo hello", "--json"))
     running = dragoman("send", "sleep 600", "--no-wait").out.strip()
     result = dragoman("backup", "copy")
@@ -192,7 +192,7 @@ def test_a_backup_of_a_server_is_restored_under_another_epoch(dragoman: Run, pla
         assert dragoman("get", after, "--grpc", server.grpc).code == 3
 
 
-def test_a_store_is_copied_with_or_without_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:
+def test_a_store_is_backed_up_with_and_without_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:
     path = stopped("echo 1")
     assert dragoman("backup", "one", "--store", f"sqlite:///{path}").code == 0
     with serving(cwd=path.parent):
@@ -201,7 +201,7 @@ def test_a_store_is_copied_with_or_without_its_server(stopped: Callable[..., Pat
     assert json.loads(Path("two/backup.json").read_text())["tasks"] == 1
 
 
-def test_nothing_that_is_there_is_written_over(dragoman: Run, playground: Server) -> None:
+def test_existing_files_are_not_overwritten(dragoman: Run, playground: Server) -> None:
     Path("copy").mkdir()
     result = dragoman("backup", "copy")
     assert (result.code, f"{Path.cwd()}/copy already exists" in result.err) == (3, True)

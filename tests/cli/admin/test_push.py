@@ -1,4 +1,4 @@
-"""`push list`, `push redeliver`, and what `explain` and `export` say of receivers, against a real server."""
+"""`push list`, `push redeliver`, and receivers in `explain` and `export`, against a real server."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
 @pytest.fixture(scope="module")
 def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The playground, which tries again by itself only when all tests are over."""
+    """The playground, with retries later than the end of all tests."""
     with serving("--push-first-wait", "3600", cwd=tmp_path_factory.mktemp("playground")) as server:
         yield server
 
 
 class Hook(ThreadingHTTPServer):
-    """A receiver on this machine, which answers `status` and counts."""
+    """A receiver on this machine that responds with `status` and counts requests."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Take)
@@ -39,7 +39,7 @@ class Hook(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/hook"
 
     def until(self, count: int) -> list[int]:
-        """The events that came, once they are so many."""
+        """Waits for this number of events and returns them."""
         with self.news:
             assert self.news.wait_for(lambda: len(self.events) >= count, WAIT_TIMEOUT), self.events
             return list(self.events)
@@ -50,7 +50,7 @@ class _Take(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        with self.server.news:  # before the answer, after which the next one may come in another thread
+        with self.server.news:  # before the response, after which the next request may arrive in another thread
             self.server.events.append(int(self.headers["Dragoman-Event"].rpartition(".")[2]))
             self.server.news.notify_all()
         self.send_response(self.server.status)
@@ -58,7 +58,7 @@ class _Take(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Disables the log."""
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def task_of(result: CommandResult) -> str:
 
 
 def post(server: Server, path: str, body: Any) -> Any:
-    """A call of REST, by hand."""
+    """Sends a REST request."""
     host, _, port = server.http.removeprefix("http://").rpartition(":")
     data = json.dumps(body).encode()
     with closing(socket.create_connection((host, int(port)), WAIT_TIMEOUT)) as wire:
@@ -89,14 +89,14 @@ def post(server: Server, path: str, body: Any) -> Any:
 
 
 def send(server: Server, text: str, url: str) -> str:
-    """A task with a receiver."""
+    """Creates a task with a push configuration."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
     config = {"id": "c", "url": url, "token": "s3cret"}
     value = post(server, "/message:send", {"message": message, "configuration": {"taskPushNotificationConfig": config}})
     return str(value["task"]["id"])
 
 
-def test_a_receiver_that_took_everything_is_shown_with_its_tries(dragoman: Run, playground: Server, hook: Hook) -> None:
+def test_a_receiver_without_backlog_is_listed_with_its_attempts(dragoman: Run, playground: Server, hook: Hook) -> None:
     task = send(playground, "echo hello", hook.url)
     hook.until(3)
     values: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def test_a_receiver_that_took_everything_is_shown_with_its_tries(dragoman: Run, 
     assert f"push         c to {hook.url}: DONE" in dragoman("explain", task).out
 
 
-def test_what_a_receiver_took_can_be_delivered_once_more(dragoman: Run, playground: Server, hook: Hook) -> None:
+def test_delivered_events_can_be_redelivered(dragoman: Run, playground: Server, hook: Hook) -> None:
     task = send(playground, "echo hello", hook.url)
     hook.until(3)
     result = dragoman("push", "redeliver", task, "c", "--from", "2")
@@ -124,7 +124,7 @@ def test_what_a_receiver_took_can_be_delivered_once_more(dragoman: Run, playgrou
     assert hook.until(8)[5:] == [1, 2, 3]
 
 
-def test_who_fails_is_listed_and_gets_it_at_once_when_asked_to(dragoman: Run, playground: Server, hook: Hook) -> None:
+def test_a_failing_receiver_is_listed_and_redelivered_at_once(dragoman: Run, playground: Server, hook: Hook) -> None:
     hook.status = 500
     task = send(playground, "echo hello", hook.url)
     hook.until(1)
@@ -142,7 +142,7 @@ def test_who_fails_is_listed_and_gets_it_at_once_when_asked_to(dragoman: Run, pl
     assert hook.until(before + 3)[-3:] == [1, 2, 3]
 
 
-def test_an_export_has_the_receivers_but_for_their_secrets(dragoman: Run, playground: Server, hook: Hook) -> None:
+def test_an_export_has_push_configurations_without_secrets(dragoman: Run, playground: Server, hook: Hook) -> None:
     task = send(playground, "echo hello", hook.url)
     hook.until(3)
     lines = [json.loads(line) for line in dragoman("export", task).out.splitlines()]
@@ -163,12 +163,12 @@ def test_an_export_has_the_receivers_but_for_their_secrets(dragoman: Run, playgr
         (["push", "redeliver", "x", "--from", "0"], 2, "--from"),
     ],
 )
-def test_a_slip_is_told(dragoman: Run, arguments: list[str], code: int, response: str) -> None:
+def test_invalid_arguments_are_reported(dragoman: Run, arguments: list[str], code: int, response: str) -> None:
     result = dragoman(*arguments)
     assert (result.code, response in result.err) == (code, True), result
 
 
-def test_a_task_without_receivers_has_none_to_show_or_to_tell(dragoman: Run, playground: Server) -> None:
+def test_a_task_without_receivers_has_none_to_list_or_redeliver(dragoman: Run, playground: Server) -> None:
     task = task_of(dragoman("send", "echo hello", "--json"))
     assert dragoman("push", "list", task).out == "no push configurations\n"
     result = dragoman("push", "redeliver", task)

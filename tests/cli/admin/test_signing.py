@@ -1,4 +1,4 @@
-"""`dragoman signing`: keys that take each other's place, as people see it; and SIGHUP, which has cards read again."""
+"""`dragoman signing`: list, rotate and withdraw keys; and reload of the card file on SIGHUP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fetched(url: str) -> dict[str, object]:
         return found
 
 
-def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_read_again(tmp_path: Path, dragoman: Run) -> None:
+def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_reloaded(tmp_path: Path, dragoman: Run) -> None:
     cards = tmp_path / "cards.toml"
     cards.write_text('[playground]\nname = "First"\n')
     options = ("--card-file", str(cards), "--sign-cards", "--public-url", "https://agents.example")
@@ -61,6 +61,6 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_read_again(tmp_path
 @pytest.mark.parametrize(
     "id", ["-Lz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q", "-hz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q"]
 )
-def test_an_id_that_begins_with_a_dash_is_no_option(id: str, dragoman: Run) -> None:
+def test_an_id_that_begins_with_a_dash_is_not_an_option(id: str, dragoman: Run) -> None:
     result = dragoman("signing", "withdraw", id, "--grpc", "127.0.0.1:9")
     assert (result.code, "127.0.0.1:9" in result.err) == (3, True)

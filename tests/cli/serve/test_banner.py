@@ -1,4 +1,4 @@
-"""Who may call, as it is printed, and the part of the printed curl line."""
+"""Authentication in the banner, and the part of the curl line."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def agent(*modes: str, examples: tuple[str, ...] = ()) -> AgentSpec:
     return AgentSpec(id="a", name="a", description="a", input_modes=modes, skills=(skill,))
 
 
-def test_an_example_of_the_agent_is_the_best_text() -> None:
+def test_the_sample_part_is_an_example_of_the_agent() -> None:
     assert sample_part(agent("text/plain", examples=("echo hello", "other"))) == {"text": "echo hello"}
     assert sample_part(agent("image/png", "text/*")) == {"text": "hello"}
 
 
 @pytest.mark.parametrize("mode", ["application/json", "text/csv", "image/png", "application/pdf"])
-def test_an_agent_without_text_gets_what_it_takes(mode: str) -> None:
+def test_the_sample_part_of_an_agent_without_text_has_an_accepted_type(mode: str) -> None:
     part = Codec(pb.Part, JsonDialect("1.0")).decode(sample_part(agent(mode)))
     assert media_type_of(part) == mode
 
@@ -56,7 +56,7 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_the_banner_says_who_may_call(response: dict[str, Any], shown: str) -> None:
+def test_the_banner_shows_the_authentication(response: dict[str, Any], shown: str) -> None:
     assert describe_authentication(load_settings(response)) == shown
 
 
@@ -69,7 +69,7 @@ def test_the_banner_says_who_may_call(response: dict[str, Any], shown: str) -> N
         ({"insecure": True, "http": "0.0.0.0:0"}, False),
     ],
 )
-def test_credentials_in_clear_text_are_told(
+def test_credentials_in_clear_text_are_logged_as_a_warning(
     response: dict[str, Any], reported: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "banner", lambda *_: "")

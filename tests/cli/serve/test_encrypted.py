@@ -1,4 +1,4 @@
-"""An encrypted server, and the commands that talk to it."""
+"""A server with TLS, and commands that connect to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.cli.conftest import Run
 from tests.cli.server import serving
 
 
-def test_commands_find_their_way_with_an_authority(tmp_path: Path, dragoman: Run) -> None:
+def test_commands_connect_with_a_ca(tmp_path: Path, dragoman: Run) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     certificate, key = write(tmp_path, authority.issue())
     with serving("--tls-cert", str(certificate), "--tls-key", str(key), cwd=tmp_path) as server:
@@ -46,7 +46,7 @@ def test_commands_find_their_way_with_an_authority(tmp_path: Path, dragoman: Run
         assert server.ends() == 0
 
 
-def test_the_banner_shows_where_encryption_is_asked_for(tmp_path: Path) -> None:
+def test_the_banner_shows_tls_addresses(tmp_path: Path) -> None:
     certificate, key = write(tmp_path, Authority(tmp_path).issue())
     with serving("--tls-cert", str(certificate), "--tls-key", str(key), cwd=tmp_path, text=True) as server:
         printed = "\n".join(server.out.seen)

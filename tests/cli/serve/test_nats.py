@@ -1,4 +1,4 @@
-"""`dragoman serve --bus nats://...` as processes: two servers on one PostgreSQL and one NATS, any of which may die."""
+"""`dragoman serve --bus nats://...` as processes: two servers on one PostgreSQL and one NATS, both of which may die."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def task_of(text: str) -> str:
 
 
 def begun(url: str, agent: str) -> None:
-    """Waits until a task of an agent has said something."""
+    """Waits until a task of an agent has produced output."""
     while not asyncio.run(execute(url, "SELECT 1 FROM tasks WHERE last > 2 AND agent = $1", agent)):
         pass
 
 
-def test_two_servers_are_one_also_while_nats_is_away_and_when_one_dies(
+def test_two_servers_act_as_one_without_nats_and_after_one_dies(
     tmp_path: Path, dragoman: Run, url: str, own_nats: NatsServer
 ) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
@@ -72,13 +72,13 @@ def test_two_servers_are_one_also_while_nats_is_away_and_when_one_dies(
         one, other = (stack.enter_context(serving(*options, cwd=tmp_path)) for _ in range(2))
         assert ready(one) == ready(other) == {"status": "ok"}
 
-        # Asked on one, seen and canceled on the other.
+        # Sent to one, read and canceled on the other.
         running = task_of(dragoman("send", "x", "--agent", "endless", "--no-wait", "--json", "--grpc", one.grpc).out)
         begun(url, "endless")
         canceled = dragoman("cancel", running, "--agent", "endless", "--json", "--grpc", other.grpc)
         assert json.loads(canceled.out)["status"]["state"] == "TASK_STATE_CANCELED"
 
-        # Without NATS everything is as it was, only later.
+        # Without NATS the same works with delay.
         own_nats.stop()
         for server in (one, other):
             assert own_nats.url() in server.err.until("is not reachable")
@@ -92,7 +92,7 @@ def test_two_servers_are_one_also_while_nats_is_away_and_when_one_dies(
             server.err.until("reconnected to the bus")
             assert ready(server) == {"status": "ok"}
 
-        # One dies: its session expires after ten seconds; then the other begins the turn again.
+        # One dies: its session expires after ten seconds; then the other repeats the turn.
         one.signal(signal.SIGKILL)
         assert one.ends() == -signal.SIGKILL
         assert "attempt 2" in dragoman("watch", resumed, "--agent", "slow", "--grpc", other.grpc).out
@@ -111,7 +111,7 @@ def test_a_server_starts_without_its_nats(tmp_path: Path, dragoman: Run, url: st
         assert ready(server) == {"status": "ok"}
 
 
-def test_two_stores_on_one_prefix_are_told_apart(
+def test_two_stores_on_one_prefix_do_not_mix(
     tmp_path: Path, postgres: Postgres, url: str, own_nats: NatsServer
 ) -> None:
     with ExitStack() as stack:
@@ -137,7 +137,7 @@ def test_two_stores_on_one_prefix_are_told_apart(
         (("--store", "postgresql://x/y", "--bus-prefix", "a."), "--bus-prefix"),
     ],
 )
-def test_a_bus_that_cannot_be_is_refused_without_its_password(
+def test_an_unusable_bus_is_rejected_without_showing_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], rule: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -155,7 +155,7 @@ def test_a_bus_that_cannot_be_is_refused_without_its_password(
         (("--bus", "tls://host", "--bus-ca", "agents.py"), "agents.py holds no certificates"),
     ],
 )
-def test_an_address_that_is_none_is_refused_without_its_password(
+def test_an_invalid_bus_address_is_rejected_without_showing_the_password(
     tmp_path: Path, url: str, words: tuple[str, ...], rule: str
 ) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)

@@ -50,14 +50,14 @@ def test_servers_share_a_store_and_take_over_from_one_that_dies(tmp_path: Path, 
             pass
         one.signal(signal.SIGKILL)
         assert one.ends() == -signal.SIGKILL
-        # The other server detects that the process has died, and starts the turn again.
+        # The other server detects that the process has died, and repeats the turn.
         followed = dragoman("watch", running, "--agent", "slow", "--grpc", other.grpc)
         assert "attempt 2" in followed.out
         done = json.loads(dragoman("get", running, "--agent", "slow", "--json", "--grpc", other.grpc).out)
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_an_invalid_database_gets_one_line_without_its_password(tmp_path: Path) -> None:
+def test_an_unusable_database_is_rejected_without_showing_the_password(tmp_path: Path) -> None:
     url = f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/tasks"
     with serving("--store", url, cwd=tmp_path, ready=False) as server:
         assert server.ends() == 1
@@ -69,7 +69,7 @@ def test_an_invalid_database_gets_one_line_without_its_password(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:secret-of-mine@host", "postgresql://me:secret-of-mine@/?x=1"])
-def test_a_url_that_names_no_database_is_refused_without_its_password(url: str) -> None:
+def test_a_url_without_a_database_is_rejected_without_showing_the_password(url: str) -> None:
     result = CliRunner().invoke(cli, ["serve", "--store", url])
     assert result.exit_code == 2
     assert "is not the URL of a store; use sqlite:///PATH" in result.output

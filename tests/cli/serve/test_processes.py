@@ -1,4 +1,4 @@
-"""Several servers on the same ports: their parent, with children that are small programs here; see test_replicas.py."""
+"""The supervisor of several servers on the same ports, with small programs as servers; see also test_replicas.py."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ while word := end.recv(4096):
     print("told", word.decode().strip(), file=log)
 print("orphan", file=log)
 """
-"""What a server does, but for serving."""
+"""A program that behaves like a server towards its supervisor."""
 
 
 class Story:
-    """A herd of such children, and what they wrote."""
+    """A supervisor with such programs, and their output."""
 
     def __init__(self, folder: Path, number: int = 2, before: str = "", code: int = 0, *, reload: bool = False) -> None:
         self.log = folder / "log"
@@ -46,12 +46,12 @@ class Story:
         self.herd = ProcessSupervisor([[sys.executable, "-c", program, str(self.log)]] * number, reload=reload)
 
     def output(self, word: str) -> list[str]:
-        """What children wrote after this word."""
+        """Returns the lines that begin with this word, without it."""
         lines = (line.partition(" ") for line in self.log.read_text().splitlines())
         return [rest for first, _, rest in lines if first == word]
 
     async def until(self, word: str, number: int = 1) -> list[str]:
-        """Waits until it was written so often."""
+        """Waits until the word was written this number of times."""
         await until(lambda: len(self.output(word)) >= number)
         return self.output(word)
 
@@ -61,7 +61,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "RESTART_BACKOFF", Backoff(0.002, 30.0))
 
 
-async def test_all_are_started_one_speaks_for_all_and_a_signal_ends_all(tmp_path: Path) -> None:
+async def test_all_servers_start_one_announces_and_a_signal_stops_all(tmp_path: Path) -> None:
     story = Story(tmp_path)
     running = asyncio.create_task(story.herd.run())
     (text,) = await story.until("told")
@@ -72,7 +72,7 @@ async def test_all_are_started_one_speaks_for_all_and_a_signal_ends_all(tmp_path
     assert story.output("SIGTERM") == ["", ""]
 
 
-async def test_who_dies_is_started_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_dies_is_restarted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     story = Story(tmp_path)
     running = asyncio.create_task(story.herd.run())
     await story.until("told")
@@ -85,20 +85,20 @@ async def test_who_dies_is_started_again(tmp_path: Path, caplog: pytest.LogCaptu
     assert await running == 0
 
 
-async def test_the_first_says_what_is_wrong_and_the_others_are_not_started(tmp_path: Path) -> None:
+async def test_if_the_first_server_fails_no_other_is_started(tmp_path: Path) -> None:
     story = Story(tmp_path, 3, before="sys.exit(2)")
     assert await story.herd.run() == 2
     assert len(story.output("begun")) == 1
 
 
-async def test_one_that_does_not_come_up_takes_the_others_with_it(tmp_path: Path) -> None:
+async def test_a_server_that_fails_to_start_stops_all(tmp_path: Path) -> None:
     first = tmp_path / "first"
     story = Story(tmp_path, 2, before=f"os.path.exists({str(first)!r}) and sys.exit(1); open({str(first)!r}, 'w')")
     assert await story.herd.run() == 1
     assert story.output("told") == []
 
 
-async def test_the_worst_exit_code_is_given(tmp_path: Path) -> None:
+async def test_the_highest_exit_code_is_returned(tmp_path: Path) -> None:
     story = Story(tmp_path, code=3)
     running = asyncio.create_task(story.herd.run())
     await story.until("told")
@@ -107,7 +107,7 @@ async def test_the_worst_exit_code_is_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reload", [True, False])
-async def test_a_hangup_is_theirs_where_there_is_a_certificate_and_else_ends_them(tmp_path: Path, reload: bool) -> None:
+async def test_sighup_is_forwarded_with_a_certificate_and_else_stops_the_servers(tmp_path: Path, reload: bool) -> None:
     story = Story(tmp_path, reload=reload)
     running = asyncio.create_task(story.herd.run())
     await story.until("told")
@@ -119,7 +119,7 @@ async def test_a_hangup_is_theirs_where_there_is_a_certificate_and_else_ends_the
     assert len(story.output("SIGTERM")) == 2
 
 
-async def test_children_learn_that_their_parent_is_gone(tmp_path: Path) -> None:
+async def test_servers_detect_the_death_of_the_supervisor(tmp_path: Path) -> None:
     story = Story(tmp_path)
     running = asyncio.create_task(story.herd.run())
     await story.until("told")
@@ -131,7 +131,7 @@ async def test_children_learn_that_their_parent_is_gone(tmp_path: Path) -> None:
     await running
 
 
-def test_a_kept_port_is_for_several_of_us_and_for_nobody_else() -> None:
+def test_a_reserved_port_is_shared_by_our_servers_only() -> None:
     with reserved_address("--http", Address("127.0.0.1", 0)) as address, ExitStack() as stack:
         assert address.port
         for _ in range(2):
@@ -148,7 +148,7 @@ def test_a_kept_port_is_for_several_of_us_and_for_nobody_else() -> None:
             pass
 
 
-def test_an_address_that_this_machine_does_not_have_is_told() -> None:
+def test_a_foreign_address_is_rejected() -> None:
     nowhere = Address("192.0.2.1", 8080)
     with (
         pytest.raises(StartError, match=r"--http: cannot listen on 192\.0\.2\.1:8080: "),
@@ -157,7 +157,7 @@ def test_an_address_that_this_machine_does_not_have_is_told() -> None:
         pass
 
 
-def test_with_sqlite_several_are_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_on_sqlite_are_rejected_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(cli, ["serve", "--processes", "4"])
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""Which files make the server start again."""
+"""The files that trigger a reload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DRAGOMAN_APP", raising=False)
 
 
-def test_python_files_below_the_app_count_and_what_is_installed_or_hidden_does_not(tmp_path: Path) -> None:
+def test_python_files_of_the_app_are_watched_except_installed_and_hidden_ones(tmp_path: Path) -> None:
     for name in ("app.py", "deep/er/part.py", ".venv/x.py", "a/site-packages/y.py", "a/__pycache__/z.py", "notes.md"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def test_python_files_below_the_app_count_and_what_is_installed_or_hidden_does_n
     }
 
 
-def test_the_app_is_found_wherever_it_was_said(tmp_path: Path) -> None:
+def test_the_app_is_found_in_every_source_of_settings(tmp_path: Path) -> None:
     assert app_argument({"app": None}) == "dragoman.playground"
     (tmp_path / "dragoman.toml").write_text('app = "agents.py"')
     assert app_argument({"app": None}) == "agents.py"
@@ -35,13 +35,13 @@ def test_the_app_is_found_wherever_it_was_said(tmp_path: Path) -> None:
     assert app_argument({"app": None, "slots": "x"}) == ""
 
 
-def test_the_settings_file_counts(tmp_path: Path) -> None:
+def test_the_settings_file_is_watched(tmp_path: Path) -> None:
     assert modification_times(None) == {}
     Path("dragoman.toml").touch()
     assert list(modification_times(None)) == [Path("dragoman.toml")]
 
 
-def test_a_later_time_or_a_file_that_is_gone_is_a_change(tmp_path: Path) -> None:
+def test_modified_and_deleted_files_are_changes(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.touch()
     before = modification_times(tmp_path)

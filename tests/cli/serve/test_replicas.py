@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def dragoman(*words: str) -> str:
-    """What a command prints, once it has ended well."""
+    """Runs a command that must succeed, and returns its output."""
     done = subprocess.run(
         [sys.executable, "-m", "dragoman", *words],
         env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
@@ -59,34 +59,34 @@ def dragoman(*words: str) -> str:
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What another process brought about, when it has."""
+    """Waits for a result of another process."""
     deadline = time.monotonic() + PROCESS_TIMEOUT
     while not (found := holds()):
         assert time.monotonic() < deadline
-        time.sleep(0.05)  # there is nothing to wait on
+        time.sleep(0.05)  # no event to wait for
     return found
 
 
 def lines(server: ServerPart, message: str) -> list[dict[str, Any]]:
-    """What it said with this message, since it was last started."""
+    """The log records with this message since the last start."""
     response = (json.loads(line) for line in server.output().splitlines(keepends=True) if line.endswith("\n"))
     return [line for line in response if message in line["message"]]
 
 
-def test_servers_take_and_workers_run(folder: Path) -> None:
+def test_servers_accept_tasks_and_workers_run_them(folder: Path) -> None:
     with Cluster(folder, app="agents.py", servers=1, serving=("--role", "server")) as cluster:
         (server,) = cluster.servers
         workers = [cluster.add_server(f"runner-{number}", "--role", "worker") for number in range(2)]
         cluster.start()
         assert dragoman("send", "hello", "--grpc", server.grpc) == "hello\n"
 
-        # Nothing is open at a worker but its health.
+        # A worker serves only health checks.
         assert workers[0].readyz() == {"status": "ok"}
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"{workers[0].http}/.well-known/agent-card.json")
         assert "cannot connect" in unreachable(workers[0])
 
-        # Who runs the turn dies, and the other one begins it again; the server has never had it.
+        # The process that runs the turn dies and the other worker repeats it; the server never runs it.
         task = json.loads(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--grpc", server.grpc))[
             "task"
         ]
@@ -96,7 +96,7 @@ def test_servers_take_and_workers_run(folder: Path) -> None:
         workers[1].start()
         assert "attempt 2" in dragoman("watch", task["id"], "--agent", "slow", "--grpc", server.grpc)
 
-        # Without anybody to run it a task waits, and is run by the first that comes.
+        # Without a worker a task waits, and the first worker runs it.
         workers[1].send(signal.SIGTERM)
         assert workers[1].ends() == 0
         late = json.loads(dragoman("send", "late", "--no-wait", "--json", "--grpc", server.grpc))["task"]["id"]
@@ -106,7 +106,7 @@ def test_servers_take_and_workers_run(folder: Path) -> None:
 
 
 def unreachable(server: ServerPart) -> str:
-    """What somebody hears who calls it."""
+    """Returns the response to a GET request."""
     done = subprocess.run(
         [sys.executable, "-m", "dragoman", "send", "hello", "--grpc", server.grpc],
         env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
@@ -116,7 +116,7 @@ def unreachable(server: ServerPart) -> str:
 
 
 def ran(server: ServerPart) -> set[int]:
-    """The processes that ran some turns, each sent by a connection of its own."""
+    """The processes that ran some turns, each sent over a separate connection."""
     message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "who?"}]}
     headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
     request = urllib.request.Request(
@@ -137,7 +137,7 @@ def is_there(pid: int) -> bool:
     return True
 
 
-def test_several_processes_are_one_server_with_one_voice(folder: Path) -> None:
+def test_several_processes_act_as_one_server(folder: Path) -> None:
     with Cluster(folder, app="agents.py", servers=1, serving=("--processes", "2")) as cluster:
         (server,) = cluster.servers
         cluster.start()
@@ -146,7 +146,7 @@ def test_several_processes_are_one_server_with_one_voice(folder: Path) -> None:
         assert (value["pid"], value["grpc"]) == (server.pid, server.grpc)
         assert ran(server) == {first, second}
 
-        # One dies, the other one serves alone, then there are two again.
+        # One dies, the other serves alone until it is restarted.
         os.kill(first, signal.SIGKILL)
         (ended,) = until(lambda: lines(server, f"server 1 (pid {first}) was killed by SIGKILL"))
         assert ended["level"] == "ERROR"
@@ -154,13 +154,13 @@ def test_several_processes_are_one_server_with_one_voice(folder: Path) -> None:
         assert second in now
         assert first not in now
 
-        # One signal, and all of them let turns end.
+        # One signal drains all.
         server.send(signal.SIGTERM)
         assert server.ends() == 0
         assert not any(map(is_there, now))
         assert [len(lines(server, "serving")), len(lines(server, "stopped"))] == [1, 2]
 
-        # Who kills the parent alone leaves nobody behind.
+        # If only the supervisor is killed, no server remains.
         server.start()
         (value,) = until(lambda: lines(server, "serving"))
         server.kill()

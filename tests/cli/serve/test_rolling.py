@@ -1,4 +1,4 @@
-"""A rolling restart: one server after the other is told to stop, drains and is started again, under load.
+"""A rolling restart: servers are drained and restarted one after the other, under load.
 
 Who has a stream sees it break off and takes it up at the other server, exactly; what is shorter than the drain's limit
 ends as ever, and nothing is run twice.
@@ -51,7 +51,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Load:
-    """Callers of some servers, who go to another one when one does not take them."""
+    """Clients that use another server when one rejects them."""
 
     def __init__(self, servers: list[ServerPart]) -> None:
         self._client_transports = [Transports(server.http, server.grpc) for server in servers]
@@ -64,7 +64,7 @@ class Load:
             await transports.close()
 
     async def sends(self, at: int, binding: str) -> None:
-        """One blocking send after the other."""
+        """Sends blocking messages."""
         while not self.over.is_set():
             key = f"send-{next(self._numbers)}"
             task = pb.Task()
@@ -76,13 +76,13 @@ class Load:
                     ).task
                 except ClientError as error:
                     at += await self._elsewhere(error)
-                else:  # the task as it is, when the other server runs it and this one stops
+                else:  # the unfinished task, if another server runs it and this one stops
                     at += task.status.state != pb.TASK_STATE_COMPLETED
             assert [part.text for artifact in task.artifacts for part in artifact.parts] == [key]
             self.seen["sent"] += 1
 
     async def streams(self, at: int, binding: str) -> None:
-        """One stream after the other, each taken up where it broke off."""
+        """Streams messages, and resumes each after a break."""
         while not self.over.is_set():
             key = f"stream-{next(self._numbers)}"
             places: list[Place] = []
@@ -93,7 +93,7 @@ class Load:
                     async with aclosing(stream):
                         async for place in stream:
                             places.append(place)
-                            if begins and len(places) == 3:  # and goes on at the server that does not run the turn
+                            if begins and len(places) == 3:  # and continues at a server that does not run the turn
                                 at += 1
                                 break
                 except ClientError as error:
@@ -104,7 +104,7 @@ class Load:
             self.seen["streamed"] += 1
 
     async def _elsewhere(self, error: ClientError) -> int:
-        """By how much the server changes, when one has said that it stops, or nothing more. Raises any other error."""
+        """Returns the offset of the next server for errors of a stopping server. Raises all other errors."""
         if error.reason not in ("", "UNAVAILABLE"):
             raise error
         self.seen["elsewhere"] += 1
@@ -132,7 +132,7 @@ def text_of(place: Place) -> str:
 
 
 @pytest.mark.timeout(300)
-async def test_callers_see_a_reconnect_and_nothing_else(cluster: Cluster) -> None:
+async def test_callers_notice_only_a_reconnect(cluster: Cluster) -> None:
     load = Load(cluster.servers)
     try:
         async with asyncio.TaskGroup() as callers:
@@ -141,7 +141,7 @@ async def test_callers_see_a_reconnect_and_nothing_else(cluster: Cluster) -> Non
                 callers.create_task(load.streams(number, binding))
             for server in cluster.servers:
                 wanted = load.seen["streamed"] + 8
-                await until(lambda: load.seen["streamed"] >= wanted)  # noqa: B023  # so that all are under way, at both
+                await until(lambda: load.seen["streamed"] >= wanted)  # noqa: B023  # so that clients are active on both
                 server.send(signal.SIGTERM)
                 assert await asyncio.to_thread(server.ends) == 0
                 await asyncio.to_thread(server.start)

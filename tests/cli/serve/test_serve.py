@@ -1,4 +1,4 @@
-"""`dragoman serve` as an operator meets it: what it prints, what it refuses, and how it ends."""
+"""`dragoman serve`: its output, rejected settings, drain and reload."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_agents(path: Path, *, first: str = "echo", root: str = "csv") -> str:
 
 
 def post(line: str) -> Any:
-    """What a printed curl line does, for machines without curl."""
+    """Sends the request of a printed curl line, for machines without curl."""
     words = shlex.split(line)
     assert words[:2] == ["curl", "-sS"]
     headers = dict(words[at + 1].split(": ") for at, word in enumerate(words) if word == "-H")
@@ -64,7 +64,7 @@ async def begin_and_wait_until_it_works(grpc: str, text: str) -> str:
     return task
 
 
-def test_it_prints_where_everything_is_and_a_line_that_works(tmp_path: Path) -> None:
+def test_the_banner_has_addresses_and_a_working_curl_line(tmp_path: Path) -> None:
     with serving(cwd=tmp_path, text=True) as server:
         printed = "\n".join(server.out.seen)
         assert "\n  Agents   playground (root)\n" in printed
@@ -79,14 +79,14 @@ def test_it_prints_where_everything_is_and_a_line_that_works(tmp_path: Path) -> 
         assert "stopped" in server.err.rest()
 
 
-def test_the_printed_line_suits_a_root_agent_that_takes_no_text(tmp_path: Path) -> None:
+def test_the_curl_line_suits_a_root_agent_without_text_input(tmp_path: Path) -> None:
     with serving(write_agents(tmp_path / "agents.py"), cwd=tmp_path, text=True) as server:
         assert "\n  Agents   csv (root), echo\n" in "\n".join(server.out.seen)
         answered = post(next(line.strip() for line in server.out.seen if "curl" in line))
         assert answered["task"]["artifacts"][0]["parts"] == [{"text": "people.csv"}]
 
 
-def test_machines_are_told_in_one_log_line(tmp_path: Path) -> None:
+def test_json_logs_have_one_line_on_start(tmp_path: Path) -> None:
     with serving(write_agents(tmp_path / "agents.py"), "--root", "echo", cwd=tmp_path) as server:
         assert server.startup_info["root"] == "echo"
         assert server.startup_info["agents"] == ["csv", "echo"]
@@ -99,7 +99,7 @@ def test_machines_are_told_in_one_log_line(tmp_path: Path) -> None:
         assert server.out.rest() == ""
 
 
-def test_a_second_server_on_the_same_store_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_store_is_rejected_with_the_holder(tmp_path: Path) -> None:
     with serving(cwd=tmp_path) as first, serving(cwd=tmp_path, ready=False) as second:
         assert second.ends() == 1
         text = second.err.rest()
@@ -117,7 +117,7 @@ def test_a_second_server_on_the_same_store_is_told_who_holds_it(tmp_path: Path) 
         ("x = 1\n", "error: agents.py: declares no agent. An agent is a function with @agent:"),
     ],
 )
-def test_agents_that_do_not_load_are_told_by_file_and_line(tmp_path: Path, text: str, response: str) -> None:
+def test_agents_that_fail_to_load_are_reported_with_file_and_line(tmp_path: Path, text: str, response: str) -> None:
     (tmp_path / "agents.py").write_text(text)
     with serving("agents.py", cwd=tmp_path, ready=False) as server:
         assert server.ends() == 2
@@ -139,7 +139,7 @@ def test_agents_that_do_not_load_are_told_by_file_and_line(tmp_path: Path, text:
         (["--store", "sqlite:///no/such/place.db"], 1, "error: --store: there is no folder "),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_one_line(
+def test_invalid_settings_are_rejected_in_one_line(
     tmp_path: Path, arguments: list[str], code: int, response: str
 ) -> None:
     with serving(*arguments, cwd=tmp_path, ready=False) as server:
@@ -148,7 +148,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(
         assert "Traceback" not in server.err.rest()
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "dragoman.db").write_text("not a database, but long enough to look like one\n" * 100)
     with serving(cwd=tmp_path, ready=False) as server:
         assert server.ends() == 1
@@ -169,7 +169,7 @@ WAITS = """
 """
 
 
-def test_stopping_lets_a_turn_end_and_says_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_drain_lets_turns_end_and_logs_their_number(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(dedent(WAITS))
     with serving("agents.py", cwd=tmp_path) as server:
         task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "wait"))
@@ -182,7 +182,7 @@ def test_stopping_lets_a_turn_end_and_says_what_it_waits_for(tmp_path: Path) -> 
         assert task_at(server.grpc, task).status.state == states.COMPLETED
 
 
-def test_a_second_ctrl_c_ends_turns_at_once_and_tells_those_who_follow(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_turns_at_once_and_notifies_subscribers(tmp_path: Path) -> None:
     async def follow_to_the_end() -> pb.TaskStatus:
         async with Client(server.grpc) as client:
             async for event in client.subscribe(task):
@@ -200,7 +200,7 @@ def test_a_second_ctrl_c_ends_turns_at_once_and_tells_those_who_follow(tmp_path:
     assert "DRAINED" in status.message.parts[0].text
 
 
-def test_the_drain_has_a_limit(tmp_path: Path) -> None:
+def test_the_drain_ends_at_its_limit(tmp_path: Path) -> None:
     with serving("--drain", "0.2", cwd=tmp_path) as server:
         task = asyncio.run(begin_and_wait_until_it_works(server.grpc, "sleep 600"))
         server.signal(signal.SIGTERM)
@@ -209,7 +209,7 @@ def test_the_drain_has_a_limit(tmp_path: Path) -> None:
         assert task_at(server.grpc, task).status.state == states.FAILED
 
 
-def test_reload_serves_what_the_file_says_now_and_survives_a_broken_one(tmp_path: Path) -> None:
+def test_reload_serves_the_changed_file_and_survives_a_broken_one(tmp_path: Path) -> None:
     agents = tmp_path / "agents.py"
     with serving(write_agents(agents), "--reload", cwd=tmp_path) as server:
         assert server.startup_info["agents"] == ["csv", "echo"]

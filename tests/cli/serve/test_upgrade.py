@@ -30,7 +30,7 @@ ENDED = "SELECT state, attempt, count(*) AS tasks FROM tasks GROUP BY 1, 2"
 
 @asynccontextmanager
 async def under_load(servers: list[ServerPart]) -> AsyncIterator[Load]:
-    """Callers over every binding, who send and stream until the block ends, and none of whom may fail."""
+    """Clients over every binding that send and stream until the block ends. None may fail."""
     load = Load(servers)
     try:
         async with asyncio.TaskGroup() as callers:
@@ -44,7 +44,7 @@ async def under_load(servers: list[ServerPart]) -> AsyncIterator[Load]:
 
 
 async def go_on(load: Load) -> None:
-    """Until every caller has had something since."""
+    """Waits until every client has received a result."""
     streams, sends = load.seen["streamed"] + 2 * len(BINDINGS), load.seen["sent"] + len(BINDINGS)
     async with asyncio.timeout(90):
         while load.seen["streamed"] < streams or load.seen["sent"] < sends:  # noqa: ASYNC110 - of eight callers
@@ -52,7 +52,7 @@ async def go_on(load: Load) -> None:
 
 
 async def replace(server: ServerPart, release: Release) -> None:
-    """Stops a server, and starts it as another release where it was."""
+    """Stops a server and starts another release on its addresses."""
     server.send(signal.SIGTERM)
     assert await asyncio.to_thread(server.ends, 90) == 0
     server.environment = release.environment
@@ -60,7 +60,7 @@ async def replace(server: ServerPart, release: Release) -> None:
 
 
 def refuses(server: ServerPart, release: Release, version: int) -> None:
-    """That release does not start on a store of schema `version`, and says why."""
+    """Asserts that the release rejects a store of schema `version` with the reason."""
     server.environment = release.environment
     server.start(ready=False)
     assert server.ends(60) == 1
@@ -73,7 +73,7 @@ def no_errors(servers: Sequence[ServerPart]) -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_replicas_are_upgraded_one_by_one_and_taken_back(tmp_path: Path) -> None:
+async def test_replicas_are_upgraded_and_downgraded_one_by_one(tmp_path: Path) -> None:
     needed()
     old, new, next_one = releases.before(tmp_path / "old"), releases.this(), releases.to_come(tmp_path / "next")
     (tmp_path / "agents.py").write_text(AGENTS)
@@ -99,9 +99,9 @@ async def test_replicas_are_upgraded_one_by_one_and_taken_back(tmp_path: Path) -
                 await replace(server, next_one)
                 await go_on(load)
             assert await schema() == next_one.schema("postgres") > new.schema("postgres")
-            await replace(cluster.servers[2], new)  # a restart of what is not upgraded yet
+            await replace(cluster.servers[2], new)  # a restart of a server that is not upgraded yet
             await go_on(load)
-            for server in cluster.servers[:2]:  # and the way back
+            for server in cluster.servers[:2]:  # downgrade
                 await replace(server, new)
                 await go_on(load)
             assert await schema() == next_one.schema("postgres")
@@ -113,7 +113,7 @@ async def test_replicas_are_upgraded_one_by_one_and_taken_back(tmp_path: Path) -
 
 
 @pytest.mark.timeout(600)
-async def test_a_file_goes_from_release_to_release_and_back(tmp_path: Path) -> None:
+async def test_an_sqlite_store_is_upgraded_and_downgraded(tmp_path: Path) -> None:
     old, new, next_one = releases.before(tmp_path / "old"), releases.this(), releases.to_come(tmp_path / "next")
     (tmp_path / "agents.py").write_text(AGENTS)
     path = tmp_path / "tasks.db"
@@ -141,7 +141,7 @@ async def test_a_file_goes_from_release_to_release_and_back(tmp_path: Path) -> N
 
 
 def versions(path: Path) -> tuple[int, str | None]:
-    """The schema of a store, and the oldest whose programs may serve it, as the store says."""
+    """The schema of a store, and the oldest schema whose programs may serve it."""
     with sqlite3.connect(path) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (oldest,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'oldest'").fetchone()
