@@ -1,4 +1,4 @@
-"""What each fenced block of the documentation is, and what of it can be looked at without a server."""
+"""Classifies the fenced blocks of the documentation, and checks them as far as possible without a server."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from dragoman.settings.settings import load_settings
 from tools.pages import ROOT, Block, blocks, commands, pages
 
 SHELLS: Final = {"console", "sh"}
-"""`console` shows a session, commands after `$ ` and what they say; `sh` commands alone."""
+"""`console` shows commands after `$ ` and their output, `sh` only commands."""
 PICTURES: Final = {"mermaid"}
 FILES: Final = {"python", "javascript", "js", "sql", "text"}
-"""What a name makes a file that commands use."""
+"""A block in one of these languages is a file if it has a name."""
 NAME: Final = re.compile(r"^(?:#|//) (?P<name>[\w./-]+\.\w+)$")
 """A first line that names the file."""
 MAKE_TARGET: Final = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 
-class Wrong(Exception):
-    """A block is not what it should be."""
+class InvalidBlock(Exception):
+    """A block is invalid. The text gives the reason."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A block, and the page that has it."""
+    """A block and its page."""
 
     page: Path
     block: Block
@@ -52,7 +52,7 @@ class Place:
 
     @property
     def file(self) -> str:
-        """The name of the file that the block is; empty if it is a part of one, or none."""
+        """The block's file name; empty if it is an excerpt, or no file."""
         lines = self.block.text.splitlines()
         found = NAME.match(lines[0]) if lines else None
         return self.block.title or (found["name"] if found else "")
@@ -64,9 +64,11 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """What is done with it: `run` in a session, `compared` with what was said there, `file` that one uses,
+        """How the block is tested: `run` in a session, `compared` with its output, `file` for its commands,
         `executed`, `parsed`, `picture`, `not run`.
-        Raises Wrong for a block that nobody knows how to run, and that does not say why it is not."""
+
+        Raises InvalidBlock for a block that cannot be run and has no reason for it.
+        """
         if self.block.marker("not run"):
             return "not run"
         if self.block.marker("by"):
@@ -82,13 +84,12 @@ class Place:
             return "executed"
         if language in PARSERS:
             return "parsed"
-        raise Wrong(
-            f"nobody knows how to run a block of {language or 'no language'}; say why it is not run: "
-            "<!-- not run: ... --> before it"
+        raise InvalidBlock(
+            f"a block of {language or 'no language'} cannot be run; give the reason: <!-- not run: ... --> before it"
         )
 
-    def look(self, folder: Path) -> None:
-        """Everything that can be told without a server; `folder` is an empty one. Raises Wrong."""
+    def check(self, folder: Path) -> None:
+        """Checks the block as far as possible without a server, in an empty folder. Raises InvalidBlock."""
         language = self.block.language
         try:
             if language in SHELLS:
@@ -100,16 +101,16 @@ class Place:
                 code = compile(self.block.text, str(self), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
                 if self.kind == "executed":
                     if code.co_flags & inspect.CO_COROUTINE:
-                        raise Wrong("it awaits outside of a function")
+                        raise InvalidBlock("await outside a function")
                     with contextlib.redirect_stdout(io.StringIO()):
                         exec(code, {"__name__": "shown"})
-        except Wrong:
+        except InvalidBlock:
             raise
         except Exception as error:
-            raise Wrong(f"{type(error).__name__}: {error}") from error
+            raise InvalidBlock(f"{type(error).__name__}: {error}") from error
 
     def commands(self) -> Iterator[str]:
-        """The commands of a shell's block, as they are written."""
+        """Yields the commands of a shell block as written."""
         if self.block.language == "sh":
             session = "".join(
                 f"$ {line}\n" if line[:1] not in (" ", "#") else f"{line}\n" for line in _joined(self.block)
@@ -120,12 +121,12 @@ class Place:
 
 
 def _joined(block: Block) -> list[str]:
-    """The lines of commands without output; what goes on after a backslash is one line."""
+    """The command lines of an `sh` block; lines that end with a backslash are joined with the next."""
     return [line for line in re.sub(r"\\\n\s*", "", block.text).splitlines() if line.strip() and line[0] != "#"]
 
 
 def every() -> Iterator[Place]:
-    """Every block of every page."""
+    """Yields every block of every page."""
     for page in pages():
         for block in blocks(page.read_text("utf-8")):
             yield Place(page, block)
@@ -136,12 +137,12 @@ def every() -> Iterator[Place]:
 
 @cache
 def targets() -> set[str]:
-    """What `make` can be told."""
+    """Returns the targets of the Makefile."""
     return set(MAKE_TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
 
 
 def check_command(command: str) -> None:
-    """Does `dragoman` have these commands and options, and `make` these targets? Raises Wrong."""
+    """Checks that the `dragoman` options and `make` targets of a command exist. Raises InvalidBlock."""
     for words in calls(command):
         while words and re.match(r"\w+=", words[0]):
             words.pop(0)
@@ -150,11 +151,11 @@ def check_command(command: str) -> None:
         elif words[:1] == ["make"]:
             wanted = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)]
             if "-C" not in words and (unknown := set(wanted) - targets()):
-                raise Wrong(f"make has no target {sorted(unknown)}")
+                raise InvalidBlock(f"make has no target {sorted(unknown)}")
 
 
 def calls(command: str) -> Iterator[list[str]]:
-    """The programs that a command calls, with their words."""
+    """Yields the programs that a command calls, with their arguments."""
     plain = re.sub(r"\$\([^()]*\)|\$\w+|<\([^()]*\)", "X", command.replace("\\\n", " "))
     lexer = shlex.shlex(plain, posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split = True
@@ -179,9 +180,9 @@ def _dragoman() -> Any:
 
 
 def _parse(words: list[str]) -> None:
-    """Raises Wrong where the command line would refuse words without looking at anything else.
+    """Parses arguments of `dragoman`. Raises InvalidBlock for usage errors.
 
-    Typer has a Click of its own, so its errors are known by their names.
+    Typer bundles its own Click, so errors are recognized by class name.
     """
     command = _dragoman()
     context = command.context_class(command, info_name="dragoman")
@@ -196,11 +197,11 @@ def _parse(words: list[str]) -> None:
         command.parse_args(context, list(words))
     except Exception as error:
         kind = type(error).__name__
-        if kind not in ("BadParameter", "Exit"):  # a file that is not here; --help
+        if kind not in ("BadParameter", "Exit"):  # a missing file; --help
             response = error.format_message() if hasattr(error, "format_message") else str(error)
-            raise Wrong(f"dragoman {context.info_name}: {response}") from error
+            raise InvalidBlock(f"dragoman {context.info_name}: {response}") from error
     finally:
-        for one in reversed(opened):  # what an option holds for its command, `--ca` for one, holds no longer
+        for one in reversed(opened):  # undoes the effects of options such as `--ca`
             one.close()
 
 
@@ -216,11 +217,10 @@ def _json(place: Place, folder: Path) -> None:
 
 
 def _toml(place: Place, folder: Path) -> None:
-    """dragoman.toml is read as the server reads it, and so is a file of cards; a block without a name is a part of the
-    first."""
-    values: Mapping[str, Any] = tomllib.loads(place.block.text)
+    """Parses dragoman.toml and cards.toml as the server does. A block without a name is an excerpt of dragoman.toml."""
+    table: Mapping[str, Any] = tomllib.loads(place.block.text)
     if place.file == "cards.toml":
-        agent_spec.parse_card_overrides(values)
+        agent_spec.parse_card_overrides(table)
     elif place.file in ("", "dragoman.toml"):
         file = folder / "dragoman.toml"
         file.write_text(place.block.text, "utf-8")
@@ -236,12 +236,12 @@ def _ini(place: Place, folder: Path) -> None:
 
 
 def _diff(place: Place, folder: Path) -> None:
-    """What a change takes away or leaves has to be there."""
+    """Checks that removed and context lines exist in the sources."""
     sources = {path: path.read_text("utf-8") for path in (ROOT / "server" / "dragoman").rglob("*.py")}
     for line in place.block.text.splitlines():
         stays = line[:1] in (" ", "-") and line.strip() not in ("", "...")
         if stays and not any(line[1:] in source.splitlines() for source in sources.values()):
-            raise Wrong(f"no source has this line: {line[1:]}")
+            raise InvalidBlock(f"no source has this line: {line[1:]}")
 
 
 PARSERS: Final[Mapping[str, Callable[[Place, Path], None]]] = {

@@ -1,4 +1,4 @@
-"""`make protocol-pages`: writes the table of docs/reference/protocol/errors.md anew, from `dragoman.wire.errors`."""
+"""`make protocol-pages`: writes the table of docs/reference/protocol/errors.md from `dragoman.wire.errors`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD: Final = (
 
 
 def kinds() -> Iterator[type[A2AError]]:
-    """Every error that has a name of its own, in the order of the file that defines them."""
+    """Returns every error class with its own name, in the order of definition."""
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, A2AError) and kind is not A2AError:
             yield kind
@@ -66,7 +66,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The page with the table as it is now."""
+    """Returns the page with the current table."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}{table()}{END}{rest.split(END, 1)[1]}"
 

@@ -1,4 +1,4 @@
-"""A page from top to bottom, in one folder: its files are written, its commands run, what they say is compared."""
+"""Runs a page in one folder, top to bottom: writes its files, runs its commands, compares their output."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ def places(page: Path) -> list[Place]:
 
 
 def is_session(page: Path) -> bool:
-    """Whether there is anything to run on a page."""
+    """Whether a page has commands to run."""
     return any(place.kind in ("run", "compared") or place.is_test for place in places(page))
 
 
 def missing(page: Path) -> set[str]:
-    """The programs that its commands need, and that are not on this machine."""
+    """Returns the programs that the page needs and this machine lacks."""
     every = {name for place in places(page) if place.kind == "run" for name in PROGRAMS.findall(place.block.text)}
     return {name for name in every if not shutil.which(name)}
 
 
 def environment(name: str) -> Environment:
-    """One of tests/foreign, by the name of its folder."""
+    """Returns an environment of tests/foreign by its folder name."""
     names = ("requirements.txt", "package.json", "package-lock.json")
     return Environment(name, tuple(path for one in names if (path := FOREIGN / name / one).exists()))
 
 
 def run(page: Path, folder: Path) -> Iterator[str]:
-    """Runs a page; gives a line for the first command that did not do as the page shows: after that the session
-    cannot be trusted, so it ends. Raises NotMade for an environment that cannot be had."""
+    """Runs a page. Yields the first difference and stops there, because later results would depend on it.
+
+    Raises NotCreated if an environment cannot be created.
+    """
     with ExitStack() as stack:
         session = stack.enter_context(Session(folder))
         agents = ""
@@ -53,10 +55,10 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 session = stack.enter_context(Session(folder.with_name(f"{folder.name}-{block.line}")))
                 agents = ""
             for name in block.marker("with").split():
-                stack.callback(session.have(name))
+                stack.callback(session.start_service(name))
             for alias in (text for name, text in block.options if name == "as"):
-                there, _, address = alias.partition(" = ")
-                session.addresses[there] = address
+                shown_address, _, address = alias.partition(" = ")
+                session.addresses[shown_address] = address
             if place.file:
                 session.write(place.file, block.text)
                 if re.search(r"^@agent\b", block.text, re.MULTILINE):
@@ -64,9 +66,9 @@ def run(page: Path, folder: Path) -> Iterator[str]:
             if place.kind not in ("run", "compared") and not place.is_test:
                 continue
             try:
-                if wanted := block.marker("in"):
-                    environment(wanted).make()
-                    session.enter(environment(wanted).folder)
+                if environment_name := block.marker("in"):
+                    environment(environment_name).make()
+                    session.enter(environment(environment_name).folder)
                 first = [text for name, text in block.options if name == "before"]
                 for one in first:
                     command, _, id_ = one.partition(" => ")
@@ -77,16 +79,16 @@ def run(page: Path, folder: Path) -> Iterator[str]:
                 if by := block.marker("by"):
                     session.shows(by, block.text.splitlines(), loosely=bool(block.marker("figures")))
                     continue
-                reported = (
+                steps = (
                     list(commands(block.text)) if block.language == "console" else [(c, []) for c in place.commands()]
                 )
-                serves = any((found := STAYS.match(command)) and found["what"] == "serve" for command, _ in reported)
+                serves = any((found := STAYS.match(command)) and found["what"] == "serve" for command, _ in steps)
                 if agents and not serves and not first:
                     session.run(f"dragoman serve {agents}")
                 agents = ""
-                for command, shown in reported:
+                for command, shown in steps:
                     session.run(command, shown, loosely=bool(block.marker("figures")))
-                if wanted:
+                if environment_name:
                     session.leave()
             except (Differs, ValueError) as error:
                 yield f"{place}: differs:\n{error}"

@@ -1,7 +1,7 @@
-"""A shell in an empty folder that is given the commands of a page, one after the other, and real servers with it.
+"""A shell in an empty folder that runs the commands of a page, with real servers.
 
-The addresses that pages show are others here, the same for a whole session: each 127.0.0.1:PORT becomes one with a
-free port, in commands and files, and turns back into what is shown in what they say.
+Each 127.0.0.1:PORT of the page is replaced by a free port in commands and files, the same one during a session, and
+replaced back in their output.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tests.postgres import free_port
 from tools.pages import ROOT
 
 WAIT_TIMEOUT: Final = 120.0
-"""Seconds after which a command that says nothing has failed."""
+"""Seconds for a command to end or to become ready."""
 
 STAYS: Final = re.compile(
     r"^(?:\w+=\S* )*(?:dragoman|make|python|python -m) (?P<what>serve|worker|flaky|receiver\.py|library\.py|uvicorn)\b"
 )
-"""A program that stays there while the page goes on in another terminal."""
+"""A command that keeps running in the background."""
 READY: Final = {
     "serve": 'Ctrl-C|"serving"',
     "worker": "serving ",
@@ -40,19 +40,19 @@ READY: Final = {
     "library.py": "Ctrl-C",
     "uvicorn": "Uvicorn running",
 }
-"""What it says, on stdout or in its log, once it is there: patterns."""
+"""Patterns in its output or log that show that it is ready."""
 PORT: Final = re.compile(
     r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1\]|--port)(?P<between>:|\", | )(?P<port>\d{4,5})\b"
 )
 
 
 class Differs(AssertionError):
-    """A command did not do what its page shows."""
+    """The output of a command differs from its page."""
 
 
 @dataclass
 class Program:
-    """A program that stays: its process, and where its output goes."""
+    """A background program and its output files."""
 
     what: str
     pid: int
@@ -61,18 +61,18 @@ class Program:
 
 
 class Session:
-    """One shell. A context manager: whatever it started ends with it."""
+    """One shell. A context manager that kills all its processes at the end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.names: dict[str, str] = {}
-        """What stands for the ids that pages show."""
+        """Actual ids by shown id."""
         self.addresses: dict[str, str] = {}
-        """What stands for addresses that pages show, as pages would show that."""
+        """Replacement addresses by shown address."""
         self._ports: dict[str, str] = {}
         self._programs: dict[str, Program] = {}
-        self._reported = folder / ".said"
-        self._reported.mkdir(parents=True)
+        self._output = folder / ".output"
+        self._output.mkdir(parents=True)
         self._count = 0
         http, grpc = f"127.0.0.1:{self._port('8080')}", f"127.0.0.1:{self._port('50051')}"
         environment = clean_environment() | {
@@ -94,14 +94,14 @@ class Session:
             text=True,
             start_new_session=True,
         )
-        self._tell("set -m")
+        self._type("set -m")
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *about: object) -> None:
-        """Kills everything in the shell's session of processes."""
-        for pid in self._everything():
+        """Kills all processes of the shell's session."""
+        for pid in self._processes():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -111,94 +111,94 @@ class Session:
         self._shell.stdin.close()
 
     def write(self, name: str, text: str) -> None:
-        """A file of the page, with the addresses of this session."""
+        """Writes a file of the page, with the addresses of this session."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self._here(text), "utf-8")
+        path.write_text(self._with_addresses(text), "utf-8")
 
-    def have(self, what: str) -> Callable[[], None]:
-        """Starts `postgres` or `nats` (with the grants of docs/how-to/postgresql.md) at its usual port; `$WHAT_PID` is
-        its process. Gives what ends it."""
-        server = Postgres() if what == "postgres" else NatsServer(granted("SECRET"))
-        server.port = int(self._port("5432" if what == "postgres" else "4222"))
+    def start_service(self, name: str) -> Callable[[], None]:
+        """Starts `postgres` or `nats` (with the grants of docs/how-to/postgresql.md) on its default port.
+
+        `$NAME_PID` is its process. Returns a function that stops it.
+        """
+        server = Postgres() if name == "postgres" else NatsServer(granted("SECRET"))
+        server.port = int(self._port("5432" if name == "postgres" else "4222"))
         server.start()
         if isinstance(server, Postgres):
-            self._tell(f"export PGHOST=127.0.0.1 PGPORT={server.port} PGUSER=postgres PATH={server.binaries}:$PATH")
-        self._tell(f"{what.upper()}_PID={server.pid}")
+            self._type(f"export PGHOST=127.0.0.1 PGPORT={server.port} PGUSER=postgres PATH={server.binaries}:$PATH")
+        self._type(f"{name.upper()}_PID={server.pid}")
         return server.remove
 
     def enter(self, environment: Path) -> None:
-        """Uses another environment's programs and packages, until `leave`."""
+        """Uses programs and packages of another environment until `leave`."""
         if (modules := environment / "node_modules").exists():
             (self.folder / "node_modules").unlink(missing_ok=True)
             (self.folder / "node_modules").symlink_to(modules)
-        self._tell(f"OWN_PATH=$PATH; PATH='{environment / 'bin'}':$PATH")
+        self._type(f"OWN_PATH=$PATH; PATH='{environment / 'bin'}':$PATH")
 
     def leave(self) -> None:
-        self._tell("PATH=$OWN_PATH")
+        self._type("PATH=$OWN_PATH")
 
     def run(self, command: str, shown: Sequence[str] = (), *, loosely: bool = False) -> None:
-        """Runs a command, and holds what it says against what is shown. Raises Differs.
+        """Runs a command and compares its output. Raises Differs.
 
-        One that stays goes on in the background once it is ready, in the place of an earlier one at its address.
+        A background program continues when it is ready, and replaces an earlier one at the same address.
         """
-        texts, reported_texts, ended = self._carry_out(command)
-        why = differs(shown, texts, reported_texts, self.names, folder="/tmp/demo", loosely=loosely) if shown else ""
-        if not shown and ended:
-            why = f"it failed with {ended}"
+        out, err, exit_code = self._execute(command)
+        why = differs(shown, out, err, self.names, folder="/tmp/demo", loosely=loosely) if shown else ""
+        if not shown and exit_code:
+            why = f"exit code {exit_code}"
         if why:
-            raise Differs(
-                "\n".join([f"$ {command}", *texts, *(f"(stderr) {line}" for line in reported_texts), f"-- {why}"])
-            )
+            raise Differs("\n".join([f"$ {command}", *out, *(f"(stderr) {line}" for line in err), f"-- {why}"]))
 
     def shows(
         self, command: str, shown: Sequence[str], *, loosely: bool = False, timeout: float = WAIT_TIMEOUT
     ) -> None:
-        """Waits until what a command says has the lines that are shown, in that order. Raises Differs."""
+        """Repeats a command until its output has the shown lines in this order. Raises Differs."""
         end = time.monotonic() + timeout
         while True:
-            texts, reported_texts, _ = self._carry_out(command)
-            why = differs(shown, [], [*texts, *reported_texts], self.names, folder="/tmp/demo", loosely=loosely)
+            out, err, _ = self._execute(command)
+            why = differs(shown, [], [*out, *err], self.names, folder="/tmp/demo", loosely=loosely)
             if not why:
                 return
             if time.monotonic() > end:
-                raise Differs("\n".join([f"$ {command}", *texts, f"-- {why}"]))
+                raise Differs("\n".join([f"$ {command}", *out, f"-- {why}"]))
             time.sleep(0.1)
 
-    def _carry_out(self, command: str) -> tuple[list[str], list[str], int]:
-        """What a command says on stdout and on stderr, as pages would show it, and how it ended."""
+    def _execute(self, command: str) -> tuple[list[str], list[str], int]:
+        """Executes a command. Returns stdout and stderr as pages show them, and the exit code."""
         self._count += 1
-        here = renamed(self._here(re.sub("^make serve", "dragoman serve", command)), self.names)
-        out, err, code = (self._reported / f"{self._count}.{name}" for name in ("out", "err", "code"))
+        here = renamed(self._with_addresses(re.sub("^make serve", "dragoman serve", command)), self.names)
+        out, err, code = (self._output / f"{self._count}.{name}" for name in ("out", "err", "code"))
         stays = STAYS.match(command)
         if stays and "--help" not in command:
-            ended = self._start(here, stays["what"], out, err)
+            exit_code = self._start(here, stays["what"], out, err)
         else:
             logs = [program.err for program in self._programs.values()]
             before = sum(len(_read(log)) for log in logs)
-            self._tell(f"{{ {here}\n}} </dev/null >'{out}' 2>'{err}'; echo $? >'{code}'")
-            self._await(lambda: bool(_read(code).strip()), f"it did not end: {command}")
+            self._type(f"{{ {here}\n}} </dev/null >'{out}' 2>'{err}'; echo $? >'{code}'")
+            self._await(lambda: bool(_read(code).strip()), f"timeout: {command}")
             if "-HUP" in command:
-                self._await(lambda: sum(len(_read(log)) for log in logs) > before, "no server said anything to SIGHUP")
-            ended = int(_read(code))
-        return self._there(_read(out)), self._there(_read(err)), ended
+                self._await(lambda: sum(len(_read(log)) for log in logs) > before, "no server logged SIGHUP")
+            exit_code = int(_read(code))
+        return self._as_shown(_read(out)), self._as_shown(_read(err)), exit_code
 
     def _start(self, command: str, what: str, out: Path, err: Path) -> int:
-        """Starts a program that stays; 0 once it is ready, or how it ended."""
+        """Starts a background program. Returns 0 once it is ready, or its exit code."""
         address = re.search(r"--http \S+:(\d+)", command)
         key = f"serve {address[1] if address else self._port('8080')}" if what == "serve" else f"{what} {self._count}"
         if earlier := self._programs.pop(key, None):
-            self._tell(f"kill -TERM {earlier.pid} 2>/dev/null")
+            self._type(f"kill -TERM {earlier.pid} 2>/dev/null")
             self._await(lambda: not _alive(earlier.pid), f"process {earlier.pid} did not stop")
-            self._tell("jobs >/dev/null")  # which forgets it, so that the next one is %1 again
+            self._type("jobs >/dev/null")  # removes it from the job table, so that the next one is %1
         number = out.with_suffix(".pid")
         bare = re.sub(r"\s+#\s.*$", "", command).rstrip().removesuffix("&")
-        self._tell(f"LOG='{out} {err}'; {{ {bare} & }} </dev/null >'{out}' 2>'{err}'; echo $! >'{number}'")
-        self._await(lambda: bool(_read(number).strip()), f"it was not started: {command}")
+        self._type(f"LOG='{out} {err}'; {{ {bare} & }} </dev/null >'{out}' 2>'{err}'; echo $! >'{number}'")
+        self._await(lambda: bool(_read(number).strip()), f"not started: {command}")
         program = Program(what, int(_read(number)), out, err)
         self._await(
             lambda: re.search(READY[what], _read(out) + _read(err)) is not None or not _alive(program.pid),
-            f"it is not ready: {command}",
+            f"not ready: {command}",
             out,
             err,
         )
@@ -206,23 +206,23 @@ class Session:
             self._programs[key] = program
             return 0
         code = out.with_suffix(".code")
-        self._tell(f"wait {program.pid}; echo $? >'{code}'")
-        self._await(lambda: bool(_read(code).strip()), "it has no exit code")
+        self._type(f"wait {program.pid}; echo $? >'{code}'")
+        self._await(lambda: bool(_read(code).strip()), "no exit code")
         return int(_read(code))
 
-    def _tell(self, line: str) -> None:
+    def _type(self, line: str) -> None:
         assert self._shell.stdin is not None
         self._shell.stdin.write(line + "\n")
         self._shell.stdin.flush()
 
-    def _await(self, there: Callable[[], bool], otherwise: str, *tell: Path) -> None:
-        """Waits until something is there. Raises Differs, with what files say, after a long while."""
+    def _await(self, condition: Callable[[], bool], otherwise: str, *logs: Path) -> None:
+        """Waits for a condition. After a timeout raises Differs with the contents of the logs."""
         end = time.monotonic() + WAIT_TIMEOUT
-        while not there():
+        while not condition():
             if self._shell.poll() is not None:
                 raise Differs("the shell has ended")
             if time.monotonic() > end:
-                raise Differs("\n".join([otherwise, *map(_read, tell)]))
+                raise Differs("\n".join([otherwise, *map(_read, logs)]))
             time.sleep(0.01)
 
     def _port(self, shown: str) -> str:
@@ -230,15 +230,15 @@ class Session:
             self._ports[shown] = str(free_port())
         return self._ports[shown]
 
-    def _here(self, text: str) -> str:
-        """Text of the page with the addresses and the folder of this session."""
+    def _with_addresses(self, text: str) -> str:
+        """Replaces shown addresses and folder by those of this session."""
         for shown, address in self.addresses.items():
             text = text.replace(shown, address)
         text = PORT.sub(lambda found: f"{found['host']}{found['between']}{self._port(found['port'])}", text)
         return re.sub(FOLDER, str(self.folder), text)
 
-    def _there(self, text: str) -> list[str]:
-        """Lines that were said, with the addresses and the folder as pages show them."""
+    def _as_shown(self, text: str) -> list[str]:
+        """Splits output into lines, with addresses and folder as pages show them."""
         for shown, port in self._ports.items():
             text = re.sub(rf"\b{port}\b", shown, text)
         for shown, address in self.addresses.items():
@@ -246,8 +246,8 @@ class Session:
         text = text.replace(" --grpc 127.0.0.1:50051", "").replace(" --url http://127.0.0.1:8080", "")  # the defaults
         return text.replace(str(self.folder), "/tmp/demo").splitlines()
 
-    def _everything(self) -> list[int]:
-        """The processes of the shell's session, the shell last."""
+    def _processes(self) -> list[int]:
+        """The process ids of the shell's session, the shell last."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -265,7 +265,7 @@ def _read(path: Path) -> str:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Whether a process is running. A zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

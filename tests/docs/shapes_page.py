@@ -1,4 +1,4 @@
-"""`make protocol-pages`: writes docs/reference/protocol/shapes.md: the same things in every dialect, by our codecs."""
+"""`make protocol-pages`: writes docs/reference/protocol/shapes.md: examples in every dialect, from the codecs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def webhook(dialect: str) -> Any:
 
 
 def event(of: pb.StreamResponse) -> Callable[[str], Any]:
-    """How a stream of a send that ends with this event says it."""
+    """Returns an event as the last one of a send stream."""
 
     def response(dialect: str) -> Any:
         written = Event(7, of.SerializeToString())
@@ -147,7 +147,7 @@ THINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 
 
 def lines(value: dict[str, Any]) -> Iterator[str]:
-    """JSON with a line for each member."""
+    """JSON with one line per member."""
     yield "{"
     last = len(value) - 1
     for index, (key, item) in enumerate(value.items()):
@@ -167,7 +167,7 @@ def shapes() -> str:
 
 
 def page(text: str) -> str:
-    """The page with the blocks as they are now."""
+    """Returns the page with the current blocks."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{shapes()}{END}{rest.split(END, 1)[1]}"
 

@@ -1,4 +1,4 @@
-"""Is what a command said what the page shows? Ids, times, sizes and ports may differ; words may not."""
+"""Compares the output of a command with its page. Ids, times, sizes and ports may differ, words may not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDS: Final = {
     "key_id": r"(?=[a-z]*[2-7])[a-z2-7]{12}",
     "signing": r"(?=[\w-]*[A-Z])(?=[\w-]*\d)[\w-]{43}",
 }
-"""What names something: shown once and used again, it stands for what was said in its place."""
+"""Patterns of ids. A shown id stands for the actual one, also in later commands."""
 
 FIGURES: Final = {
     "moment": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?",
@@ -26,11 +26,11 @@ FIGURES: Final = {
     "size": r"\d[\d,.]*(?: (?:bytes|KiB|MiB|GiB)\b)",
     "process": r"(?<=process )\d+",
 }
-"""What is different each time."""
+"""Patterns of values that differ in each run."""
 
 ANY: Final = r"(?:\.\.\.|…)"
 FOLDER: Final = r"/tmp/demo\b|/home/you(?:/[\w-]+)?"
-"""How pages write the folder in which one works."""
+"""The working folder as shown on pages."""
 TOKEN: Final = re.compile(
     "|".join(
         [r"(?P<part>[\w-]{4,}…)", rf"(?P<any>{ANY})", rf"(?P<folder>{FOLDER})", r"(?P<gap> {2,})"]
@@ -38,12 +38,12 @@ TOKEN: Final = re.compile(
     )
 )
 AHEAD: Final = re.compile(r"\(\?=[^)]*\)")
-"""What tells an id from a word where it is shown; what is said in its place may look like one."""
+"""Lookaheads that distinguish shown ids from words. They do not apply to actual ids."""
 NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
 def line_of(shown: str, folder: str, *, loosely: bool = False) -> tuple[re.Pattern[str], list[str]]:
-    """A pattern for the line that a page shows, and the ids in it, one for each group."""
+    """Returns a pattern for a shown line, and its ids, one per group."""
     texts: list[str] = []
     ids: list[str] = []
     at = 0
@@ -69,13 +69,13 @@ def line_of(shown: str, folder: str, *, loosely: bool = False) -> tuple[re.Patte
 
 
 def _words(text: str, loosely: bool) -> str:
-    """A pattern for text without tokens; `loosely`, any number stands for a number and any gap for a blank."""
+    """Returns a pattern for text without tokens. `loosely`: any number and any number of spaces match."""
     if not loosely:
         return re.escape(text)
     words = re.split(r"(\d[\d,.]*|-(?= |$)| )", text)
-    values = {" ": " +", "-": r"(?:-|\d[\d,.]*)"}
+    patterns = {" ": " +", "-": r"(?:-|\d[\d,.]*)"}
     return "".join(
-        values.get(one) or (r"(?:-|\d[\d,.]*)" if NUMBER.fullmatch(one) else re.escape(one)) for one in words
+        patterns.get(one) or (r"(?:-|\d[\d,.]*)" if NUMBER.fullmatch(one) else re.escape(one)) for one in words
     )
 
 
@@ -88,10 +88,10 @@ def differs(
     folder: str = "",
     loosely: bool = False,
 ) -> str:
-    """What is not as the page shows it; empty if all is.
+    """Returns the first difference; empty if there is none.
 
-    Every line on stdout has to be shown, of those on stderr some; `...` is any part of a line or, by itself, any
-    number of lines. What ids that are shown stand for is put into `names`.
+    All lines of stdout must be shown, of stderr any; `...` is any part of a line or, alone, any number of lines. Adds
+    the actual ids by shown id to `names`.
     """
     lines, texts = _filled(out), _filled(err)
     skipping = False
@@ -102,13 +102,13 @@ def differs(
         pattern, ids = line_of(one.rstrip(), folder, loosely=loosely)
         found = _take(pattern, lines, skipping) or _take(pattern, texts, True)
         if found is None:
-            return f"shown and not said: {one}"
-        for name, response in zip(ids, found.groups(), strict=True):
-            if re.fullmatch(IDS["hash"], name) and names.get(name, response) != response:
-                return f"shown as before, and said otherwise: {one}"
-            names[name] = response
+            return f"shown but not printed: {one}"
+        for name, actual in zip(ids, found.groups(), strict=True):
+            if re.fullmatch(IDS["hash"], name) and names.get(name, actual) != actual:
+                return f"shown with the same hash as before, but printed with another: {one}"
+            names[name] = actual
         skipping = False
-    return f"said and not shown: {lines[0]}" if lines and not skipping else ""
+    return f"printed but not shown: {lines[0]}" if lines and not skipping else ""
 
 
 def _filled(lines: Sequence[str]) -> list[str]:
@@ -116,7 +116,7 @@ def _filled(lines: Sequence[str]) -> list[str]:
 
 
 def _take(pattern: re.Pattern[str], lines: list[str], skipping: bool) -> re.Match[str] | None:
-    """Takes the line that matches off the front, with those before it if they may be skipped."""
+    """Removes the matching first line; if `skipping`, also the lines before it. Returns the match, or None."""
     for at, line in enumerate(lines if skipping else lines[:1]):
         if found := pattern.fullmatch(line):
             del lines[: at + 1]
@@ -125,11 +125,11 @@ def _take(pattern: re.Pattern[str], lines: list[str], skipping: bool) -> re.Matc
 
 
 def renamed(text: str, names: MutableMapping[str, str]) -> str:
-    """The text with what was said in the place of the ids that are shown."""
+    """Replaces shown ids by the actual ones."""
     if not names:
         return text
-    for name, response_text in names.items():
+    for name, actual in names.items():
         if name.startswith("dgm_"):
-            text = text.replace(f"{name[:17]}...", response_text)  # a key, too long to be shown again
+            text = text.replace(f"{name[:17]}...", actual)  # a key, abbreviated on the page
     longest = sorted(names, key=len, reverse=True)
     return re.sub("|".join(map(re.escape, longest)), lambda found: names[found[0]], text)

@@ -1,4 +1,4 @@
-"""Every fenced block of the documentation is run, read or marked. What can be seen without a server is seen here."""
+"""Every fenced block of the documentation is valid, as far as it can be checked without a server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import Place, Wrong, calls, check_command, every
+from tests.docs.blocks import Place, InvalidBlock, calls, check_command, every
 
 from tools.pages import ROOT, Block
 
@@ -20,12 +20,12 @@ def wrong(places: Iterator[Place], folder: Path) -> Iterator[str]:
     for place in places:
         try:
             assert place.kind
-            place.look(folder)
-        except Wrong as error:
+            place.check(folder)
+        except InvalidBlock as error:
             yield f"{place}: {error}"
 
 
-def test_every_block_is_right_as_far_as_can_be_seen(tmp_path: Path) -> None:
+def test_every_block_is_valid(tmp_path: Path) -> None:
     assert not "\n".join(wrong(every(), tmp_path))
 
 
@@ -53,7 +53,7 @@ def block(language: str, text: str, *response: tuple[str, str]) -> Place:
         ("console", "$ dragoman cancel a b c d"),
     ],
 )
-def test_a_block_that_is_wrong_is_found(language: str, text: str, tmp_path: Path) -> None:
+def test_invalid_blocks_are_rejected(language: str, text: str, tmp_path: Path) -> None:
     assert list(wrong(iter([block(language, text)]), tmp_path))
 
 
@@ -69,17 +69,17 @@ def test_a_block_that_is_wrong_is_found(language: str, text: str, tmp_path: Path
         ("mermaid", "flowchart TB"),
     ],
 )
-def test_a_block_that_is_right_is_let_be(language: str, text: str, tmp_path: Path) -> None:
+def test_valid_blocks_are_accepted(language: str, text: str, tmp_path: Path) -> None:
     assert not list(wrong(iter([block(language, text)]), tmp_path))
 
 
-def test_a_block_may_say_why_it_is_not_run_and_is_looked_at_all_the_same(tmp_path: Path) -> None:
+def test_a_block_that_is_not_run_is_still_checked(tmp_path: Path) -> None:
     why = ("not run", "needs a cluster")
     assert not list(wrong(iter([block("", "hello", why)]), tmp_path))
     assert list(wrong(iter([block("sh", "dragoman serve --nonsense", why)]), tmp_path))
 
 
-def test_the_programs_of_a_command_are_told_apart() -> None:
+def test_the_programs_of_a_command_are_separated() -> None:
     assert list(calls('a "b c" | d $(e f) > g; h &')) == [["a", "b c"], ["d", "X"], ["h"], []]
-    with pytest.raises(Wrong, match="--nonsense"):
+    with pytest.raises(InvalidBlock, match="--nonsense"):
         check_command("printf x | dragoman send y --nonsense")

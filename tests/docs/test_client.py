@@ -1,4 +1,4 @@
-"""docs/how-to/client.md names everything that a caller can use."""
+"""docs/how-to/client.md names the complete client API."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def test_each_name_of_the_package_is_on_the_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*public(client.Result), *public(client.Connection)])
-def test_what_results_and_connections_have_is_told(name: str) -> None:
+def test_attributes_of_results_and_connections_are_on_the_page(name: str) -> None:
     values = {"card": "card", "card_of": "card", "raise_for_state": "TaskFailed", "url": "URL", "cursor": "cursor"}
     assert values.get(name, f"`{name}") in PAGE
 
 
 @pytest.mark.parametrize("kind", [client.Status, client.Artifact, client.Text, client.Question, client.Finished])
-def test_what_events_have_is_told(kind: type) -> None:
+def test_attributes_of_events_are_on_the_page(kind: type) -> None:
     own = [name for name in getattr(kind, "__annotations__", {}) if name not in ("message", "reply")]
     line = next(line for line in PAGE.splitlines() if line.startswith(f"| `{kind.__name__}("))
     assert all(name in line for name in own)
 
 
 @pytest.mark.parametrize("argument", inspect.signature(client.Connection.run).parameters)
-def test_each_argument_of_a_run_is_told(argument: str) -> None:
+def test_each_argument_of_a_run_is_on_the_page(argument: str) -> None:
     assert argument in ("self", "text") or f"`{argument}=" in PAGE
 
 
 @pytest.mark.parametrize("argument", inspect.signature(client.connect).parameters)
-def test_each_argument_of_connect_is_told(argument: str) -> None:
+def test_each_argument_of_connect_is_on_the_page(argument: str) -> None:
     assert argument in ("url", "trace") or f"`{argument}" in PAGE
 
 
-def test_the_same_is_there_without_asyncio() -> None:
+def test_the_synchronous_api_has_the_same_names() -> None:
     mine, theirs = public(client.Connection), public(sync.SyncConnection)
     assert set(mine) - {"url"} == set(theirs)
     assert inspect.signature(client.connect).parameters.keys() == inspect.signature(sync.connect).parameters.keys()

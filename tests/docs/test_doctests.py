@@ -1,4 +1,4 @@
-"""What pages show as a session of Python is run, and answers what they say."""
+"""Python sessions of pages run with the shown output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 SESSION: Final = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PAGES: Final = {"transcoder.md": ROOT / "examples" / "transcoder", "protos.md": ROOT}
-"""Each page, and the folder in which it was tried."""
+"""Each page, and its working folder."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def folder(page: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_session_says_what_its_page_says(page: str, folder: None) -> None:
+def test_a_python_session_prints_the_shown_output(page: str, folder: None) -> None:
     text = (ROOT / "docs" / "how-to" / page).read_text("utf-8")
     sessions = "\n".join(SESSION.findall(text))  # one session, with words in between
     assert sessions.count(">>>") >= 5

@@ -1,4 +1,4 @@
-"""docs/how-to/troubleshooting.md has every reason with which a server ends a task; pages name tests that are there."""
+"""docs/how-to/troubleshooting.md has every reason of an ended task; pages name existing tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 from tests.docs import errors_page
-from tests.docs.asking import DOCS, served, v1
+from tests.docs.protocol_client import DOCS, served, v1
 
 from dragoman.runtime.turn import status
 from dragoman.runtime.turn.status import SystemStatus
@@ -28,24 +28,24 @@ def reasons_of() -> set[str]:
 
 
 @pytest.mark.parametrize("reason", sorted(reasons_of()))
-def test_each_reason_of_an_end_has_a_row(reason: str) -> None:
+def test_each_end_reason_has_a_row(reason: str) -> None:
     assert re.search(rf"^\| [^|]*\b{reason}\b", PAGE, re.M)
 
 
-def test_each_reason_of_an_error_is_somewhere() -> None:
+def test_each_error_reason_is_on_a_page() -> None:
     reasons = {codes(errors_page.created(kind), Dialect.V1).reason for kind in errors_page.kinds()}
     missing = {reason for reason in reasons if reason not in PAGE + CODES}
     assert not missing
 
 
 @pytest.mark.parametrize("page", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))
-def test_the_tests_that_a_page_names_are_there(page: str) -> None:
+def test_pages_name_existing_tests(page: str) -> None:
     named = TESTED.findall((DOCS / page).read_text("utf-8"))
     assert not [name for name in named if not (DOCS.parent / name).is_file()]
     assert named or not page.startswith("reference/protocol/"), "a page of the protocol says which tests hold it"
 
 
-async def test_words_that_are_quoted_are_said(tmp_path: Path) -> None:
+async def test_quoted_error_messages_are_sent(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
         done = await server.task()
 

@@ -1,4 +1,4 @@
-"""A reader finds what the protocol does by its own words: for each behaviour there is one section that has them all."""
+"""Each protocol behavior has one section that contains all its search words."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ EVERY: Final = list(sections())
 
 
 @pytest.mark.parametrize("words", LOOKED_FOR)
-def test_what_a_reader_looks_for_is_in_one_place(words: str) -> None:
+def test_search_words_are_in_one_section(words: str) -> None:
     wanted = words.lower().split()
     assert any(all(word in section for word in wanted) for section in EVERY)

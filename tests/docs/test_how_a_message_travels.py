@@ -1,4 +1,4 @@
-"""docs/explanation/how-a-message-travels.md names files and functions that are there."""
+"""docs/explanation/how-a-message-travels.md names existing files and functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE: Final = re.compile(r"\b((?:\w+/)*\w+\.py)\b")
 NAME: Final = re.compile(r"`([A-Z]\w*\.\w+|_?[a-z]\w*|[A-Z][a-z]\w*)`")
 ROW: Final = re.compile(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", re.M)
 SPOKEN: Final = {"id", "def", "path", "tenant", "Snapshot"}
-"""Names that are none of the code's, and words of the protocol."""
+"""Names outside the code, and words of the protocol."""
 
 
 @cache
@@ -43,12 +43,12 @@ def named_files() -> list[str]:
 
 
 @pytest.mark.parametrize("file", named_files())
-def test_each_file_is_there(file: str) -> None:
+def test_each_file_exists(file: str) -> None:
     assert (CODE / file).is_file()
 
 
 @pytest.mark.parametrize("file", sorted(set(FILE.findall(PAGE))))
-def test_each_file_of_the_picture_is_there_somewhere(file: str) -> None:
+def test_each_file_of_the_diagram_exists(file: str) -> None:
     assert list(CODE.rglob(file))
 
 
@@ -58,10 +58,10 @@ def test_each_function_of_a_table_is_in_its_file(file: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(NAME.findall(PAGE)) - SPOKEN))
-def test_each_function_and_class_of_the_text_is_somewhere(name: str) -> None:
+def test_each_function_and_class_of_the_text_exists(name: str) -> None:
     assert any(name in names_of(file) for file in CODE.rglob("*.py"))
 
 
-def test_the_page_names_enough_to_be_worth_the_look() -> None:
+def test_the_page_names_enough_code() -> None:
     assert len(ROW.findall(PAGE)) > 30
     assert len(named_files()) > 40

@@ -1,4 +1,4 @@
-"""No link of the documentation leads nowhere: not on GitHub, not in the site, and not from the code."""
+"""Links of the documentation work on GitHub, in the site and from the code."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def dead(page: Path) -> Iterator[str]:
             yield f"{name(page)}:{link.line}: {link.target}: {name(file)} has no heading for #{anchor}"
 
 
-def test_every_link_of_every_page_leads_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     assert not [text for page in PAGES for text in dead(page)]
 
 
-def test_the_pages_are_there() -> None:
+def test_all_pages_are_found() -> None:
     assert len(PAGES) > 30
     assert {ROOT / "README.md", ROOT / "docs" / "how-to" / "operations.md", ROOT / "deploy" / "README.md"} <= set(PAGES)
     assert sum(1 for page in PAGES for _ in links(page.read_text("utf-8"))) > 150
 
 
-def test_what_the_code_names_as_documentation_is_there() -> None:
+def test_documentation_named_in_the_code_exists() -> None:
     """`docs/how-to/push.md`, in messages, comments, scripts and manifests."""
     named = re.compile(r"(?<![\w/])docs/[\w./-]+\.md(?:#[\w-]+)?")
     for file in known():
@@ -105,7 +105,7 @@ def test_the_site_has_every_file_that_a_page_links_to() -> None:
     assert not any(file.is_relative_to(ROOT / "docs") for file in outside)
 
 
-def test_the_page_of_settings_is_what_the_options_say() -> None:
+def test_the_settings_page_is_up_to_date() -> None:
     assert settings_page.PAGE.read_text("utf-8") == settings_page.page(), "run `make settings`"
 
 
@@ -119,15 +119,15 @@ def test_the_page_of_settings_is_what_the_options_say() -> None:
         ("[0.1.0] - 2026-01-01", "010---2026-01-01"),
     ],
 )
-def test_an_anchor_is_what_github_makes_of_a_heading(heading: str, anchor: str) -> None:
+def test_anchors_follow_github(heading: str, anchor: str) -> None:
     assert slug(heading) == anchor
 
 
-def test_links_in_blocks_and_in_code_are_none() -> None:
+def test_links_in_blocks_and_code_are_ignored() -> None:
     text = 'a [b](c.md#d) `[no](no.md)`\n```\n[no](no.md)\n```\n![p](q.png "title")\n'
     assert [(link.target, link.line) for link in links(text)] == [("c.md#d", 1), ("q.png", 5)]
     assert [text[link.begin : link.end] for link in links(text)] == ["c.md#d", "q.png"]
 
 
-def test_a_heading_that_comes_again_has_a_number() -> None:
+def test_a_repeated_heading_gets_a_number() -> None:
     assert anchors("# A\n## B c\n## B c\n```\n# no\n```\n") == {"a", "b-c", "b-c-1"}

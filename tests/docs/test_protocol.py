@@ -1,4 +1,4 @@
-"""docs/reference/protocol says what the server does: each sentence here is on its page, and is tried."""
+"""Sentences of docs/reference/protocol, each tested against the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs import errors_page
-from tests.docs.asking import DOCS, TENANT, Page, c, served, v01, v03, v1
+from tests.docs.protocol_client import DOCS, TENANT, Page, c, served, v01, v03, v1
 
 
 async def test_versions(tmp_path: Path) -> None:
@@ -404,6 +404,6 @@ def in_json(section: str) -> Any:
     return json.loads(text.split(f"## {section}")[1].split("```json")[1].split("```")[0])
 
 
-def test_the_table_of_errors_is_the_server_s_own() -> None:
+def test_the_table_of_errors_is_up_to_date() -> None:
     text = errors_page.PAGE.read_text("utf-8")
     assert text == errors_page.page(text), "docs/reference/protocol/errors.md is old: make protocol-pages"

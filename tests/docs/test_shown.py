@@ -1,4 +1,4 @@
-"""What counts as said, and what does not."""
+"""Comparison of shown and actual output."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ OTHER = "01a20035-b4d9-7b6f-985b-b9a5df347dac"
         (["/tmp/demo/x.db is there"], ["/var/tmp/1/x.db is there"]),
     ],
 )
-def test_what_differs_each_time_may_differ(shown: list[str], out: list[str]) -> None:
+def test_changing_values_may_differ(shown: list[str], out: list[str]) -> None:
     assert not differs(shown, out, [], {}, folder="/var/tmp/1")
 
 
 @pytest.mark.parametrize(
     ("shown", "out", "why"),
     [
-        (["hello"], ["hullo"], "shown and not said: hello"),
-        (["hello"], [], "shown and not said: hello"),
-        (["hello"], ["hello", "more"], "said and not shown: more"),
-        ([], ["more"], "said and not shown: more"),
-        ([f"task {TASK}"], ["task x"], f"shown and not said: task {TASK}"),
-        (["2 events"], ["3 events"], "shown and not said: 2 events"),
-        (["a", "...", "c"], ["b", "a", "c"], "shown and not said: a"),
-        (["a..."], ["ba"], "shown and not said: a..."),
+        (["hello"], ["hullo"], "shown but not printed: hello"),
+        (["hello"], [], "shown but not printed: hello"),
+        (["hello"], ["hello", "more"], "printed but not shown: more"),
+        ([], ["more"], "printed but not shown: more"),
+        ([f"task {TASK}"], ["task x"], f"shown but not printed: task {TASK}"),
+        (["2 events"], ["3 events"], "shown but not printed: 2 events"),
+        (["a", "...", "c"], ["b", "a", "c"], "shown but not printed: a"),
+        (["a..."], ["ba"], "shown but not printed: a..."),
     ],
 )
-def test_words_and_counts_may_not(shown: list[str], out: list[str], why: str) -> None:
+def test_words_and_counts_may_not_differ(shown: list[str], out: list[str], why: str) -> None:
     assert differs(shown, out, [], {}) == why
 
 
-def test_of_what_is_on_stderr_some_may_be_shown_and_that_in_order() -> None:
+def test_a_part_of_stderr_may_be_shown_in_order() -> None:
     assert not differs(["x", "DONE"], ["x"], ["BEGUN", "DONE"], {})
     assert not differs(["x"], ["x"], ["BEGUN"], {})
-    assert differs(["DONE", "BEGUN"], [], ["BEGUN", "DONE"], {}) == "shown and not said: BEGUN"
+    assert differs(["DONE", "BEGUN"], [], ["BEGUN", "DONE"], {}) == "shown but not printed: BEGUN"
 
 
-def test_an_id_that_is_shown_stands_for_the_one_that_was_said() -> None:
+def test_a_shown_id_stands_for_the_actual_one() -> None:
     names: dict[str, str] = {}
     assert not differs([TASK], [OTHER], [], names)
     assert renamed(f"dragoman get {TASK}", names) == f"dragoman get {OTHER}"
 
 
-def test_figures_of_the_moment_may_be_any() -> None:
+def test_momentary_figures_may_differ() -> None:
     assert differs(["turns  3 of 1000"], ["turns 14 of 1000"], [], {})
     assert not differs(["turns  3 of 1000  0.1/s  -"], ["turns 14 of 1000 10.5/s 3"], [], {}, loosely=True)
     assert differs(["turns  3 of 1000"], ["tasks 14 of 1000"], [], {}, loosely=True)
 
 
-def test_a_command_goes_on_as_long_as_a_shell_would_ask() -> None:
+def test_an_incomplete_command_continues_on_the_next_line() -> None:
     session = "$ a \\\n    b 'c\nd'\nsaid\n$ for x in 1 2; do\n    echo $x\n  done\n1\n2\n$ e\n"
     assert list(commands(session)) == [
         ("a \\\n    b 'c\nd'", ["said"]),
@@ -73,6 +73,6 @@ def test_a_command_goes_on_as_long_as_a_shell_would_ask() -> None:
     ]
 
 
-def test_what_no_command_says_is_an_error() -> None:
+def test_output_without_a_command_is_an_error() -> None:
     with pytest.raises(ValueError, match="no command"):
         list(commands("hello\n$ echo hello\n"))

@@ -24,7 +24,7 @@ def test_a_copy_button_copies_the_commands_of_a_session() -> None:
     assert 'data-copy="dragoman send &quot;a &amp; b&quot;\nkill %1"' in copies_commands(SESSION)
 
 
-def test_other_blocks_are_copied_whole() -> None:
+def test_other_blocks_are_copied_completely() -> None:
     block = SESSION.replace("language-console", "language-sh")
     assert copies_commands(block) == block
 

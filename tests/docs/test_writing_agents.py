@@ -1,4 +1,4 @@
-"""docs/how-to/writing-agents.md names everything that an author can say and ask."""
+"""docs/how-to/writing-agents.md names the complete agent API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dragoman.agents.functions.turn import Context, Incoming, ReceivedFile
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-agents.md").read_text()
 IN_WORDS: Final = {"Incoming", "ReceivedFile", "InvalidAgentResponse", "WORKING", "Part", "Artifact", "Message"}
-"""Types that are told of by what they are for; nobody makes them by name."""
+"""Types that the page describes without naming them; agents do not construct them."""
 
 
 def public(kind: type) -> list[str]:
@@ -23,22 +23,22 @@ def public(kind: type) -> list[str]:
 
 
 @pytest.mark.parametrize("argument", inspect.signature(agent).parameters)
-def test_each_argument_of_agent_has_a_place(argument: str) -> None:
+def test_each_argument_of_agent_is_on_the_page(argument: str) -> None:
     assert argument == "function" or f"`{argument}`" in PAGE.split("## Arguments of")[1]
 
 
 @pytest.mark.parametrize("name", public(Turn))
-def test_each_attribute_and_verb_of_a_turn_has_a_place(name: str) -> None:
+def test_each_attribute_and_method_of_a_turn_is_on_the_page(name: str) -> None:
     assert f"`turn.{name}" in PAGE or f"`await turn.{name}" in PAGE or f"turn.{name}(" in PAGE
 
 
 @pytest.mark.parametrize("name", [*public(Incoming), "message"])
-def test_what_a_message_has_is_told(name: str) -> None:
+def test_attributes_of_a_message_are_on_the_page(name: str) -> None:
     assert f"`turn.{name}`" in PAGE
 
 
 @pytest.mark.parametrize("name", [*public(ReceivedFile), *public(Context)])
-def test_what_files_and_conversations_have_is_told(name: str) -> None:
+def test_attributes_of_files_and_conversations_are_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE or f"turn.context_{name}" in PAGE or f"turn.context.{name}" in PAGE
 
 

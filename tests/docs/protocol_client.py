@@ -1,4 +1,4 @@
-"""A server, asked by hand, for pages that say what it answers."""
+"""A server with raw HTTP requests, for tests of the protocol pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Page:
         self.text = " ".join((DOCS / "reference" / "protocol" / name).read_text("utf-8").split())
 
     def says(self, sentence: str) -> None:
-        assert " ".join(sentence.split()) in self.text, f"not on the page any more: {sentence}"
+        assert " ".join(sentence.split()) in self.text, f"the page does not have: {sentence}"
 
 
 class Answer(NamedTuple):
@@ -56,8 +56,8 @@ class Answer(NamedTuple):
         return str(self.json["error"]["details"][0]["reason"])
 
 
-class Asking:
-    """A server, asked by hand."""
+class ProtocolClient:
+    """Sends raw requests to a server."""
 
     def __init__(self, server_connections: ServerConnections) -> None:
         self.http: aiohttp.ClientSession = server_connections.http
@@ -68,7 +68,7 @@ class Asking:
             return Answer(answer.status, answer.headers, await answer.text())
 
     async def call(self, method: str, params: Any = None, path: str = "/", **headers: str) -> Any:
-        """The whole answer of one JSON-RPC call, which is always 200."""
+        """Returns the response body of a JSON-RPC call, whose status is always 200."""
         answer = await self.ask(
             "POST", path, {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}, **headers
         )
@@ -91,13 +91,13 @@ class Asking:
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[Asking]:
+async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[ProtocolClient]:
     anywhere = Address("127.0.0.1", 0)
     store = f"sqlite:///{tmp_path}/tasks.db"
     agents: list[Agent] = [playground, still, strict]
     serving = open_app(Settings(http=anywhere, grpc=anywhere, store=store, **settings), agents)
     async with serving as app, open_connections(str(app.http), str(app.grpc)) as server_connections:
-        yield Asking(server_connections)
+        yield ProtocolClient(server_connections)
 
 
 def v1(text: str, **more: Any) -> dict[str, Any]:
