@@ -1,5 +1,5 @@
-// Builds the console into the Python package.  The same sources give the same bytes: what is built is committed, and
-// `make console-check` compares.  An argument names another folder to build into.
+// Builds the console into the Python package. The build is reproducible and its output is committed; `make
+// console-check` compares. An argument names another output folder.
 import { build } from "esbuild";
 import { copyFile, mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";

@@ -1,4 +1,4 @@
-// The agents and their cards; for operators, the workers that run them.
+// The agents and their cards; for operators also their workers.
 
 import { useAsked } from "./asking";
 import { agents, unreachable } from "./catalogue";
@@ -49,7 +49,7 @@ function Shown({ agent }: { agent: Agent }) {
           New task
         </a>
         <a class="button" href={href(["tasks"], { agent: agent.id })}>
-          Its tasks
+          Tasks
         </a>
       </header>
       <Problem error={error} />
@@ -61,9 +61,9 @@ function Shown({ agent }: { agent: Agent }) {
               ["id", agent.id],
               ["version", card.version],
               ["provider", card.provider?.organization],
-              ["takes", card.defaultInputModes?.join(", ")],
-              ["gives", card.defaultOutputModes?.join(", ")],
-              ["streams", features.streaming ? "yes" : "no"],
+              ["input", card.defaultInputModes?.join(", ")],
+              ["output", card.defaultOutputModes?.join(", ")],
+              ["streaming", features.streaming ? "yes" : "no"],
               ["push", features.pushNotifications ? "yes" : "no"],
             ]}
           />
@@ -74,7 +74,7 @@ function Shown({ agent }: { agent: Agent }) {
               <tr>
                 <th scope="col">Binding</th>
                 <th scope="col">Version</th>
-                <th scope="col">Address</th>
+                <th scope="col">URL</th>
               </tr>
             </thead>
             <tbody>
@@ -92,7 +92,7 @@ function Shown({ agent }: { agent: Agent }) {
           </table>
           <Workers agent={agent.id} />
           <details>
-            <summary>The card as it is served</summary>
+            <summary>Card as JSON</summary>
             <pre class="data">{JSON.stringify(card, null, 2)}</pre>
           </details>
         </div>
@@ -111,7 +111,7 @@ function Skills({ agent, card }: { agent: string; card: Card }) {
           <li key={skill.id}>
             <b>{skill.name}</b> <span class="faint">{skill.description}</span>
             {skill.examples?.map((example) => (
-              <a key={example} class="example" title="Write this to the agent" href={href(["new"], { agent, text: example })}>
+              <a key={example} class="example" title="Use this example" href={href(["new"], { agent, text: example })}>
                 {example}
               </a>
             ))}
@@ -132,7 +132,7 @@ function Workers({ agent }: { agent: string }) {
       <h3>Workers</h3>
       {!own.workers?.length && (
         <p class="faint">
-          None is connected here; the last was seen <Ago time={own.seen} after=" ago" />.
+          No worker is connected to this server; last seen <Ago time={own.seen} after=" ago" />.
         </p>
       )}
       {own.workers && own.workers.length > 0 && (
@@ -140,7 +140,7 @@ function Workers({ agent }: { agent: string }) {
           <thead>
             <tr>
               <th scope="col">Name</th>
-              <th scope="col">From</th>
+              <th scope="col">Address</th>
               <th scope="col">Running</th>
               <th scope="col">Free</th>
             </tr>
@@ -149,7 +149,7 @@ function Workers({ agent }: { agent: string }) {
             {own.workers.map((one) => (
               <tr key={one.peer}>
                 <td>
-                  {one.name} {one.draining && <span class="tag">leaving</span>}
+                  {one.name} {one.draining && <span class="tag">draining</span>}
                 </td>
                 <td>{one.peer}</td>
                 <td>{one.running ?? 0}</td>

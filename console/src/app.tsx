@@ -1,4 +1,4 @@
-// The frame around the views: where one is, who one is, and the keys.
+// The frame around the views: navigation, credentials and shortcuts.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -50,7 +50,7 @@ export function App() {
             ))}
           </select>
         </label>
-        <button type="button" class="key" onClick={() => (asksForKey.value = "The API key or token that calls carry.")}>
+        <button type="button" class="key" onClick={() => (asksForKey.value = "API key or token for all calls.")}>
           {key.value ? "Key set" : "Key"}
         </button>
         <button type="button" aria-label="Keyboard shortcuts" onClick={() => (helping.value = true)}>
@@ -69,7 +69,7 @@ export function App() {
   );
 }
 
-/** The list beside what was chosen from it. */
+/** The list beside the selected item. */
 function Work() {
   const task = chosen.value;
   const aside = task !== null || place.value === "new";
@@ -111,14 +111,14 @@ function Key() {
             onInput={(event) => (typed.value = event.currentTarget.value)}
           />
         </label>
-        <p class="faint">It is kept in this tab, until the tab is closed.</p>
+        <p class="faint">Stored until this tab is closed.</p>
         <div class="buttons">
           <button type="submit" class="primary">
-            Use it
+            Use
           </button>
           {key.value && (
             <button type="button" onClick={() => remember("")}>
-              Forget the one in use
+              Remove the current one
             </button>
           )}
           <button type="button" onClick={() => dialog.current?.close()}>

@@ -1,4 +1,4 @@
-// Asking the server again and again while somebody looks.
+// Polls the server while the page is visible.
 
 import { useEffect, useState } from "preact/hooks";
 import { key } from "./server";
@@ -6,14 +6,14 @@ import { key } from "./server";
 export interface Asked<T> {
   value: T | undefined;
   error: unknown;
-  /** Asks at once. */
+  /** Polls at once. */
   again: () => void;
 }
 
 /**
- * What `ask` gives, and again after `every` milliseconds while the page is seen (0: not again), which what was given may
- * decide. It is asked anew when one of `about` changes, and then there is nothing until it comes; and when one of `since`
- * changes, and then what was there stays until something newer comes, as it does when asking fails.
+ * Returns the latest result of `ask`, repeated every `every` milliseconds while the page is visible (0: once); `every`
+ * may depend on the result. A change in `about` clears the result and asks again. A change in `since` asks again but
+ * keeps the result until the next one; so does a failed call.
  */
 export function useAsked<T>(
   ask: (signal: AbortSignal) => Promise<T>,
@@ -33,7 +33,7 @@ export function useAsked<T>(
     const turn = async () => {
       clearTimeout(timer);
       waits = document.hidden;
-      if (waits) return; // until it is seen
+      if (waits) return; // until the page is visible
       let found: T | undefined;
       try {
         found = await ask(stop.signal);

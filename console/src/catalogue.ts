@@ -1,4 +1,4 @@
-// The agents of the server. Workers come and go, so they are asked for again.
+// The agents of the server, polled because workers connect and disconnect.
 
 import { effect, signal } from "@preact/signals";
 import { call, key, words } from "./server";
@@ -23,10 +23,10 @@ async function look(): Promise<void> {
   }
 }
 
-/** Keeps the catalogue as it is on the server, from now on. */
+/** Starts polling the catalogue. */
 export function keepUp(): void {
   effect(() => {
-    void key.value; // who shows other credentials may see others
+    void key.value; // other credentials may see other agents
     void look();
   });
   setInterval(() => {

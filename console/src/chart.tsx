@@ -1,4 +1,4 @@
-// A chart of some lines over the last minutes.
+// A line chart of the last minutes.
 
 export interface Series {
   name: string;
@@ -12,7 +12,7 @@ interface Shown {
   title: string;
   unit: (value: number) => string;
   series: readonly Series[];
-  /** What the times of the first and last value are called. */
+  /** Labels of the first and last time. */
   from: string;
   most: number;
 }

@@ -1,4 +1,4 @@
-// The form that sends: a new task, an answer to a task that waits, a word to one that works.
+// The form for a new task, an answer to a waiting task, or a message to a working task.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -30,7 +30,7 @@ export function Compose({ agent, task }: Spoken) {
   const word = waiting ? "Answer" : "Send";
   const name = task ? (over ? "A new task in the same context" : waiting ? "Answer" : "A message to the running task") : "Message";
 
-  // What is to be sent is another thing now than what an earlier key was for.
+  // A changed draft needs a new idempotency key.
   useEffect(() => {
     key.current = fresh();
   }, [text.value, asData.value, files.value]);
@@ -54,7 +54,7 @@ export function Compose({ agent, task }: Spoken) {
       if (sent.task && sent.task.id !== task?.id) go(["tasks", agent, sent.task.id]);
       reply.value = sent.message;
     } catch (failed) {
-      error.value = failed instanceof SyntaxError ? new Failure(0, `This is no JSON: ${failed.message}`) : failed;
+      error.value = failed instanceof SyntaxError ? new Failure(0, `Invalid JSON: ${failed.message}`) : failed;
     }
     sending.value = false;
   };
@@ -79,7 +79,7 @@ export function Compose({ agent, task }: Spoken) {
     >
       {reply.value && (
         <section class="reply" aria-label="Reply" role="status">
-          <p class="who">agent, without a task</p>
+          <p class="who">agent (message without a task)</p>
           <Parts parts={reply.value.parts} />
         </section>
       )}
@@ -92,7 +92,7 @@ export function Compose({ agent, task }: Spoken) {
               <button
                 type="button"
                 class="plain"
-                aria-label={`Leave out ${file.name}`}
+                aria-label={`Remove ${file.name}`}
                 onClick={() => (files.value = files.value.filter((_, other) => other !== index))}
               >
                 ×
@@ -105,7 +105,7 @@ export function Compose({ agent, task }: Spoken) {
         id="message"
         rows={task ? 2 : 4}
         aria-label={name}
-        placeholder={`${name}  (Ctrl+Enter sends)`}
+        placeholder={`${name}  (Ctrl+Enter to send)`}
         value={text.value}
         onInput={(event) => (text.value = event.currentTarget.value)}
         onKeyDown={typed}
@@ -136,12 +136,12 @@ export function Compose({ agent, task }: Spoken) {
   );
 }
 
-/** A new task: the form, and whom it is for. */
+/** The form for a new task, with the choice of agent. */
 export function New() {
   const known = agents.value ?? [];
   const asked = route.value.query.get("agent");
   const agent = known.find((one) => one.id === asked) ?? known.find((one) => one.root) ?? known[0];
-  if (!agent) return <p class="empty">No agent is served here yet.</p>;
+  if (!agent) return <p class="empty">This server has no agents yet.</p>;
   const choose = (id: string) => go(["new"], { agent: id });
   return (
     <article class="new" aria-label="New task">
@@ -162,7 +162,7 @@ export function New() {
         </label>
       </header>
       <p class="about">
-        {agent.description} <a href={`#/agents/${agent.id}`}>Its card</a>
+        {agent.description} <a href={`#/agents/${agent.id}`}>Card</a>
       </p>
       <Compose key={`${agent.id} ${route.value.query.get("text") ?? ""}`} agent={agent.id} />
     </article>

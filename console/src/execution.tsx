@@ -1,4 +1,4 @@
-// Why is it stuck, who holds it, what happens next: what operators are told of a task, and its attempts.
+// The explanation of a task for operators: who holds it, what happens next, why it waits; and its attempts.
 
 import { useAsked } from "./asking";
 import type { Fold } from "./fold";
@@ -7,14 +7,14 @@ import { Ago, Copy, Facts, Problem } from "./pieces";
 import { clock } from "./say";
 import { isTerminal, type Explanation } from "./wire";
 
-/** Who asks stands in the audit log each time, so it is asked when there is news, and else rarely. */
+/** Each call is audited, so it is made after new events, and otherwise rarely. */
 const EVERY = 30_000;
 
 interface Shown {
   id: string;
   agent: string;
   fold: Fold;
-  /** The fold's. The fold stays the same object, and what reads signals is drawn again for other values only. */
+  /** The fold's version. The fold object stays the same, and components render only for changed values. */
   state: string;
 }
 
@@ -29,7 +29,7 @@ export function Execution({ id, agent, fold, state }: Shown) {
   return (
     <div class="execution">
       <Problem error={error} />
-      {value && !value.tasks && <p class="empty">Only operators are told how a task is run: its session, its attempts, what happens next.</p>}
+      {value && !value.tasks && <p class="empty">Only operators can see how a task is executed: session, attempts, next step.</p>}
       {found.map((one, index) => (
         <Explained key={index} one={one} asked={value?.asked ?? 0} again={again} />
       ))}
@@ -44,9 +44,9 @@ function Explained({ one, asked, again }: { one: Explanation; asked: number; aga
   return (
     <section aria-label="Explanation">
       <p class="next">
-        {one.next} <span class="faint">(asked <Ago time={asked} after=" ago" />)</span>{" "}
+        {one.next} <span class="faint">(updated <Ago time={asked} after=" ago" />)</span>{" "}
         <button type="button" class="plain" onClick={again}>
-          ask again
+          update
         </button>
       </p>
       <Facts
@@ -54,17 +54,17 @@ function Explained({ one, asked, again }: { one: Explanation; asked: number; aga
           ["in this state for", <Ago time={Number(one.since ?? 0)} />],
           ["attempt", `${one.attempt ?? 1} of ${one.attemptsAllowed ?? 1}`],
           ["session", one.session && `${one.session}${one.here ? ", this server" : ""}`],
-          ["session held until", expires ? `${clock(expires).slice(0, 8)}, and renewed` : undefined],
+          ["session expires", expires ? `${clock(expires).slice(0, 8)} unless renewed` : undefined],
           ["worker", one.worker],
-          ["waits for a worker", one.ready ? "yes" : undefined],
-          ["asked to stop", one.stopping ? "yes" : undefined],
+          ["waiting for a slot or worker", one.ready ? "yes" : undefined],
+          ["cancel requested", one.stopping ? "yes" : undefined],
           ["unread messages", over ? undefined : (one.queuedMessages ?? "0")],
-          ["readers here", one.subscribers ?? "0"],
-          ["free slots here", one.freeSlots ?? "0"],
+          ["subscribers on this server", one.subscribers ?? "0"],
+          ["free slots on this server", one.freeSlots ?? "0"],
           ["tokens", one.tokens && Number(one.tokens).toLocaleString("en")],
           ["cost", one.cost],
           ["last event", one.lastEvent],
-          ["made in", one.dialect && `A2A ${one.dialect}`],
+          ["created with", one.dialect && `A2A ${one.dialect}`],
           ["principal", one.principal],
           ["scope", one.scope],
           ["trace", one.traceId && <Copy value={one.traceId} name="the trace id" />],
@@ -74,19 +74,19 @@ function Explained({ one, asked, again }: { one: Explanation; asked: number; aga
   );
 }
 
-/** Attempts after the first begin with a status that says so. */
+/** Attempts after the first begin with a status that has the attempt's number. */
 function Attempts({ fold }: { fold: Fold }) {
   const begun = fold.lines.filter((line) => line.attempt);
   if (begun.length === 0) return null;
   return (
     <section aria-label="Attempts">
-      <h3>Attempts begun again</h3>
+      <h3>Further attempts</h3>
       <table>
         <thead>
           <tr>
             <th scope="col">Attempt</th>
             <th scope="col">Event</th>
-            <th scope="col">At</th>
+            <th scope="col">Time</th>
           </tr>
         </thead>
         <tbody>

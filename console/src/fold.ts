@@ -1,8 +1,8 @@
-// A task from its events: the lines of its timeline, and its artifacts as they are now.
+// Folds a task's events into the lines of its timeline and its current artifacts.
 
 import { isTerminal, isWaiting, type Artifact, type Message, type Part, type State, type StreamResponse, type Task } from "./wire";
 
-/** One line of a timeline. Chunks of an artifact that follow each other are one line. */
+/** One line of a timeline. Consecutive chunks of an artifact are one line. */
 export interface Line {
   kind: "created" | "status" | "artifact" | "user" | "gap";
   first: number;
@@ -11,7 +11,7 @@ export interface Line {
   state?: State;
   message?: Message;
   artifact?: Artifact;
-  /** It takes the place of what the artifact held before. */
+  /** The parts replace earlier content of the artifact. */
   replaces?: boolean;
   complete?: boolean;
   attempt?: number;
@@ -24,18 +24,18 @@ export class Fold {
   since = "";
   context = "";
   last = 0;
-  /** Set when the user may have said something that no event shows. */
+  /** Set when the user may have sent a message, which no event contains. */
   unheard = false;
   private said = new Set<string>();
 
-  /** Takes an event; says whether the task has ended with it. */
+  /** Folds an event. Returns whether it ends the task. */
   take(event: StreamResponse, sequence: number): boolean {
     if (sequence && sequence <= this.last) return isTerminal(this.state);
     this.last = sequence || this.last;
     if (event.task) this.begin(event.task, sequence);
     if (event.statusUpdate) {
       const { status, metadata } = event.statusUpdate;
-      // A message is accepted by a status that says nothing itself.
+      // A status without a message accepts the user's message.
       if (!status.message && (isWaiting(this.state) || status.state === this.state)) this.unheard = true;
       const attempt = typeof metadata?.["attempt"] === "number" ? metadata["attempt"] : undefined;
       this.lines.push({
@@ -54,7 +54,7 @@ export class Fold {
     return isTerminal(this.state);
   }
 
-  /** Puts what the user said where it belongs: behind what the agent had said before it. */
+  /** Inserts the user's messages after the agent's earlier output. */
   hear(history: readonly Message[]): void {
     this.unheard = false;
     let after = "";
@@ -117,7 +117,7 @@ export class Fold {
   }
 }
 
-/** Adds parts to others, chunks of text to the text before them: for reading, a stream is one text. */
+/** Appends parts, joining text chunks to the preceding text. */
 function joined(parts: Part[], more: readonly Part[]): Part[] {
   for (const part of more) {
     const before = parts.at(-1);

@@ -1,4 +1,4 @@
-// The task that is shown, kept up to date by its events.
+// The shown task, updated by its events.
 
 import { signal, type Signal } from "@preact/signals";
 import { Fold } from "./fold";
@@ -12,7 +12,7 @@ const HISTORY = 200;
 
 export class Followed {
   fold = new Fold();
-  /** Counts up when there is something new to draw. */
+  /** Incremented when there is something new to render. */
   readonly tick = signal(0);
   readonly link: Signal<Link> = signal("connecting");
   readonly error: Signal<unknown> = signal(undefined);
@@ -48,7 +48,7 @@ export class Followed {
     for (const end of this.ends) end();
   }
 
-  /** Many events may come between two frames of the screen. */
+  /** Renders at most once per frame, because many events may arrive between two frames. */
   private draw(): void {
     if (this.drawing) return;
     this.drawing = requestAnimationFrame(() => {
@@ -57,13 +57,13 @@ export class Followed {
     });
   }
 
-  /** A task that is read from its beginning changes its state many times at once. */
+  /** Delayed, because a task read from its first event changes its state many times at once. */
   private tell(): void {
     clearTimeout(this.telling);
     this.telling = setTimeout(() => news.value++, 50);
   }
 
-  /** What the user said is in the task's history, and in no event. */
+  /** User messages are in the task's history, not in events. */
   private async hear(): Promise<void> {
     this.fold.unheard = false;
     try {
@@ -72,11 +72,11 @@ export class Followed {
       this.fold.hear(known);
       this.draw();
     } catch {
-      // the next event asks again, or the stream tells what is wrong
+      // the next event retries, or the stream reports the error
     }
   }
 
-  /** Agents that do not stream, as their card says, are asked from time to time. */
+  /** Polls agents without streaming. */
   private async refused(error: unknown): Promise<void> {
     if (!(error instanceof Failure && error.reason === "UNSUPPORTED_OPERATION")) {
       this.error.value = error;

@@ -1,10 +1,10 @@
-// One list of tasks from the lists of several agents: the newest status first, as each of them is.
+// Merges the task lists of several agents, newest status first.
 
 import { signal } from "@preact/signals";
 import { call, Failure, segment } from "./server";
 import type { Task } from "./wire";
 
-/** Counts what this page knows to have changed in the list: nobody has to wait for its next look. */
+/** Incremented for changes that this page made or saw, so that the list is polled at once. */
 export const news = signal(0);
 
 export interface Row {
@@ -20,9 +20,9 @@ export interface Filters {
 
 export interface Listed {
   rows: Row[];
-  /** Tasks that the filters let through, of all agents. */
+  /** Number of tasks that match the filters, of all agents. */
   total: number;
-  /** There are more than these. */
+  /** Whether there are more tasks. */
   more: boolean;
 }
 
@@ -40,7 +40,7 @@ export async function list(agents: readonly string[], filters: Filters, count: n
   const each = await Promise.all(
     asked.map((agent) =>
       first(agent, filters, count, stop).catch((error: unknown) => {
-        // One of several that these credentials do not reach, or a worker that has just left.
+        // One of several agents is not accessible with these credentials, or its worker has just disconnected.
         if (asked.length > 1 && error instanceof Failure && [403, 404].includes(error.status)) return { rows: [], total: 0 };
         throw error;
       }),
@@ -70,7 +70,7 @@ function later(task: Task): number {
   return new Date(task.status.timestamp ?? 0).getTime();
 }
 
-/** When a task was made, in milliseconds, where its id says it (RFC 9562, version 7); 0 where a client chose the id. */
+/** Creation time in milliseconds, from the task id (RFC 9562, version 7); 0 if a client chose the id. */
 export function made(id: string): number {
   const found = /^([0-9a-f]{8})-([0-9a-f]{4})-7/.exec(id);
   return found ? parseInt(`${found[1]}${found[2]}`, 16) : 0;

@@ -1,4 +1,4 @@
-// How busy the server is and how fast it answers, from its `/metrics`, for as long as the page is open.
+// Load and response times of the server, from its `/metrics`, while the page is open.
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -9,7 +9,7 @@ import { lasting } from "./say";
 import { ask, Failure } from "./server";
 
 const EVERY = 2_000;
-/** Looks that are kept, and those for which there is room at least. */
+/** Number of stored readings, and the minimum width of the chart in readings. */
 const KEPT = 150;
 const ROOM = 30;
 
@@ -35,7 +35,7 @@ async function look(): Promise<void> {
 export function Load() {
   useEffect(() => {
     if (looking) return;
-    looking = true; // and goes on while other views are shown, so that the lines have no holes
+    looking = true; // continues in other views, so that the lines have no gaps
     void look();
     setInterval(() => {
       if (!document.hidden) void look();
@@ -46,8 +46,8 @@ export function Load() {
   const absent = failed instanceof Failure && failed.status === 404;
   return (
     <section class="load" aria-label="Load" tabIndex={0}>
-      {refused && <p class="empty">Only operators are shown how the server is.</p>}
-      {absent && <p class="empty">This server shows its numbers elsewhere.</p>}
+      {refused && <p class="empty">Only operators can see the server's metrics.</p>}
+      {absent && <p class="empty">This server has its metrics on another port.</p>}
       {!refused && !absent && <Problem error={failed} />}
       {looks.value.length > 0 && <Charts looks={looks.value} />}
     </section>
@@ -57,7 +57,7 @@ export function Load() {
 const LIVE = ["submitted", "working", "input-required", "auth-required"];
 const BINDINGS = ["rest", "jsonrpc", "grpc", "websocket"];
 
-/** Streams last as long as they are read, which says nothing of the server; and pages are no operations. */
+/** Excludes streams, which last as long as they are read, and pages, which are not operations. */
 const answered: Fits = ({ binding, method }) => binding !== "page" && !/stream|subscri/i.test(method ?? "");
 
 function Charts({ looks }: { looks: readonly Look[] }) {
@@ -68,14 +68,14 @@ function Charts({ looks }: { looks: readonly Look[] }) {
     pairs.map(({ before, after }) => value(before.numbers, after.numbers, (after.at - before.at) / 1000));
   const shown = { from: `${lasting((most - 1) * EVERY)} ago`, most };
   const spread = (name: string, fits?: Fits) => [
-    { name: "half within", values: each((before, after) => quantile(before, after, 0.5, name, fits)) },
-    { name: "95 % within", values: each((before, after) => quantile(before, after, 0.95, name, fits)) },
+    { name: "p50", values: each((before, after) => quantile(before, after, 0.5, name, fits)) },
+    { name: "p95", values: each((before, after) => quantile(before, after, 0.95, name, fits)) },
   ];
   return (
     <div class="charts">
       <Chart
         {...shown}
-        title="Tasks that have not ended"
+        title="Unfinished tasks"
         unit={whole}
         series={LIVE.map((state) => ({
           name: state.replace("-", " "),
@@ -93,22 +93,22 @@ function Charts({ looks }: { looks: readonly Look[] }) {
           ),
         }))}
       />
-      <Chart {...shown} title="Time to answer" unit={duration} series={spread("dragoman_request_duration_seconds", answered)} />
-      <Chart {...shown} title="Time of turns" unit={duration} series={spread("dragoman_run_duration_seconds")} />
+      <Chart {...shown} title="Response time" unit={duration} series={spread("dragoman_request_duration_seconds", answered)} />
+      <Chart {...shown} title="Turn duration" unit={duration} series={spread("dragoman_run_duration_seconds")} />
       <Chart
         {...shown}
         title="Turns"
         unit={perSecond}
         series={[
-          { name: "begun", values: each((before, after, seconds) => rate(before, after, seconds, "dragoman_runs_begun_total")) },
+          { name: "started", values: each((before, after, seconds) => rate(before, after, seconds, "dragoman_runs_begun_total")) },
           { name: "ended", values: each((before, after, seconds) => rate(before, after, seconds, "dragoman_runs_ended_total")) },
         ]}
       />
       <Chart
         {...shown}
-        title="Waiting for a turn: the longest"
+        title="Longest wait for a turn"
         unit={duration}
-        series={[{ name: "waits for", values: now.map((numbers) => largest(numbers, "dragoman_queue_age_seconds")) }]}
+        series={[{ name: "wait", values: now.map((numbers) => largest(numbers, "dragoman_queue_age_seconds")) }]}
       />
     </div>
   );

@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, unless the user chose.
+// Light or dark: the system's setting unless the user chose one.
 
 import { signal } from "@preact/signals";
 

@@ -1,9 +1,9 @@
-// Finding a task by its id alone: the protocol asks for its agent, too.
+// Finds a task by its id alone; the protocol requires its agent as well.
 
 import { call, Failure, segment } from "./server";
 import type { Explanation, Task } from "./wire";
 
-/** What operators are told of tasks of this id; undefined for who is no operator. */
+/** The explanations of tasks with this id; undefined for callers without the operator grant. */
 export async function explained(id: string, signal?: AbortSignal): Promise<Explanation[] | undefined> {
   try {
     return (await call<{ tasks: Explanation[] }>(`operations/tasks/${segment(id)}:explain`, { signal })).tasks;
@@ -13,7 +13,7 @@ export async function explained(id: string, signal?: AbortSignal): Promise<Expla
   }
 }
 
-/** The agent whose task it is; empty when there is none to see. */
+/** The task's agent; empty if no visible task has this id. */
 export async function lookUp(id: string, agents: readonly string[]): Promise<string> {
   if (!id) return "";
   for (const agent of agents) {

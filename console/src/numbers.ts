@@ -1,4 +1,4 @@
-// What `/metrics` says (the text format of Prometheus), and what follows from two looks at it.
+// Parses `/metrics` (the text format of Prometheus), and computes rates from two readings.
 
 export interface Sample {
   labels: Record<string, string>;
@@ -30,7 +30,7 @@ export type Fits = (labels: Record<string, string>) => boolean;
 
 const all: Fits = () => true;
 
-/** The sum of the samples that fit. What is not there, there is none of: no sample is written before there is one. */
+/** The sum of the matching samples; 0 without samples, because a series appears with its first event. */
 export function sum(numbers: Numbers, name: string, fits: Fits = all): number {
   return (numbers.get(name) ?? []).filter((one) => fits(one.labels)).reduce((total, one) => total + one.value, 0);
 }
@@ -39,15 +39,14 @@ export function most(numbers: Numbers, name: string): number {
   return Math.max(0, ...(numbers.get(name) ?? []).map((one) => one.value));
 }
 
-/** How much a counter grew in a second; a server that began anew counts from nothing. */
+/** Increase per second of a counter. Counters restart at 0 with the server. */
 export function rate(before: Numbers, after: Numbers, seconds: number, name: string, fits: Fits = all): number {
   const now = sum(after, name, fits);
   const then = sum(before, name, fits);
   return (now < then ? now : now - then) / seconds;
 }
 
-/** The value that a share of what came between two looks did not exceed, as a line within its bucket; undefined when
- * nothing came. */
+/** The quantile of the values between two readings, interpolated linearly in its bucket; undefined without values. */
 export function quantile(before: Numbers, after: Numbers, share: number, name: string, fits: Fits = all): number | undefined {
   const then = buckets(before, name, fits);
   const grown = [...buckets(after, name, fits)].map(([bound, count]): [number, number] => [bound, count - (then.get(bound) ?? 0)]);

@@ -1,10 +1,10 @@
-// What agents and users say, part by part: text, JSON, images, files to download, addresses.
+// Renders parts: text, JSON, images, files to download, URLs.
 
 import { useEffect, useState } from "preact/hooks";
 import { bytes } from "./say";
 import type { Part } from "./wire";
 
-/** More text than this is shown by its end: a browser lays out all of what it shows, again for each chunk. */
+/** Of longer text only the end is shown, because a browser lays out all shown text again for each chunk. */
 const LONGEST = 64 * 1024;
 
 const IMAGES = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
@@ -24,7 +24,7 @@ function One({ part }: { part: Part }) {
   if (part.raw !== undefined) return <File part={part} />;
   if (part.url !== undefined) return <Address part={part} url={part.url} />;
   if (part.data !== undefined) return <pre class="data">{JSON.stringify(part.data, null, 2)}</pre>;
-  return <p class="faint">a part of a kind that the console does not know</p>;
+  return <p class="faint">a part of an unknown kind</p>;
 }
 
 function Text({ text }: { text: string }) {
@@ -43,13 +43,13 @@ function Text({ text }: { text: string }) {
   );
 }
 
-/** The address of the bytes of a part within this page, for as long as it is shown. */
+/** The object URL of a part's bytes, while it is shown. */
 function useBlob(part: Part): { url: string; size: number } {
   const [made, setMade] = useState({ url: "", size: 0 });
   useEffect(() => {
     const binary = atob((part.raw ?? "").replaceAll("-", "+").replaceAll("_", "/"));
     const content = Uint8Array.from(binary, (letter) => letter.charCodeAt(0));
-    // Never its own type, but for images: what is opened from here must not run as a page of this server.
+    // Only images keep their type: an opened file must not run as a page of this server.
     const type = IMAGES.test(part.mediaType ?? "") ? part.mediaType : "application/octet-stream";
     const url = URL.createObjectURL(new Blob([content], { type }));
     setMade({ url, size: content.length });
@@ -65,7 +65,7 @@ function File({ part }: { part: Part }) {
   if (!url) return null;
   return (
     <figure>
-      {IMAGES.test(part.mediaType ?? "") && <img src={url} alt={part.filename || "image without a name"} />}
+      {IMAGES.test(part.mediaType ?? "") && <img src={url} alt={part.filename || "unnamed image"} />}
       <figcaption>
         <a href={url} download={name}>
           {name}

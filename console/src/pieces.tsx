@@ -1,4 +1,4 @@
-// Small things that every view has: states, times, problems, tabs, values to copy.
+// Components shared by the views: states, times, errors, tabs, values to copy.
 
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
@@ -15,7 +15,7 @@ export function State({ state }: { state: string }) {
   );
 }
 
-/** How long ago something was; the exact time where the pointer rests. */
+/** Elapsed time, with the exact time as a tooltip. */
 export function Ago({ time, after = "" }: { time: string | number | undefined; after?: string }) {
   if (!time) return <span class="faint">–</span>;
   return (
@@ -46,7 +46,7 @@ export function Copy({ value, name, children }: { value: string; name: string; c
   return (
     <span class="copy">
       {children ?? <code>{value}</code>}
-      {/* only pages from a safe origin may write to the clipboard */}
+      {/* only secure contexts may write to the clipboard */}
       {isSecureContext && (
         <button type="button" class="plain" onClick={() => void copy()} aria-label={`Copy ${name}`}>
           {done ? "copied" : "copy"}
@@ -56,7 +56,7 @@ export function Copy({ value, name, children }: { value: string; name: string; c
   );
 }
 
-/** Pairs of a name and a value. Those without a value are left out. */
+/** Pairs of name and value. Pairs without a value are omitted. */
 export function Facts({ of }: { of: readonly (readonly [string, ComponentChildren])[] }) {
   return (
     <dl class="facts">
@@ -78,7 +78,7 @@ export interface Tab {
   count?: number;
 }
 
-/** Tabs as the ARIA practices have them: one stop of the Tab key, arrows between them. */
+/** Tabs as in the ARIA practices: one stop for the Tab key, arrow keys between tabs. */
 export function Tabs({ tabs, at, label, choose }: { tabs: readonly Tab[]; at: string; label: string; choose: (id: string) => void }) {
   const list = useRef<HTMLDivElement>(null);
   const onKey = (event: KeyboardEvent) => {

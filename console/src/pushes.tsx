@@ -1,4 +1,4 @@
-// Who is told of a task by push, how far each receiver is, and telling it again.
+// A task's push configurations, the progress of each receiver, and redelivery.
 
 import { useSignal } from "@preact/signals";
 import { useAsked } from "./asking";
@@ -7,13 +7,13 @@ import { clock, full, plural } from "./say";
 import { call, Failure, segment } from "./server";
 import type { PushConfig } from "./wire";
 
-/** Milliseconds between two looks while something is to be delivered. Who looks stands in the audit log each time. */
+/** Milliseconds between two calls while deliveries are pending. Each call is audited. */
 const SOON = 3_000;
 const LATE = 60_000;
 
 interface Configs {
   configs?: PushConfig[];
-  /** The reader is no operator, and is shown what the protocol shows: where, and nothing of how it goes. */
+  /** Without the operator grant, only the configuration is shown, without delivery state. */
   own?: { id: string; url: string }[];
 }
 
@@ -23,10 +23,10 @@ export function Pushes({ id, agent, state }: { id: string; agent: string; state:
   return (
     <div class="pushes">
       <Problem error={error} />
-      {empty && <p class="empty">Nobody asked to be told of this task.</p>}
+      {empty && <p class="empty">This task has no push configurations.</p>}
       {value?.own && value.own.length > 0 && (
         <>
-          <p class="empty">Only operators are told how deliveries go.</p>
+          <p class="empty">Only operators can see the state of deliveries.</p>
           <ul>
             {value.own.map((one) => (
               <li key={one.id}>
@@ -54,7 +54,7 @@ async function configs(id: string, agent: string, signal: AbortSignal): Promise<
   }
 }
 
-/** When to look again: behind the next try; not at all where all was delivered, or is not going to be. */
+/** When to poll again: after the next attempt; never if everything was delivered or given up. */
 function next(now: Configs | undefined): number {
   const left = now?.configs?.filter((one) => one.state === "PUSH_STATE_LIVE" && (one.delivered ?? 0) < (one.last ?? 0)) ?? [];
   if (left.length === 0) return 0;
@@ -66,7 +66,7 @@ const STATES: Record<string, string> = {
   PUSH_STATE_LIVE: "live",
   PUSH_STATE_DONE: "done",
   PUSH_STATE_DEAD: "given up",
-  PUSH_STATE_ENDED: "ended by its receiver",
+  PUSH_STATE_ENDED: "ended by the receiver",
 };
 
 function Config({ one, again }: { one: PushConfig; again: () => void }) {
@@ -82,7 +82,7 @@ function Config({ one, again }: { one: PushConfig; again: () => void }) {
       await call(`operations/tasks/${segment(one.taskId)}:redeliver`, {
         body: { agent: one.agent, principal: one.principal, scope: one.scope, configId: one.id, from: first },
       });
-      said.value = first ? `Delivering again from event ${first}.` : "Delivering what is left.";
+      said.value = first ? `Redelivering from event ${first}.` : "Redelivering the remaining events.";
       again();
     } catch (failed) {
       said.value = "";
@@ -100,12 +100,12 @@ function Config({ one, again }: { one: PushConfig; again: () => void }) {
       <Facts
         of={[
           ["delivered", `${one.delivered ?? 0} of ${last}`],
-          ["tries", one.tries ?? 0],
-          ["failed tries of the next event", one.failures],
+          ["attempts", one.tries ?? 0],
+          ["failed attempts for the next event", one.failures],
           ["failing for", one.failingSince && <Ago time={one.failingSince} />],
-          ["next try", one.delivering ? "now" : one.nextTry && clock(one.nextTry)],
-          ["why", one.why],
-          ["told in", `A2A ${one.dialect}`],
+          ["next attempt", one.delivering ? "now" : one.nextTry && clock(one.nextTry)],
+          ["reason", one.why],
+          ["version", `A2A ${one.dialect}`],
           ["registered", <Ago time={one.created} after=" ago" />],
           ["configuration", one.id],
         ]}
@@ -118,7 +118,7 @@ function Config({ one, again }: { one: PushConfig; again: () => void }) {
             min={1}
             max={last}
             value={from.value}
-            placeholder="what is left"
+            placeholder="remaining"
             onInput={(event) => (from.value = event.currentTarget.value)}
           />
         </label>
@@ -128,13 +128,13 @@ function Config({ one, again }: { one: PushConfig; again: () => void }) {
       <Problem error={error.value} />
       {one.attempts && one.attempts.length > 0 && (
         <table>
-          <caption>The last {plural(one.attempts.length, "try").replace("trys", "tries")}, newest first</caption>
+          <caption>The last {plural(one.attempts.length, "attempt")}, newest first</caption>
           <thead>
             <tr>
               <th scope="col">Event</th>
-              <th scope="col">At</th>
-              <th scope="col">Answer</th>
-              <th scope="col">Took</th>
+              <th scope="col">Time</th>
+              <th scope="col">Response</th>
+              <th scope="col">Duration</th>
             </tr>
           </thead>
           <tbody>

@@ -1,5 +1,5 @@
-// What the console shows, as its address says it: `#/tasks/AGENT/ID?tab=wire`. So every view can be linked to, and the
-// browser's own back and forward work.
+// The view in the URL fragment: `#/tasks/AGENT/ID?tab=wire`. Every view can be linked to, and the browser's back and
+// forward buttons work.
 
 import { computed, signal } from "@preact/signals";
 
@@ -38,14 +38,14 @@ export function go(path: readonly string[], query: Record<string, string> = {}):
   location.hash = href(path, query);
 }
 
-/** Changes parts of the query without a step in the browser's history. */
+/** Changes query parameters without a history entry. */
 export function refine(changes: Record<string, string>): void {
   const all = { ...Object.fromEntries(route.value.query), ...changes };
   history.replaceState(null, "", href(route.value.path, all));
   route.value = read();
 }
 
-/** The task that is shown, if one is. */
+/** The shown task, if any. */
 export const chosen = computed(() => {
   const [first, agent, id] = route.value.path;
   return first === "tasks" && agent && id ? { agent, id } : null;

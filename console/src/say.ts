@@ -1,14 +1,14 @@
-// Times, sizes and ids as people read them.
+// Formats times, sizes and ids.
 
 import { signal } from "@preact/signals";
 
-/** Now, in milliseconds, to the second: what says "3 s ago" reads it. */
+/** Current time in milliseconds, updated every second, for texts such as "3 s ago". */
 export const now = signal(Date.now());
 setInterval(() => (now.value = Date.now()), 1000);
 
 const two = (value: number, digits = 2) => String(value).padStart(digits, "0");
 
-/** The time of day, to the millisecond, where the reader is. */
+/** Local time of day, to the millisecond. */
 export function clock(time: string | number | undefined): string {
   if (!time) return "";
   const at = new Date(time);
@@ -19,7 +19,7 @@ export function full(time: string | number | undefined): string {
   return time ? new Date(time).toISOString() : "";
 }
 
-/** How long ago: `12 s`, `3 min`, `2 h`, `5 d`. */
+/** Elapsed time: `12 s`, `3 min`, `2 h`, `5 d`. */
 export function ago(time: string | number | undefined): string {
   if (!time) return "";
   return lasting(now.value - new Date(time).getTime());
@@ -39,7 +39,7 @@ export function bytes(count: number): string {
   return `${(count / 1024 / 1024).toFixed(1)} MiB`;
 }
 
-/** The end of a long id, which is what differs: ids made in the same second begin alike. */
+/** The end of a long id. Ids of the same second have the same beginning. */
 export function short(id: string): string {
   return id.length > 13 ? `…${id.slice(-12)}` : id;
 }

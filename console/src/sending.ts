@@ -1,4 +1,4 @@
-// A message from what a user typed and chose, and the call that brings it to an agent.
+// Builds a message from the form, and sends it to an agent.
 
 import { call, segment } from "./server";
 import type { Json, Message, Part, Task } from "./wire";
@@ -6,7 +6,7 @@ import type { Json, Message, Part, Task } from "./wire";
 export interface Draft {
   agent: string;
   text: string;
-  /** The text is JSON, and meant as data. */
+  /** The text is JSON and is sent as a data part. */
   asData: boolean;
   files: readonly File[];
   taskId: string;
@@ -15,7 +15,7 @@ export interface Draft {
 
 export type Sent = { task: Task; message?: undefined } | { message: Message; task?: undefined };
 
-/** Sends a draft under an idempotency key: who sends it again under the same key runs nothing twice. */
+/** Sends a draft with an idempotency key, so that repeating it does not run it twice. */
 export async function send(draft: Draft, key: string): Promise<Sent> {
   const message = {
     messageId: key,
@@ -56,7 +56,7 @@ function base64(file: File): Promise<string> {
   });
 }
 
-/** A key that nobody else makes. `crypto.randomUUID` is only there for safe origins. */
+/** A unique key. `crypto.randomUUID` exists only in secure contexts. */
 export function fresh(): string {
   const random = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,16 +1,16 @@
-// The server that the page came from: its address, the user's credentials, one call.
+// Calls the server of the page, with the user's credentials.
 
 import { signal } from "@preact/signals";
 
-/** Where the API is: beside the page, whatever path a proxy may have put before both. */
+/** The API's base URL: relative to the page, for proxies that add a path prefix. */
 export const base = new URL(".", document.baseURI);
 
 const KEY = "dragoman.key";
 
-/** The API key or token that calls carry. Kept for this tab, and gone with it. */
+/** The API key or token of all calls. Stored until the tab is closed. */
 export const key = signal(sessionStorage.getItem(KEY) ?? "");
 
-/** Why credentials are asked for; empty while calls are let in. */
+/** Why credentials are requested; empty while calls are accepted. */
 export const asksForKey = signal("");
 
 export function remember(value: string): void {
@@ -20,7 +20,7 @@ export function remember(value: string): void {
   asksForKey.value = "";
 }
 
-/** What the server refused, in its own words. `status` is 0 when it could not be reached. */
+/** An error of the server, with its message. `status` is 0 if the server is unreachable. */
 export class Failure extends Error {
   constructor(
     readonly status: number,
@@ -38,7 +38,7 @@ export interface Ask {
   signal?: AbortSignal;
 }
 
-/** The answer to a call. Throws Failure; AbortError when `signal` says so. */
+/** Returns the response to a call. Throws Failure; AbortError if `signal` is aborted. */
 export async function ask(path: string, { method, body, headers, signal }: Ask = {}): Promise<Response> {
   const all: Record<string, string> = { Accept: "application/json", "A2A-Version": "1.0", ...headers };
   if (key.value) all["Authorization"] = `Bearer ${key.value}`;
@@ -55,13 +55,13 @@ export async function ask(path: string, { method, body, headers, signal }: Ask =
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Failure(0, "The server cannot be reached.");
+    throw new Failure(0, "The server is unreachable.");
   }
   if (response.ok) return response;
   throw await failure(response);
 }
 
-/** The JSON of the answer to a call. Throws as `ask` does. */
+/** Returns the JSON response to a call. Throws as `ask` does. */
 export async function call<T>(path: string, options?: Ask): Promise<T> {
   return (await (await ask(path, options)).json()) as T;
 }
@@ -74,18 +74,18 @@ async function failure(response: Response): Promise<Failure> {
     message = error.message ?? message;
     reason = error.details?.[0]?.reason ?? "";
   } catch {
-    // no body of ours: a proxy's, perhaps
+    // not the server's body, perhaps a proxy's
   }
   if (response.status === 401 && !isForOperators(response.url)) asksForKey.value = message;
   return new Failure(response.status, message, reason);
 }
 
-/** What is refused to others who are let in everywhere else: no reason to ask them who they are. */
+/** Rejections for lack of a grant, for which other credentials are not requested. */
 function isForOperators(url: string): boolean {
   return ["operations/", "metrics"].some((path) => url.startsWith(new URL(path, base).href));
 }
 
-/** What went wrong, for people. */
+/** The error as text for users. */
 export function words(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,5 +1,5 @@
-// Keys for those who would rather not reach for the mouse. They can be turned off, because who speaks to a computer, or
-// presses keys by accident, would set them off (WCAG 2.1.4).
+// Keyboard shortcuts. They can be turned off, because speech input and accidental key presses would trigger them (WCAG
+// 2.1.4).
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -14,14 +14,14 @@ const on = signal(localStorage.getItem(KEY) !== "off");
 const TABS = ["timeline", "result", "execution", "pushes", "wire"];
 
 const KEYS: readonly (readonly [string, string])[] = [
-  ["/", "find a task"],
-  ["n", "new task, or write to the one that is shown"],
-  ["j  k", "the next task of the list, the one before"],
-  ["1 … 5", "views of the task"],
+  ["/", "search for a task"],
+  ["n", "new task, or message to the shown task"],
+  ["j  k", "next and previous task of the list"],
+  ["1 … 5", "tabs of the task"],
   ["t  a  l", "tasks, agents, load"],
   ["Esc", "back to the list"],
   ["Ctrl+Enter", "send"],
-  ["?", "this"],
+  ["?", "this help"],
 ];
 
 function step(by: number): void {
@@ -34,7 +34,7 @@ function step(by: number): void {
   }
 }
 
-/** Puts the focus into a field as soon as it is there: the view that has it may be still to come. */
+/** Focuses a field as soon as it exists; its view may not be rendered yet. */
 function focus(id: string, frames = 300): void {
   const field = document.getElementById(id);
   if (field?.checkVisibility()) field.focus();
@@ -101,7 +101,7 @@ export function Help() {
         ))}
       </dl>
       <label>
-        <input type="checkbox" checked={on.value} onChange={(event) => turn(event.currentTarget.checked)} /> Shortcuts of one key
+        <input type="checkbox" checked={on.value} onChange={(event) => turn(event.currentTarget.checked)} /> Single-key shortcuts
       </label>
       <div class="buttons">
         <button type="button" onClick={() => dialog.current?.close()}>

@@ -1,5 +1,5 @@
-// Server-sent events over fetch (an EventSource cannot carry credentials), and following a task: it is taken up after the
-// last event seen whenever the connection is lost, until the task has ended.
+// Server-sent events over fetch (an EventSource cannot send credentials). Follows a task to its end: resumes after the
+// last received event when the connection is lost.
 
 import type { Signal } from "@preact/signals";
 import { ask, Failure, segment } from "./server";
@@ -13,7 +13,7 @@ interface Frame {
 
 const FIRST_WAIT = 250;
 const LONGEST_WAIT = 5_000;
-const SILENCE = 45_000; // the server gives a sign of life every 15 s, unless its operator said otherwise
+const SILENCE = 45_000; // the server sends a keep-alive every 15 s by default
 
 export type Link = "connecting" | "live" | "lost" | "ended" | "failed";
 
@@ -45,14 +45,14 @@ async function* frames(body: ReadableStream<Uint8Array>, heard: () => void): Asy
 export interface Followed {
   agent: string;
   id: string;
-  /** Takes an event with its number; says whether the task has ended with it. */
+  /** Receives an event with its number. Returns whether it ends the task. */
   take: (event: StreamResponse, sequence: number) => boolean;
   link: Signal<Link>;
-  /** Takes what cannot be tried again. */
+  /** Receives an error that cannot be retried. */
   fail: (error: unknown) => void;
 }
 
-/** Follows a task from its first event. Gives what stops it. */
+/** Follows a task from its first event. Returns a function that stops. */
 export function follow({ agent, id, take, link, fail }: Followed): () => void {
   const stop = new AbortController();
   let cursor = "0";
@@ -78,7 +78,7 @@ export function follow({ agent, id, take, link, fail }: Followed): () => void {
       for await (const frame of frames(response.body as ReadableStream<Uint8Array>, heard)) {
         wait = FIRST_WAIT;
         const said = JSON.parse(frame.data);
-        if (frame.event === "error") throw new Failure(said.error?.code ?? 500, said.error?.message ?? "The stream broke.");
+        if (frame.event === "error") throw new Failure(said.error?.code ?? 500, said.error?.message ?? "The stream failed.");
         const sequence = Number(frame.id.slice(frame.id.lastIndexOf(".") + 1));
         over = take(said, sequence);
         cursor = frame.id || cursor;
@@ -119,7 +119,7 @@ export function follow({ agent, id, take, link, fail }: Followed): () => void {
   return () => stop.abort();
 }
 
-/** Waits so many milliseconds, or until the network is said to be back, or until nobody waits any more. */
+/** Waits this number of milliseconds, or until the browser is online or the wait is aborted. */
 function pause(milliseconds: number, stop: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const end = () => {

@@ -1,4 +1,4 @@
-// One task: what it is, what can be done with it, and its views.
+// One task: its properties, actions and tabs.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
@@ -19,7 +19,7 @@ import { WireView } from "./wire_view";
 const LINKS = {
   connecting: "connecting",
   live: "live",
-  lost: "connection lost, trying again",
+  lost: "connection lost, reconnecting",
   ended: "",
   failed: "",
 } as const;
@@ -60,19 +60,19 @@ export function Task({ agent, id }: { agent: string; id: string }) {
         of={[
           ["agent", <a href={href(["agents", agent])}>{named(agent)}</a>],
           ["context", fold.context && <a href={href(["tasks"], { context: fold.context })}>{fold.context}</a>],
-          ["made", made(id) ? <Ago time={made(id)} after=" ago" /> : undefined],
+          ["created", made(id) ? <Ago time={made(id)} after=" ago" /> : undefined],
           ["changed", fold.since && <Ago time={fold.since} after=" ago" />],
         ]}
       />
       {hidden ? (
         <p class="problem" role="alert">
-          None of your tasks has this id. What operators are told of it is below.
+          None of your tasks has this id. The explanation for operators is below.
         </p>
       ) : (
         <Problem error={failed} />
       )}
       <div class="bar">
-        <Tabs tabs={tabs} at={at} label="Views of the task" choose={show} />
+        <Tabs tabs={tabs} at={at} label="Task tabs" choose={show} />
         <span class="link" data-link={link.value} role="status">
           {LINKS[link.value]}
         </span>

@@ -1,4 +1,4 @@
-// The list of tasks, as it changes; filtered by state, agent, conversation and id.
+// The live list of tasks, filtered by state, agent, conversation and id.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -36,7 +36,7 @@ export function Tasks() {
     try {
       const agent = only?.agent ?? (await lookUp(text.trim(), ids));
       if (agent) go(["tasks", agent, only?.task.id ?? text.trim()], kept());
-      else problem.value = `No task ${text} that you may see.`;
+      else problem.value = `No visible task has the id ${text}.`;
     } catch (failed) {
       problem.value = words(failed);
     }
@@ -59,7 +59,7 @@ export function Tasks() {
           id="find"
           type="search"
           placeholder="Task id  ( / )"
-          aria-label="Task id, or a part of it; Enter opens it"
+          aria-label="Task id or a part of it; Enter opens the task"
           value={text}
           onInput={(event) => refine({ id: event.currentTarget.value })}
           onKeyDown={(event) => event.key === "Enter" && void open()}
@@ -99,7 +99,7 @@ export function Tasks() {
                 Agent
               </th>
               <th scope="col" class="age">
-                Made
+                Created
               </th>
               <th scope="col" class="age">
                 Changed
@@ -113,7 +113,7 @@ export function Tasks() {
           </tbody>
         </table>
         {value && rows.length === 0 && (
-          <p class="empty">{text || filters.state || filters.context || filters.agent ? "No task fits." : "No tasks yet."}</p>
+          <p class="empty">{text || filters.state || filters.context || filters.agent ? "No matching tasks." : "No tasks yet."}</p>
         )}
         {value?.more && (
           <p class="empty">
@@ -124,13 +124,13 @@ export function Tasks() {
         )}
       </div>
       <footer aria-live="polite">
-        {value && (text ? `${rows.length} of the ${plural(value.rows.length, "task")} here fit` : plural(value.total, "task"))}
+        {value && (text ? `${rows.length} of ${plural(value.rows.length, "loaded task")} match` : plural(value.total, "task"))}
       </footer>
     </section>
   );
 }
 
-/** The filters, to go along to the next view. */
+/** The filters as query parameters for the next view. */
 export function kept(): Record<string, string> {
   const query = route.value.query;
   const names = place.value === "tasks" ? ["agent", "state", "context", "id"] : [];

@@ -1,4 +1,4 @@
-// What happened to a task, in order, as it happens; and what came out of it.
+// The live timeline of a task, and its artifacts.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Fold, Line } from "./fold";
@@ -10,7 +10,7 @@ import { clock, full, plural, short } from "./say";
 export function Timeline({ fold }: { fold: Fold }) {
   const end = useRef<HTMLDivElement>(null);
   const stays = useRef(true);
-  // Who reads the end goes on reading the end; who has scrolled up is left alone.
+  // Scrolls with new lines only if the end is visible.
   useLayoutEffect(() => {
     const panel = end.current?.closest(".panel");
     if (!panel) return;
@@ -26,7 +26,7 @@ export function Timeline({ fold }: { fold: Fold }) {
   });
   return (
     <>
-      <div role="log" aria-label="What happened">
+      <div role="log" aria-label="Timeline">
         <ol class="timeline">
           {fold.lines.map((line, index) => (
             <Entry key={index} line={line} />
@@ -46,7 +46,7 @@ function Entry({ line }: { line: Line }) {
           <button
             type="button"
             class="plain"
-            title="Show it as it is on the wire"
+            title="Show this event on the wire"
             aria-label={`Event ${line.first} on the wire`}
             onClick={() => refine({ tab: "wire", event: String(line.first) })}
           >
@@ -85,7 +85,7 @@ function What({ line }: { line: Line }) {
         </>
       );
     case "gap":
-      return <p class="faint">Earlier events are not kept any more. This is the task as it was at event {line.first}.</p>;
+      return <p class="faint">Earlier events were removed. This is the task as of event {line.first}.</p>;
     default:
       return (
         <>

@@ -1,4 +1,4 @@
-// The messages of A2A 1.0 and of dragoman.ops.v1 in JSON, as far as the console reads them.
+// The fields of A2A 1.0 and dragoman.ops.v1 messages in JSON that the console reads.
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -74,7 +74,7 @@ export const STATES = [
   "REJECTED",
 ] as const;
 
-/** A state as people read it: `input required`. */
+/** A state as text: `input required`. */
 export function shown(state: string): string {
   return state.replace("TASK_STATE_", "").replace("_", " ").toLowerCase();
 }
@@ -117,7 +117,7 @@ export interface Card {
   supportedInterfaces?: { url: string; protocolBinding: string; protocolVersion?: string; tenant?: string }[];
 }
 
-// dragoman.ops.v1: what is absent is zero, empty or false; numbers of 64 bits are texts.
+// dragoman.ops.v1: absent fields are zero, empty or false; 64-bit numbers are strings.
 
 export interface Explanation {
   taskId: string;

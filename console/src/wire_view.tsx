@@ -1,4 +1,4 @@
-// One event as each generation of clients is told of it.
+// One event in each protocol version.
 
 import { useAsked } from "./asking";
 import { Copy, Problem } from "./pieces";
@@ -36,19 +36,19 @@ export function WireView({ id, agent, last }: { id: string; agent: string; last:
   const newest = Math.max(last, value?.last ?? 0);
   const step = (to: number) => refine({ event: String(Math.min(Math.max(to, 1), Math.max(newest, 1))) });
   if (error instanceof Failure && (error.status === 401 || error.status === 403)) {
-    return <p class="empty">Only operators are shown events in the words of every version.</p>;
+    return <p class="empty">Only operators can see events in every protocol version.</p>;
   }
   return (
     <div class="wire">
       <div class="steps">
-        <button type="button" onClick={() => step(at - 1)} disabled={at <= 1} aria-label="The event before">
+        <button type="button" onClick={() => step(at - 1)} disabled={at <= 1} aria-label="Previous event">
           ‹
         </button>
         <label>
           Event{" "}
           <input type="number" min={1} max={newest} value={at} onChange={(change) => step(Number(change.currentTarget.value))} /> of {newest}
         </label>
-        <button type="button" onClick={() => step(at + 1)} disabled={at >= newest} aria-label="The next event">
+        <button type="button" onClick={() => step(at + 1)} disabled={at >= newest} aria-label="Next event">
           ›
         </button>
         <div class="forms" role="radiogroup" aria-label="Form">
@@ -60,7 +60,7 @@ export function WireView({ id, agent, last }: { id: string; agent: string; last:
         </div>
       </div>
       <Problem error={error} />
-      {event && event.sequence !== at && <p class="faint">Event {at} is not kept any more; this is event {event.sequence}.</p>}
+      {event && event.sequence !== at && <p class="faint">Event {at} was removed; this is event {event.sequence}.</p>}
       {event && texts(event, form).map((text, index) => <Form key={index} text={text} />)}
     </div>
   );
@@ -75,7 +75,7 @@ function texts(event: EventOnTheWire, form: string): string[] {
 function Form({ text }: { text: string }) {
   const size = new TextEncoder().encode(text).length;
   return (
-    <section aria-label="The event">
+    <section aria-label="Event">
       <p class="faint">
         <Copy value={text} name="the event">
           {bytes(size)}

@@ -121,7 +121,7 @@ def test_a_rejected_worker_prints_the_reason_and_exits(
         ("one\ntwo", "must contain one line with an API key or a token"),
     ],
 )
-def test_an_unusable_key_file_is_reported(app: Path, content: str | None, text: str) -> None:
+def test_an_invalid_key_file_is_reported(app: Path, content: str | None, text: str) -> None:
     file = app.with_name("absent.key" if content is None else "bad.key")
     if content is not None:
         file.write_text(content)

@@ -1,7 +1,7 @@
-"""A Chromium without a window, spoken to in its own protocol (Chrome DevTools Protocol) over a WebSocket.
+"""A headless Chromium, controlled by the Chrome DevTools Protocol over a WebSocket.
 
-Input is the browser's own: the mouse goes where an element is, keys arrive where the focus is. What is waited for is
-looked for in the page until it is there.
+Input goes through the browser: the mouse clicks at an element's position, keys go to the focused element.
+Conditions are polled in the page.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, Final
 import aiohttp
 
 WAIT_TIMEOUT: Final = 60.0
-"""Seconds after which something that was waited for is taken not to come."""
+"""Seconds to wait for a condition."""
 
 _FLAGS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--remote-debugging-port=0", "--force-color-profile=srgb"),
-    # A stranger's names, which lead to this machine.
+    # Foreign host names that resolve to this machine.
     "--host-resolver-rules=MAP *.evil.example 127.0.0.1",
 )
 _LISTENS: Final = re.compile(rb"DevTools listening on (ws://\S+)")
@@ -35,7 +35,7 @@ _KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowD
 
 
 def find() -> str:
-    """The Chromium of this machine, empty when there is none: the one that `CHROMIUM` names, if it names one."""
+    """Returns the path of Chromium, from `CHROMIUM` if set; empty if there is none."""
     named = os.environ.get("CHROMIUM", "")
     names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
     return next(filter(None, map(shutil.which, names)), "")
@@ -43,10 +43,10 @@ def find() -> str:
 
 @contextmanager
 def launched(program: str, profile: Path) -> Iterator[str]:
-    """Runs a browser with an empty profile, and gives the address at which it can be spoken to."""
-    # Where that is to be had, it does not outlive us, however we end.
-    leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    command = [*leash, program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+    """Runs a browser with an empty profile. Yields its DevTools address."""
+    # If setpriv is installed, the browser ends with this process.
+    wrapper = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    command = [*wrapper, program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
@@ -60,12 +60,12 @@ def launched(program: str, profile: Path) -> Iterator[str]:
             process.kill()
 
 
-class Broken(Exception):
-    """The browser refused a command, or a script in the page failed."""
+class BrowserError(Exception):
+    """The browser rejected a command, or a script in the page failed."""
 
 
 class Page:
-    """One page, with storage of its own."""
+    """One page with its own storage."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -73,10 +73,10 @@ class Page:
         self._session = ""
         self._loaded = asyncio.Event()
         self.errors: list[str] = []
-        """What went wrong in the page: exceptions, and what its policy forbids. Answers with an error are none."""
+        """Exceptions and policy violations in the page. HTTP errors are not included."""
 
     async def command(self, method: str, **params: Any) -> Any:
-        """One command to the browser; its result."""
+        """Sends a command to the browser and returns its result."""
         number = len(self._waiting) + 1
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         values = {"id": number, "method": method, "params": params}
@@ -84,7 +84,7 @@ class Page:
         return await asyncio.wait_for(answer, WAIT_TIMEOUT)
 
     async def open(self) -> None:
-        """Makes the page. `hear` has to run."""
+        """Creates the page. `receive` must be running."""
         context = (await self.command("Target.createBrowserContext"))["browserContextId"]
         value = await self.command("Target.createTarget", url="about:blank", browserContextId=context)
         attached = await self.command("Target.attachToTarget", targetId=value["targetId"], flatten=True)
@@ -93,8 +93,8 @@ class Page:
             await self.command(f"{domain}.enable")
         await self.view(1280, 800)
 
-    async def hear(self) -> None:
-        """Takes what the browser says."""
+    async def receive(self) -> None:
+        """Receives messages of the browser."""
         async for message in self._socket:
             value = json.loads(message.data)
             if "id" in value:
@@ -102,7 +102,7 @@ class Page:
                 if answer.done():
                     continue
                 if "error" in value:
-                    answer.set_exception(Broken(value["error"]["message"]))
+                    answer.set_exception(BrowserError(value["error"]["message"]))
                 else:
                     answer.set_result(value["result"])
                 continue
@@ -114,46 +114,46 @@ class Page:
                 case "Log.entryAdded", {"entry": entry} if entry["level"] == "error" and entry["source"] != "network":
                     self.errors.append(entry["text"])
 
-    # ---- where it is, and how it looks
+    # ---- navigation and appearance
 
     async def go(self, url: str) -> None:
-        """Opens an address, and waits until the page is there."""
+        """Opens an address and waits until the page is loaded."""
         self._loaded.clear()
         await self.command("Page.navigate", url=url)
         await asyncio.wait_for(self._loaded.wait(), WAIT_TIMEOUT)
 
     async def reload(self) -> None:
-        """As the user's button does."""
+        """Reloads the page."""
         self._loaded.clear()
         await self.command("Page.reload")
         await asyncio.wait_for(self._loaded.wait(), WAIT_TIMEOUT)
 
     async def view(self, width: int, height: int, *, scale: float = 1) -> None:
-        """The size of the window, in CSS pixels."""
+        """Sets the size of the window, in CSS pixels."""
         await self.command(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
         )
 
     async def prefer(self, colors: str) -> None:
-        """`light` or `dark`, as the system of the user says."""
+        """Sets the system's color scheme: `light` or `dark`."""
         await self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colors}])
 
     async def picture(self) -> bytes:
-        """What is seen, as a PNG."""
+        """Returns a screenshot as PNG."""
         return base64.b64decode((await self.command("Page.captureScreenshot", format="png"))["data"])
 
-    # ---- what is in it
+    # ---- content
 
     async def run(self, script: str) -> Any:
-        """The value of an expression, which may be a promise. Raises Broken."""
+        """Returns the value of an expression, which may be a promise. Raises BrowserError."""
         done = await self.command("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in done:
             details = done["exceptionDetails"]
-            raise Broken(details.get("exception", {}).get("description") or details["text"])
+            raise BrowserError(details.get("exception", {}).get("description") or details["text"])
         return done["result"].get("value")
 
     async def until(self, condition: str) -> Any:
-        """Waits until an expression is true, and gives its value. It may fail meanwhile."""
+        """Waits until an expression is true and returns its value. The expression may throw before."""
         script = (
             "new Promise(done => { const look = () => { let value; try { value = (" + condition + "); } catch { } "
             "value ? done(value) : setTimeout(look, 15); }; look(); })"
@@ -163,7 +163,7 @@ class Page:
                 while True:
                     try:
                         return await self.run(script)
-                    except Broken as error:  # the page was left in between
+                    except BrowserError as error:  # the page was navigated in between
                         if "context" not in str(error) and "navigated" not in str(error):
                             raise
         except TimeoutError:
@@ -175,14 +175,14 @@ class Page:
         await self.until(f"document.querySelector({json.dumps(within)}).innerText.includes({json.dumps(text)})")
 
     async def text(self, selector: str) -> str:
-        """The text of the first element that fits, once there is one."""
+        """Waits for the first matching element and returns its text."""
         found = await self.until(f"document.querySelector({json.dumps(selector)}) && [{_first(selector)}.innerText]")
         return str(found[0])
 
-    # ---- what a user does
+    # ---- user input
 
     async def click(self, selector: str, text: str = "") -> None:
-        """Clicks into the middle of the first element that fits and shows the text, once there is one."""
+        """Waits for the first matching element with the text and clicks its center."""
         found = (
             f"[...document.querySelectorAll({json.dumps(selector)})].find(one => "
             f"one.checkVisibility() && !one.disabled && one.innerText.includes({json.dumps(text)}))"
@@ -196,12 +196,12 @@ class Page:
             await self.command("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
 
     async def type(self, selector: str, text: str) -> None:
-        """Writes into a field, in the place of what is there."""
+        """Replaces the text of a field."""
         await self.until(f"(one => one && (one.focus(), one.select(), true))({_first(selector)})")
         await self.command("Input.insertText", text=text)
 
     async def choose(self, selector: str, value: str) -> None:
-        """Chooses from a list, once it has the value."""
+        """Waits for an option and selects it."""
         text = json.dumps(value)
         await self.until(
             f"(one => one && [...one.options].some(other => other.value === {text}) && "
@@ -217,7 +217,7 @@ class Page:
         await self.command("Input.dispatchKeyEvent", type="keyUp", **keys)
 
     async def attach(self, selector: str, files: Sequence[Path]) -> None:
-        """Chooses files, as the system's dialog would."""
+        """Selects files, like the system's dialog."""
         root = (await self.command("DOM.getDocument"))["root"]["nodeId"]
         node = (await self.command("DOM.querySelector", nodeId=root, selector=selector))["nodeId"]
         await self.command("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
@@ -229,10 +229,10 @@ def _first(selector: str) -> str:
 
 @asynccontextmanager
 async def opened(address: str) -> AsyncIterator[Page]:
-    """A new page of a browser that runs."""
+    """Opens a new page in a running browser."""
     async with aiohttp.ClientSession() as http, http.ws_connect(address, max_msg_size=0) as socket:
         page = Page(socket)
-        hearing = asyncio.create_task(page.hear(), name="what the browser says")
+        hearing = asyncio.create_task(page.receive(), name="what the browser says")
         try:
             await page.open()
             yield page

@@ -1,4 +1,4 @@
-"""Sees to it that there is a Chromium for the console's tests, or says how to get one.
+"""Installs Chromium for the console's tests, or explains how to install it.
 
 python -m tests.console.chromium
 """
@@ -19,7 +19,7 @@ COMMANDS = (
 
 
 def main() -> int:
-    """Installs Debian's as root; the exit code says whether there is one."""
+    """Installs Debian's package if run as root. The exit code is 0 if Chromium is available."""
     if find():
         return 0
     if named := os.environ.get("CHROMIUM"):

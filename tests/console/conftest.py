@@ -1,4 +1,4 @@
-"""One browser for all tests here; each has a page and a server of its own."""
+"""One browser for all console tests; each test has its own page and server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.console import browser as chromium
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a running browser can be spoken to."""
+    """The DevTools address of a running browser."""
     program = chromium.find()
     if not program:
         pytest.skip("no Chromium here; `make browser` says how to get one")

@@ -17,7 +17,7 @@ from dragoman.wiring.app import open_app
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 MOST: Final = 150_000
-"""Bytes of a picture: they are part of every clone."""
+"""Maximum bytes of a screenshot; they are part of every clone."""
 
 REPORT: Final = (
     "Invoice 2026-1187 differs from its order in two lines.\n\n",
@@ -57,14 +57,14 @@ async def translate(turn: Turn) -> str:
 
 
 class _Caller:
-    """Calls the agents as their clients would."""
+    """Calls the agents like a client."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
         self._number = 0
 
     async def send(self, agent: str, *parts: Any, task: str = "", wait: bool = True) -> str:
-        """The id of the task."""
+        """Sends a message and returns the task's id."""
         self._number += 1
         message = {"messageId": f"m-{self._number}", "role": "ROLE_USER", "parts": list(parts), "taskId": task}
         body = {"message": message, "configuration": {"returnImmediately": not wait}}
@@ -73,7 +73,7 @@ class _Caller:
 
 
 async def take(browser: str, folder: Path) -> None:
-    """Takes all of them."""
+    """Takes all screenshots."""
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/pictures.db")
     async with (
@@ -115,7 +115,7 @@ async def take(browser: str, folder: Path) -> None:
 
 
 def main() -> int:
-    """Takes all of them, with a browser of their own."""
+    """Takes all screenshots in a new browser."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         profile = Path(folder, "profile")
         profile.mkdir()

@@ -1,4 +1,4 @@
-"""A real server with agents that a test conducts, and a line to it that can be cut."""
+"""A real server with agents that a test controls, and a proxy whose connections can be cut."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PNG: Final = base64.b64decode(
 
 @dataclass
 class Conductor:
-    """Says what the agents say next."""
+    """Controls the output of the agents."""
 
     words: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
-    """What `dictation` yields, until None."""
+    """Values that `dictation` yields, until None."""
 
     def say(self, *words: str | None) -> None:
         for word in words:
@@ -70,8 +70,8 @@ class Conductor:
         return [dictation, curious, plain]
 
 
-class Line:
-    """A port in front of another, whose connections can be cut and refused."""
+class CutProxy:
+    """A TCP proxy whose connections can be cut and refused."""
 
     def __init__(self, to: tuple[str, int]) -> None:
         self._to = to
@@ -80,20 +80,20 @@ class Line:
         self.port = 0
 
     @asynccontextmanager
-    async def laid(self) -> AsyncIterator[Line]:
-        """Carries what comes, for as long as the block runs."""
+    async def running(self) -> AsyncIterator[CutProxy]:
+        """Forwards connections while the block runs."""
         async with await asyncio.start_server(self._carry, "127.0.0.1", 0) as server:
             self.port = server.sockets[0].getsockname()[1]
             yield self
             self.cut()
 
     def cut(self) -> None:
-        """Ends all connections, and takes no others."""
+        """Closes all connections and refuses new ones."""
         self._up = False
         for task in self._tasks:
             task.cancel()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._up = True
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -120,26 +120,26 @@ async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @dataclass
 class Stage:
-    """A server, a page that shows its console, and all that a test turns."""
+    """A server, a page with its console, and the test's controls."""
 
     app: App
     page: Page
     http: aiohttp.ClientSession
     conductor: Conductor
-    line: Line
+    proxy: CutProxy
     receivers: Receivers
 
     @property
     def url(self) -> str:
-        """The console, by way of the line."""
-        return f"http://127.0.0.1:{self.line.port}/console"
+        """The console's address, through the proxy."""
+        return f"http://127.0.0.1:{self.proxy.port}/console"
 
     async def to(self, place: str) -> None:
-        """Goes to another view."""
+        """Opens another view."""
         await self.page.run(f"location.hash = {place!r}")
 
     async def send(self, text: str, agent: str = "dictation") -> str:
-        """Sends from the console; the id of the task that it shows then."""
+        """Sends from the console and returns the id of the shown task."""
         before = await self.page.run("location.hash")
         await self.to(f"#/new?agent={agent}")
         await self.page.until(f"document.querySelector('.new select')?.value === {agent!r}")
@@ -153,7 +153,7 @@ class Stage:
         )
 
     async def put(self, text: str, agent: str = "curious", **more: Any) -> dict[str, Any]:
-        """Sends past the console; the task as it is then."""
+        """Sends without the console and returns the task."""
         message = {"messageId": f"m-{text}", "role": "ROLE_USER", "parts": [{"text": text}]}
         async with self.http.post(f"/{agent}/message:send", json={"message": message, **more}) as answer:
             task: dict[str, Any] = (await answer.json())["task"]
@@ -162,17 +162,17 @@ class Stage:
 
 @asynccontextmanager
 async def staged(browser: str, tmp_path: Path, **more: Any) -> AsyncIterator[Stage]:
-    """All of it, with the console open. `more` are settings."""
+    """Opens server, proxy and console. `more`: settings."""
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", **more)
     conductor, receivers = Conductor(), Receivers()
     async with (
         open_app(settings, conductor.agents(), outbound=receivers) as app,
-        Line((app.http.host, app.http.port)).laid() as line,
+        CutProxy((app.http.host, app.http.port)).running() as proxy,
         aiohttp.ClientSession(f"http://{app.http}") as http,
         opened(browser) as page,
     ):
-        stage = Stage(app, page, http, conductor, line, receivers)
+        stage = Stage(app, page, http, conductor, proxy, receivers)
         await page.go(stage.url)
         yield stage
         assert page.errors == []

@@ -1,4 +1,4 @@
-"""The console in a browser, against the real server: what a user does, and sees."""
+"""The console in a browser, against the real server."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TIMELINE = (
 
 
 def response(lines: list[list[str]]) -> list[tuple[str, str]]:
-    """The lines of a timeline as a test writes them down: kind, and text in one line."""
+    """Returns the lines of a timeline as (kind, text)."""
     return [(kind, " ".join(text.split())) for kind, text in lines]
 
 
-async def test_a_file_is_sent_and_the_answer_is_watched_while_it_comes(browser: str, tmp_path: Path) -> None:
+async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_path: Path) -> None:
     table = tmp_path / "colors.csv"
     table.write_text("red;green\nblue;\n")
     async with staged(browser, tmp_path) as stage:
@@ -54,7 +54,7 @@ async def test_a_file_is_sent_and_the_answer_is_watched_while_it_comes(browser: 
             "fetch(document.querySelector('[data-kind=user] a[download]').href).then(file => file.text())"
             ".catch(error => String(error))"
         )
-        # The policy lets no script read it, so the link is all that the page can do with it.
+        # The content security policy forbids scripts to read it, so the page can only link to it.
         assert "Failed to fetch" in given
         assert await page.run("document.querySelector('[data-kind=user] a[download]').download") == "colors.csv"
         page.errors.clear()
@@ -88,7 +88,7 @@ async def test_a_question_is_answered_and_every_kind_of_part_is_shown(browser: s
         links = await page.run("[...document.querySelectorAll('.results a[download]')].map(one => one.download)")
         assert links == ["color.png", "colors.csv"]
         assert f"image/png, {len(PNG)} B" in await page.text(".results")
-        # Over, so the next word begins another task in the same conversation.
+        # The task has ended, so the next message starts another task in the same conversation.
         await page.type("#message", "green")
         await page.click(".compose button", "Send")
         await page.see("Which color?", ".timeline")
@@ -108,7 +108,7 @@ async def test_a_task_is_canceled(browser: str, tmp_path: Path) -> None:
             assert (await answer.json())["status"]["state"] == "TASK_STATE_CANCELED"
 
 
-async def test_a_page_that_is_reloaded_in_mid_stream_loses_nothing(browser: str, tmp_path: Path) -> None:
+async def test_a_page_reloaded_during_a_stream_shows_all_events(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await stage.send("count")
@@ -121,17 +121,17 @@ async def test_a_page_that_is_reloaded_in_mid_stream_loses_nothing(browser: str,
         assert (await page.text("[data-kind=artifact] .text")).split() == [str(n) for n in range(150)]
 
 
-async def test_a_connection_that_is_lost_is_taken_up_where_it_was(browser: str, tmp_path: Path) -> None:
+async def test_a_lost_connection_is_resumed(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await stage.send("count")
         stage.conductor.say(*(f"{n} " for n in range(20)))
         await page.see("18 19", ".timeline")
         for first in (20, 40):
-            stage.line.cut()
+            stage.proxy.cut()
             await page.see("connection lost", ".bar")
             stage.conductor.say(*(f"{n} " for n in range(first, first + 20)))
-            stage.line.mend()
+            stage.proxy.restore()
             await page.see(f"{first + 18} {first + 19}", ".timeline")
             await page.see("live", ".bar")
         stage.conductor.say("done", None)
@@ -140,7 +140,7 @@ async def test_a_connection_that_is_lost_is_taken_up_where_it_was(browser: str, 
         assert [line[0] for line in response(await page.run(TIMELINE))].count("artifact") == 1
 
 
-async def test_a_push_is_delivered_again(browser: str, tmp_path: Path) -> None:
+async def test_a_push_notification_is_redelivered(browser: str, tmp_path: Path) -> None:
     hook = "https://hooks.example/1"
     async with staged(browser, tmp_path) as stage:
         page = stage.page
@@ -154,7 +154,7 @@ async def test_a_push_is_delivered_again(browser: str, tmp_path: Path) -> None:
         await page.see("HTTP 200", ".pushes table")
         await page.type(".redeliver input", "2")
         await page.click(".redeliver button", "Redeliver")
-        await page.see("Delivering again from event 2.", ".redeliver")
+        await page.see("Redelivering from event 2.", ".redeliver")
         await page.until(f"document.querySelectorAll('.pushes tbody tr').length === {2 * count - 1}")
         assert [post.sequence for post in stage.receivers.posts[count:]] == list(range(2, count + 1))
         await page.type(".redeliver input", "99")
@@ -181,14 +181,14 @@ async def test_tasks_are_filtered_and_found(browser: str, tmp_path: Path) -> Non
         await page.type("[aria-label='Context id']", ended[1]["contextId"])
         await page.until(f"{count} === 1")
         await page.type("[aria-label='Context id']", "no such context")
-        await page.see("No task fits", ".list")
+        await page.see("No matching tasks", ".list")
         await stage.to("#/tasks")
         await page.until(f"{count} === 4")
         await page.type("#find", ended[2]["id"][-8:])
         await page.until(f"{count} === 1")
         await page.press("Enter")
         await page.see("plainly: word 2", ".timeline")
-        # A whole id is found although the list, as it is filtered, does not have it.
+        # A complete id is found although the filtered list does not contain it.
         await stage.to("#/tasks?agent=plain")
         await page.type("#find", waiting["id"])
         await page.press("Enter")
@@ -196,10 +196,10 @@ async def test_tasks_are_filtered_and_found(browser: str, tmp_path: Path) -> Non
         await stage.to("#/tasks")
         await page.type("#find", "01a00000-0000-7000-8000-000000000000")
         await page.press("Enter")
-        await page.see("No task 01a00000", ".list .problem")
+        await page.see("No visible task has the id 01a00000", ".list .problem")
 
 
-async def test_an_event_is_seen_as_each_version_sees_it(browser: str, tmp_path: Path) -> None:
+async def test_an_event_is_shown_in_each_version(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await stage.send("paint", "curious")
@@ -215,13 +215,13 @@ async def test_an_event_is_seen_as_each_version_sees_it(browser: str, tmp_path: 
         values: dict[str, Any] = {form: json.loads(text) for form, text in shown.items()}
         assert values["1.0"]["statusUpdate"]["status"]["message"]["parts"] == [{"text": "Which color?"}]
         assert values["0.3"]["status"]["state"] == values["0.1"]["status"]["state"] == "input-required"
-        await page.click("[aria-label='The event before']")
+        await page.click("[aria-label='Previous event']")
         await page.click(".forms label", "1.0")
         await page.until("!document.querySelector('.wire pre').innerText.includes('Which color')")
         assert not json.loads(await page.text(".wire pre")).get("statusUpdate", {}).get("status", {}).get("message")
 
 
-async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, tmp_path: Path) -> None:
+async def test_credentials_are_requested_once(browser: str, tmp_path: Path) -> None:
     async with (
         staged(browser, tmp_path, token=SecretStr("boss"), api_keys=True) as stage,
         grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
@@ -241,13 +241,17 @@ async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, 
         await page.reload()
         await page.see("0 tasks", ".list")
         assert await page.run("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
-        # Who is no operator sees its own tasks, and is told what it is not shown.
+        # Without the operator grant, a caller sees its own tasks and a note on hidden information.
         task = await stage.send("paint", "curious")
         await page.see("Which color?", ".timeline")
-        for tab, text in (("execution", "Only operators"), ("wire", "Only operators"), ("pushes", "Nobody asked")):
+        for tab, text in (
+            ("execution", "Only operators"),
+            ("wire", "Only operators"),
+            ("pushes", "This task has no push"),
+        ):
             await page.click(f"[data-tab={tab}]")
             await page.see(text, ".panel")
-        # Operators see how tasks of others are run, and none of what is said in the API for their owners.
+        # Operators see how tasks of others are executed, but not their content.
         await page.click(".top .key")
         await page.type("dialog[open] input", "boss")
         await page.press("Enter")
@@ -260,23 +264,29 @@ async def test_who_has_to_show_credentials_is_asked_for_them_once(browser: str, 
         await page.see("ann", ".execution")
 
 
-async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -> None:
+async def test_a_waiting_task_is_explained(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, slots=1) as stage:
         page = stage.page
         values = await stage.put("paint", configuration={"taskPushNotificationConfig": {"url": DOWN}})
         stage.receivers.answer(DOWN, then=answered(503))
-        # Somebody works on it.
+        # An agent works on it.
         busy = await stage.send("go on")
         await page.click("[data-tab=execution]")
         await page.see("Its agent has been working on it", ".next")
         facts = "document.querySelector('.execution .facts').innerText.replace(/\\s+/g, ' ')"
-        for fact in ("attempt 1 of 1", "this server", "unread messages 0", "made in A2A 1.0", "principal anonymous"):
+        for fact in (
+            "attempt 1 of 1",
+            "this server",
+            "unread messages 0",
+            "created with A2A 1.0",
+            "principal anonymous",
+        ):
             await page.until(f"{facts}.includes('{fact}')")
         # The queue is full.
         await stage.send("wait for that")
         await page.click("[data-tab=execution]")
         await page.see("It waits for a free slot here: all 1 are taken", ".next")
-        # Its caller has to say something, and its receiver is down.
+        # The task waits for its caller, and its receiver is unavailable.
         await stage.to(f"#/tasks/curious/{values['id']}?tab=execution")
         await page.see("It waits for a message from its caller", ".next")
         spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": values["id"], "parts": [{"text": "red"}]}
@@ -285,7 +295,7 @@ async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -
             assert answer.status == 200
         await page.click("[data-tab=pushes]")
         await page.see("HTTP 503", ".pushes table")
-        for fact in ("failing for", "next try", "failed tries of the next event"):
+        for fact in ("failing for", "next attempt", "failed attempts for the next event"):
             await page.see(fact, ".pushes .facts")
         # It has ended.
         await stage.to(f"#/tasks/dictation/{busy}?tab=execution")
@@ -294,7 +304,7 @@ async def test_a_task_that_is_stuck_is_explained(browser: str, tmp_path: Path) -
         await page.see("Nothing: the task has ended.", ".next")
 
 
-async def test_an_agent_that_does_not_stream_is_followed_all_the_same(browser: str, tmp_path: Path) -> None:
+async def test_a_task_of_an_agent_without_streaming_is_followed(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         await stage.send("word", "plain")
         await stage.page.see("plainly: word", ".timeline")
@@ -317,7 +327,7 @@ async def test_agents_are_shown_with_their_cards(browser: str, tmp_path: Path) -
         assert await page.run("document.querySelector('.new select').value") == "dictation"
 
 
-async def test_how_busy_the_server_is_is_drawn(browser: str, tmp_path: Path) -> None:
+async def test_the_load_of_the_server_is_charted(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await stage.put("paint")
@@ -326,13 +336,13 @@ async def test_how_busy_the_server_is_is_drawn(browser: str, tmp_path: Path) -> 
         charts = await page.run(
             "[...document.querySelectorAll('.chart svg')].map(one => one.getAttribute('aria-label'))"
         )
-        assert charts[0] == "Tasks that have not ended: submitted 0, working 0, input required 1, auth required 0"
+        assert charts[0] == "Unfinished tasks: submitted 0, working 0, input required 1, auth required 0"
         for number in range(3):
             await stage.put(f"word {number}", "plain")
-        # Between two looks at the counters; the next one finds nothing more.
+        # Between two readings of the counters; the next reading has no more requests.
         await page.until(
             "/rest [1-9.]/.test(document.querySelectorAll('.chart')[1].innerText) && "
-            "/half within [0-9.]+ ms/.test(document.querySelectorAll('.chart')[2].innerText)"
+            "/p50 [0-9.]+ ms/.test(document.querySelectorAll('.chart')[2].innerText)"
         )
         await page.until(
             "document.querySelectorAll('.chart')[4].querySelectorAll('path')[1].getAttribute('d').includes('L')"

@@ -1,4 +1,4 @@
-"""How the console looks, and to whom: light and dark, narrow, by keyboard, and to who does not see it (axe)."""
+"""The console in light and dark, in narrow windows, by keyboard, and its accessibility (axe)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from tests.console.browser import Page
 from tests.console.served import Stage, staged
 
-pytestmark = pytest.mark.timeout(180)  # axe looks at everything, which takes a while on a machine that has other work
+pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
 
 GROUND: Final = "getComputedStyle(document.body).backgroundColor"
 OF_COLORS: Final = ("color-contrast", "link-in-text-block")
-"""The rules of axe that light and dark may answer differently."""
+"""The rules of axe whose result may differ between light and dark."""
 
 LIGHT: Final = "rgb(255, 255, 255)"
 
@@ -33,7 +33,7 @@ TOO_WIDE: Final = """
   return !one.closest('.hidden, .skip');
 }).map(one => one.outerHTML.slice(0, 120))
 """
-"""What reaches beyond the window, but for what scrolls within it."""
+"""Finds elements wider than the window, except in scrolling containers."""
 
 
 @cache
@@ -42,7 +42,7 @@ def axe() -> str:
 
 
 async def issues(page: Page, *rules: str) -> list[str]:
-    """What axe finds in what is shown now, of whatever impact; by these rules, or by all."""
+    """Returns axe's findings of any impact in the current view, by these rules or by all."""
     await page.run("document.getAnimations().forEach(one => one.cancel())")
     if await page.run("typeof axe") == "undefined":
         await page.run(axe() + "; 0")
@@ -57,7 +57,7 @@ async def issues(page: Page, *rules: str) -> list[str]:
 
 @asynccontextmanager
 async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, dict[str, str]]]:
-    """A console with something in every view, and the places to go to, by a text that is seen there."""
+    """A console with content in every view; yields a text shown in each view by its URL."""
     async with staged(browser, tmp_path) as stage:
         pushing = {
             "taskPushNotificationConfig": {"url": "https://hooks.example/a-rather-long-path/for-a-narrow-window"}
@@ -79,15 +79,15 @@ async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, 
                 f"{task}?tab=execution": "Nothing: the task has ended.",
                 f"{task}?tab=pushes": "HTTP 200",
                 f"{task}?tab=wire": '"task"',
-                "#/new": "Its card",
+                "#/new": "Card",
                 "#/agents": "root",
                 "#/agents/curious": "Interfaces",
-                "#/load": "Time to answer",
+                "#/load": "Response time",
             },
         )
 
 
-async def test_axe_finds_nothing(browser: str, tmp_path: Path) -> None:
+async def test_axe_reports_no_issues(browser: str, tmp_path: Path) -> None:
     async with furnished(browser, tmp_path) as (stage, places):
         page = stage.page
         for place, text in places.items():
@@ -98,7 +98,7 @@ async def test_axe_finds_nothing(browser: str, tmp_path: Path) -> None:
             await page.prefer("dark")
             assert await issues(page, *OF_COLORS) == [], place
         await page.click("[aria-label='Keyboard shortcuts']")
-        await page.see("Shortcuts of one key", "dialog[open]")
+        await page.see("Single-key shortcuts", "dialog[open]")
         assert await issues(page) == []
         await page.press("Escape")
         await page.click(".top .key")
@@ -106,7 +106,7 @@ async def test_axe_finds_nothing(browser: str, tmp_path: Path) -> None:
         assert await issues(page) == []
 
 
-async def test_nothing_is_wider_than_a_narrow_window(browser: str, tmp_path: Path) -> None:
+async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> None:
     async with furnished(browser, tmp_path) as (stage, places):
         page = stage.page
         await page.view(380, 700)
@@ -117,7 +117,7 @@ async def test_nothing_is_wider_than_a_narrow_window(browser: str, tmp_path: Pat
             assert await page.run(TOO_WIDE) == [], place
             if "timeline" in place:
                 assert await issues(page) == [], place
-        # One thing at a time, and a way back.
+        # One pane at a time, with a link back.
         await stage.to("#/tasks")
         await page.until("!document.querySelector('.detail').checkVisibility()")
         await page.click(".list a.row")
@@ -143,7 +143,7 @@ async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: 
         await page.until(f"{GROUND} === '{dark}'")
 
 
-async def test_all_of_it_is_done_by_keyboard(browser: str, tmp_path: Path) -> None:
+async def test_all_actions_work_by_keyboard(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         focus = "document.activeElement.id"
@@ -187,12 +187,12 @@ async def test_all_of_it_is_done_by_keyboard(browser: str, tmp_path: Path) -> No
         await page.see("You said blue.", ".detail")
 
 
-async def test_shortcuts_of_one_key_can_be_turned_off(browser: str, tmp_path: Path) -> None:
+async def test_single_key_shortcuts_can_be_turned_off(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await page.see("No tasks yet", ".list")
         await page.press("?")
-        await page.click("dialog[open] label", "Shortcuts of one key")
+        await page.click("dialog[open] label", "Single-key shortcuts")
         await page.press("Escape")
         await page.until("!document.querySelector('dialog[open]')")
         await page.press("a")

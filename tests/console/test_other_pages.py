@@ -1,4 +1,4 @@
-"""What a real browser does for pages of other origins, for names that lead to this machine, and behind proxies."""
+"""A browser's requests from other origins, from rebound host names, and through proxies."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TRIED: Final = """(async (at, sent, call) => {
     });
     return [await post("/message:send", sent), await post("/", call), socket];
 })(%s, %s, %s)"""
-"""What a page may send to another server without asking it first."""
+"""Requests that a page may send cross-origin without preflight."""
 
 
 @asynccontextmanager
 async def serving(handler: Any) -> AsyncIterator[int]:
-    """A server of its own, and its port."""
+    """Runs a separate server and yields its port."""
     runner = web.ServerRunner(web.Server(handler))
     await runner.setup()
     try:
@@ -41,8 +41,8 @@ async def serving(handler: Any) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-async def elsewhere(request: web.BaseRequest) -> web.Response:
-    return web.Response(text="<!doctype html><title>elsewhere</title>", content_type="text/html")
+async def other_page(request: web.BaseRequest) -> web.Response:
+    return web.Response(text="<!doctype html><title>other page</title>", content_type="text/html")
 
 
 async def tasks(stage: Stage) -> int:
@@ -50,16 +50,16 @@ async def tasks(stage: Stage) -> int:
         return int((await answer.json())["totalSize"])
 
 
-async def test_pages_of_other_origins_run_nothing_and_hear_nothing(browser: str, tmp_path: Path) -> None:
-    async with staged(browser, tmp_path) as stage, serving(elsewhere) as port:
-        own = f"http://127.0.0.1:{stage.line.port}"
+async def test_pages_of_other_origins_start_no_task_and_read_no_response(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage, serving(other_page) as port:
+        own = f"http://127.0.0.1:{stage.proxy.port}"
         tried = TRIED % (json.dumps(own), json.dumps(MESSAGE), json.dumps(CALL))
         # another port of this machine, and another site
         for origin in (f"http://127.0.0.1:{port}", f"http://localhost:{port}"):
             await stage.page.go(origin)
             assert await stage.page.run(tried) == ["opaque", "opaque", "refused"]
             assert await tasks(stage) == 0
-        # a link there leads here all the same
+        # a link from that page works
         await stage.page.run(f"(location.href = {stage.url!r}, 0)")
         await stage.page.see("No tasks yet")
         stage.conductor.say(None, None)
@@ -68,10 +68,10 @@ async def test_pages_of_other_origins_run_nothing_and_hear_nothing(browser: str,
         stage.page.errors.clear()
 
 
-async def test_a_page_whose_name_was_led_to_this_machine_hears_nothing(browser: str, tmp_path: Path) -> None:
+async def test_a_page_of_a_rebound_name_reads_no_response(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         await stage.put("hello", "plain")
-        await stage.page.go(f"http://rebound.evil.example:{stage.line.port}/tasks")
+        await stage.page.go(f"http://rebound.evil.example:{stage.proxy.port}/tasks")
         assert "is not a known name of this server" in await stage.page.text("body")
         for text in ("fetch('/plain/tasks')", "fetch('/message:send', {method: 'POST', body: '{}'})"):
             assert await stage.page.run(f"{text}.then(answer => answer.status)") == 403
@@ -79,9 +79,7 @@ async def test_a_page_whose_name_was_led_to_this_machine_hears_nothing(browser: 
         stage.page.errors.clear()
 
 
-async def test_the_console_works_behind_a_proxy_that_gives_the_server_another_host(
-    browser: str, tmp_path: Path
-) -> None:
+async def test_the_console_works_behind_a_proxy_that_changes_the_host(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage, aiohttp.ClientSession() as client:
 
         async def passing(request: web.BaseRequest) -> web.Response:

@@ -1,4 +1,4 @@
-"""Why is it stuck? A task brought to a stop in five ways, as an operator finds it: in the console, and by `explain`."""
+"""Tasks that wait for five different reasons are explained in the console and by `explain`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def far(turn: Turn):
 
 
 async def state_of(stage: Stage, task: str) -> dict[str, str]:
-    """What `dragoman explain` prints of a task, by the word at the beginning of each line."""
+    """Returns the output of `dragoman explain` by the first word of each line."""
     words = (sys.executable, "-m", "dragoman", "explain", task, "--grpc", str(stage.app.grpc))
     process = await asyncio.create_subprocess_exec(*words, env=clean_environment(), stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
@@ -47,31 +47,33 @@ async def state_of(stage: Stage, task: str) -> dict[str, str]:
 
 
 async def begun(stage: Stage, agent: str, text: str = "go") -> str:
-    """The id of a task that nobody waits for."""
+    """Starts a task without waiting, and returns its id."""
     task = await stage.put(text, agent, configuration={"returnImmediately": True})
     return str(task["id"])
 
 
 async def seen(stage: Stage, agent: str, task: str, *texts: str) -> dict[str, str]:
-    """Waits until the console says all of this of what happens next, asking again as its user would; then what
-    `explain` prints, which has to say it as well."""
+    """Waits until the console shows these texts as the next step, updating like a user.
+
+    Returns the output of `explain`, which must contain them too.
+    """
     page = stage.page
     await stage.to(f"#/tasks/{agent}/{task}?tab=execution")
     for text in texts:
         deadline = time.monotonic() + 60
         while text not in (shown := await page.text(".next")):
-            assert time.monotonic() < deadline, f"{text!r} was never said, but {shown!r}"
-            await page.click(".next button", "ask again")
-            await asyncio.sleep(0.1)  # as a user would, who is not told either
-    values = await state_of(stage, task)
+            assert time.monotonic() < deadline, f"{text!r} was not shown, but {shown!r}"
+            await page.click(".next button", "update")
+            await asyncio.sleep(0.1)  # the console does not update by itself
+    lines = await state_of(stage, task)
     for text in texts:
-        assert text in values["next"]
-    return values
+        assert text in lines["next"]
+    return lines
 
 
 @dataclass
 class Mute:
-    """An agent upstream that shows its card, accepts everything else, and says nothing."""
+    """An upstream agent that serves its card, accepts all other requests, and never responds."""
 
     url: str
     held: list[asyncio.StreamWriter]
@@ -83,7 +85,7 @@ class Mute:
 
 @asynccontextmanager
 async def mute() -> AsyncIterator[Mute]:
-    """One that listens."""
+    """Runs such an agent."""
     held: list[asyncio.StreamWriter] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,8 +111,8 @@ async def mute() -> AsyncIterator[Mute]:
         created_mute.hang_up()
 
 
-async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # However long it takes here until everybody has seen that the worker is silent, it is not taken for dead for that.
+async def test_a_dead_worker(browser: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # High enough that the silent worker is not declared dead before all have seen its silence.
     monkeypatch.setattr("dragoman.agents.workers.hub.HeartbeatTimings", lambda: HeartbeatTimings(lease=600.0))
     (tmp_path / "worker.py").write_text(WORKER)
     async with staged(browser, tmp_path) as stage:
@@ -118,37 +120,37 @@ async def test_its_worker_is_dead(browser: str, tmp_path: Path, monkeypatch: pyt
         worker = await asyncio.to_thread(at.__enter__)
         try:
             task = await begun(stage, "far")
-            values = await seen(stage, "far", task, "Its agent has been working on it since", "its last output was")
-            assert values["worker"].startswith("box-7 (ipv4:127.0.0.1:")
-            assert "If its worker dies, it ends as FAILED at once" in values["next"]
+            lines = await seen(stage, "far", task, "Its agent has been working on it since", "its last output was")
+            assert lines["worker"].startswith("box-7 (ipv4:127.0.0.1:")
+            assert "If its worker dies, it ends as FAILED at once" in lines["next"]
             await stage.page.see("box-7 (ipv4:127.0.0.1:", ".execution .facts")
-            # It is frozen, and nobody knows yet.
+            # It is frozen, and still connected.
             worker.signal(signal.SIGSTOP)
-            values = await seen(stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence")
+            lines = await seen(stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence")
             text = "Its worker has sent nothing"
             (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if text in block.text)
-            lines = [f"{name}  {values[name]}" for name in ("held by", "worker", "next")]
+            lines = [f"{name}  {lines[name]}" for name in ("held by", "worker", "next")]
             assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
             worker.signal(signal.SIGKILL)
             await seen(
                 stage, "far", task, 'Nothing: the task has ended: "INTERRUPTED: The worker running this task was lost."'
             )
-            # Whoever comes now waits for another one.
+            # New tasks wait for another worker.
             late = await begun(stage, "far", "later")
             waits = (
                 'It waits for a worker of agent "far". None has been connected for',
                 "the task ends as FAILED. Start one",
             )
-            values = await seen(stage, "far", late, *waits)
-            assert values["held by"].startswith("no process; waiting")
+            lines = await seen(stage, "far", late, *waits)
+            assert lines["held by"].startswith("no process; waiting")
         finally:
             await asyncio.to_thread(at.__exit__, None, None, None)
 
 
-async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_path: Path) -> None:
+async def test_a_silent_upstream_agent(browser: str, tmp_path: Path) -> None:
     async with mute() as upstream, staged(browser, tmp_path, upstream=[f"mute={upstream.url}"]) as stage:
         task = await begun(stage, "mute")
-        values = await seen(
+        lines = await seen(
             stage,
             "mute",
             task,
@@ -156,8 +158,8 @@ async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_
             "A call that receives nothing for 120 s is aborted and repeated",
             "It has no time_limit and no idle_limit, so it may run indefinitely; a cancel ends it",
         )
-        assert values["worker"] == f"upstream JSONRPC 1.0 at {upstream.url}/"
-        # It hangs up, too: it may have the message, so it is asked for its tasks, to which it says nothing either.
+        assert lines["worker"] == f"upstream JSONRPC 1.0 at {upstream.url}/"
+        # It disconnects after receiving the message, so its tasks are listed, to which it does not respond either.
         upstream.hang_up()
         await seen(
             stage,
@@ -168,12 +170,12 @@ async def test_the_agent_upstream_accepts_it_and_says_nothing(browser: str, tmp_
         )
 
 
-async def test_the_queue_is_full_it_waits_for_its_caller_or_its_receiver_is_down(browser: str, tmp_path: Path) -> None:
+async def test_a_full_queue_an_unanswered_question_and_an_unavailable_receiver(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, slots=1, retain_input_required="1d") as stage:
         stage.receivers.answer(DOWN, then=answered(503))
         pushing = {"taskPushNotificationConfig": {"url": DOWN}}
         text = str((await stage.put("paint", configuration=pushing))["id"])
-        values = await seen(
+        lines = await seen(
             stage,
             "curious",
             text,
@@ -181,7 +183,7 @@ async def test_the_queue_is_full_it_waits_for_its_caller_or_its_receiver_is_down
             f"Its webhook {DOWN} has accepted nothing since",
             "(answered 503)",
         )
-        assert f"to {DOWN}: LIVE, " in values["push"]
+        assert f"to {DOWN}: LIVE, " in lines["push"]
         await begun(stage, "dictation")
         waiting = await begun(stage, "dictation", "later")
         full = 'It waits for a free slot here: all 1 are taken, by agent "dictation". It starts when a slot is free'

@@ -99,7 +99,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 
 def test_the_site_has_every_file_that_a_page_links_to() -> None:
-    outside = site_hooks.elsewhere()
+    outside = site_hooks.files_outside_docs()
     assert ROOT / "SECURITY.md" in outside
     assert ROOT / "proto" / "dragoman" / "worker" / "v1" / "worker.proto" in outside
     assert not any(file.is_relative_to(ROOT / "docs") for file in outside)

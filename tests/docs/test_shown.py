@@ -74,5 +74,5 @@ def test_an_incomplete_command_continues_on_the_next_line() -> None:
 
 
 def test_output_without_a_command_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no command"):
+    with pytest.raises(ValueError, match="without a command"):
         list(commands("hello\n$ echo hello\n"))

@@ -137,7 +137,7 @@ def test_two_stores_on_one_prefix_do_not_mix(
         (("--store", "postgresql://x/y", "--bus-prefix", "a."), "--bus-prefix"),
     ],
 )
-def test_an_unusable_bus_is_rejected_without_showing_the_password(
+def test_an_invalid_bus_is_rejected_without_showing_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], rule: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -57,7 +57,7 @@ def test_servers_share_a_store_and_take_over_from_one_that_dies(tmp_path: Path, 
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_an_unusable_database_is_rejected_without_showing_the_password(tmp_path: Path) -> None:
+def test_an_invalid_database_is_rejected_without_showing_the_password(tmp_path: Path) -> None:
     url = f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/tasks"
     with serving("--store", url, cwd=tmp_path, ready=False) as server:
         assert server.ends() == 1
