@@ -129,8 +129,8 @@ async def test_a_dead_worker(browser: str, tmp_path: Path, monkeypatch: pytest.M
             lines = await seen(stage, "far", task, "Its worker has sent nothing for", "after 600 s of silence")
             text = "Its worker has sent nothing"
             (shown,) = (block.text for block in blocks(PAGE.read_text("utf-8")) if text in block.text)
-            lines = [f"{name}  {lines[name]}" for name in ("held by", "worker", "next")]
-            assert not differs(shown.splitlines()[2:], [], lines, {}, loosely=True)
+            printed = [f"{name}  {lines[name]}" for name in ("held by", "worker", "next")]
+            assert not differs(shown.splitlines()[2:], [], printed, {}, loosely=True)
             worker.signal(signal.SIGKILL)
             await seen(
                 stage, "far", task, 'Nothing: the task has ended: "INTERRUPTED: The worker running this task was lost."'
@@ -170,7 +170,7 @@ async def test_a_silent_upstream_agent(browser: str, tmp_path: Path) -> None:
         )
 
 
-async def test_a_full_queue_an_unanswered_question_and_an_unavailable_receiver(browser: str, tmp_path: Path) -> None:
+async def test_a_full_queue_an_open_question_and_an_unavailable_receiver(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, slots=1, retain_input_required="1d") as stage:
         stage.receivers.answer(DOWN, then=answered(503))
         pushing = {"taskPushNotificationConfig": {"url": DOWN}}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.blocks import Place, InvalidBlock, calls, check_command, every
+from tests.docs.blocks import InvalidBlock, Place, calls, check_command, every
 
 from tools.pages import ROOT, Block
 

@@ -72,7 +72,7 @@ def test_the_banner_has_addresses_and_a_working_curl_line(tmp_path: Path) -> Non
         card = next(line.split()[1] for line in server.out.seen if "Card" in line)
         with urllib.request.urlopen(card) as answer:
             assert json.loads(answer.read())["name"] == "Playground"
-        answered = post(next(line.strip() for line in server.out.seen if "curl" in line))
+        answered = post(next(line.strip() for line in server.out.seen if "  curl " in line))
         assert answered["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
         server.signal(signal.SIGTERM)
         assert server.ends() == 0
@@ -82,7 +82,7 @@ def test_the_banner_has_addresses_and_a_working_curl_line(tmp_path: Path) -> Non
 def test_the_curl_line_suits_a_root_agent_without_text_input(tmp_path: Path) -> None:
     with serving(write_agents(tmp_path / "agents.py"), cwd=tmp_path, text=True) as server:
         assert "\n  Agents   csv (root), echo\n" in "\n".join(server.out.seen)
-        answered = post(next(line.strip() for line in server.out.seen if "curl" in line))
+        answered = post(next(line.strip() for line in server.out.seen if "  curl " in line))
         assert answered["task"]["artifacts"][0]["parts"] == [{"text": "people.csv"}]
 
 
