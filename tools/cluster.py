@@ -149,9 +149,7 @@ class Load:
             while state not in states.TERMINAL:
                 client, request = self._client(number), message(f"stream {CHUNKS} {PACE_MS}")
                 try:
-                    async with aclosing(
-                        client.subscribe(task) if task else client.stream(request, key=key)
-                    ) as events:
+                    async with aclosing(client.subscribe(task) if task else client.stream(request, key=key)) as events:
                         async for event in events:
                             task = task or event.task.id
                             state = event.task.status.state or event.status_update.status.state or state
