@@ -1,4 +1,4 @@
-"""gRPC, against a service that answers as it is told."""
+"""gRPC, with a fake service."""
 
 from __future__ import annotations
 
@@ -41,22 +41,19 @@ async def failing(call: Any) -> grpc.aio.AioRpcError:
     return caught.value
 
 
-async def test_a_1_0_answer_is_the_bytes_of_the_service() -> None:
+async def test_a_1_0_response_is_returned_as_stored() -> None:
     service = FakeService(TASK)
     async with over_grpc(service) as (channel, _):
-        call: Any = channel.unary_unary("/lf.a2a.v1.A2AService/GetTask")
-        data = await call(pb.GetTaskRequest(id="t1", history_length=0).SerializeToString())
+        get_task: Any = channel.unary_unary("/lf.a2a.v1.A2AService/GetTask")
+        data = await get_task(pb.GetTaskRequest(id="t1", history_length=0).SerializeToString())
     assert data == TASK.SerializeToString()
-    name, call_, request = service.received[0]
+    name, call, request = service.received[0]
     assert (name, request.id, request.HasField("history_length")) == ("get_task", "t1", True)
-    assert (call_.caller.agent, call_.caller.owner.scope, call_.caller.owner.principal) == (
-        "echo",
-        "default",
-        "anonymous",
-    )
+    owner = call.caller.owner
+    assert (call.caller.agent, owner.scope, owner.principal) == ("echo", "default", "anonymous")
 
 
-async def test_a_0_3_call_is_read_and_answered_as_0_3() -> None:
+async def test_a_0_3_call_gets_a_0_3_response() -> None:
     service = FakeService(TASK)
     async with over_grpc(service) as (channel, _):
         task = await v03_rpc.A2AServiceStub(channel).GetTask(v03_pb.GetTaskRequest(name=f"{RESOURCE}/tasks/t1"))
@@ -70,21 +67,21 @@ async def test_the_tenant_names_the_agent() -> None:
     async with over_grpc(service) as (channel, _):
         stub = rpc.A2AServiceStub(channel)
         await stub.GetTask(pb.GetTaskRequest(tenant="other", id="t1"))
-        error = await failing(stub.GetTask(pb.GetTaskRequest(tenant="nobody", id="t1")))
+        error = await failing(stub.GetTask(pb.GetTaskRequest(tenant="unknown", id="t1")))
     assert service.received[0][1].caller.agent == "other"
     assert error.code() is grpc.StatusCode.NOT_FOUND
     assert "use one of echo, other" in str(error.details())
 
 
-async def test_a_stream_gives_every_event_and_ends() -> None:
+async def test_a_stream_contains_every_event() -> None:
     service = FakeService(events=[task_event(), chunk_event(2), status_event(3, states.COMPLETED, ends=True)])
     async with over_grpc(service) as (channel, _):
         stub = rpc.A2AServiceStub(channel)
-        found = [event async for event in stub.SendStreamingMessage(pb.SendMessageRequest(message=HELLO))]
-    assert [event.WhichOneof("payload") for event in found] == ["task", "artifact_update", "status_update"]
+        events = [event async for event in stub.SendStreamingMessage(pb.SendMessageRequest(message=HELLO))]
+    assert [event.WhichOneof("payload") for event in events] == ["task", "artifact_update", "status_update"]
 
 
-async def test_0_3_marks_the_status_on_which_a_send_stops_but_no_subscription() -> None:
+async def test_0_3_marks_the_last_status_of_a_send_as_final_but_not_of_a_subscription() -> None:
     service = FakeService(events=[task_event(), status_event(2, states.INPUT_REQUIRED, ends=True)])
     async with over_grpc(service) as (channel, _):
         stub = v03_rpc.A2AServiceStub(channel)
@@ -95,7 +92,7 @@ async def test_0_3_marks_the_status_on_which_a_send_stops_but_no_subscription() 
     assert [call.shows_finished for _, call, _ in service.received] == [False, True]
 
 
-async def test_an_error_carries_its_reason_and_the_fields_that_broke_a_rule() -> None:
+async def test_an_error_has_its_reason_and_the_invalid_fields() -> None:
     service = FakeService(InvalidParams.field("pageSize", "must be 1 to 100"))
     async with over_grpc(service) as (channel, _):
         error = await failing(rpc.A2AServiceStub(channel).ListTasks(pb.ListTasksRequest(page_size=1000)))
@@ -105,7 +102,7 @@ async def test_an_error_carries_its_reason_and_the_fields_that_broke_a_rule() ->
     assert [(v.field, v.description) for v in bad.field_violations] == [("pageSize", "must be 1 to 100")]
 
 
-async def test_0_3_errors_say_their_class_and_have_their_own_codes() -> None:
+async def test_0_3_errors_have_their_class_name_and_codes() -> None:
     service = FakeService(TaskNotCancelable())
     async with over_grpc(service) as (channel, _):
         error = await failing(v03_rpc.A2AServiceStub(channel).CancelTask(v03_pb.CancelTaskRequest(name="tasks/t1")))
@@ -114,7 +111,7 @@ async def test_0_3_errors_say_their_class_and_have_their_own_codes() -> None:
     assert details(error)[0].reason == "TASK_NOT_CANCELABLE"
 
 
-async def test_an_error_before_and_in_a_stream_is_the_status_of_the_call() -> None:
+async def test_an_error_during_a_stream_is_the_status_of_the_call() -> None:
     service = FakeService(events=[task_event(), TaskNotFound()])
     async with over_grpc(service) as (channel, _):
         stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
@@ -123,31 +120,31 @@ async def test_an_error_before_and_in_a_stream_is_the_status_of_the_call() -> No
     assert details(error)[0].reason == "TASK_NOT_FOUND"
 
 
-async def test_what_nobody_expected_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    service = FakeService(RuntimeError("the secret of the house"))
+async def test_unexpected_errors_are_logged_but_not_returned(caplog: pytest.LogCaptureFixture) -> None:
+    service = FakeService(RuntimeError("a secret"))
     async with over_grpc(service) as (channel, _):
         error = await failing(rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1")))
     assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "Internal error")
     record = next(record for record in caplog.records if record.exc_info)
-    assert "the secret of the house" in str(record.exc_info)
+    assert "a secret" in str(record.exc_info)
 
 
-@pytest.mark.parametrize("stub", [rpc.A2AServiceStub, v03_rpc.A2AServiceStub])
-async def test_push_operations_are_refused(stub: Any) -> None:
+@pytest.mark.parametrize("stub_class", [rpc.A2AServiceStub, v03_rpc.A2AServiceStub])
+async def test_push_operations_are_rejected_without_push(stub_class: Any) -> None:
     service = FakeService()
     async with over_grpc(service) as (channel, _):
-        value = stub(channel)
-        calls = [name for name in vars(value) if "PushNotification" in name]
-        package = v03_pb if stub is v03_rpc.A2AServiceStub else pb
+        stub = stub_class(channel)
+        calls = [name for name in vars(stub) if "PushNotification" in name]
+        package = v03_pb if stub_class is v03_rpc.A2AServiceStub else pb
         for name in calls:
             cls = package.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[name].input_type._concrete_class
-            error = await failing(getattr(value, name)(cls()))
+            error = await failing(getattr(stub, name)(cls()))
             assert details(error)[0].reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
     assert len(calls) == 4
     assert service.received == []
 
 
-async def test_0_3_reads_the_card_and_1_0_is_told_that_there_is_no_extended_one() -> None:
+async def test_0_3_returns_the_card_and_1_0_rejects_the_extended_card() -> None:
     async with over_grpc(FakeService(), make_cards(public_url="https://agents.example.com")) as (channel, bound):
         card = await v03_rpc.A2AServiceStub(channel).GetAgentCard(v03_pb.GetAgentCardRequest())
         error = await failing(rpc.A2AServiceStub(channel).GetExtendedAgentCard(pb.GetExtendedAgentCardRequest()))
@@ -164,7 +161,7 @@ async def test_a_call_is_served_by_its_shape(version: str) -> None:
         await v03_rpc.A2AServiceStub(channel).GetTask(v03_pb.GetTaskRequest(name="tasks/t1"), metadata=metadata)
 
 
-async def test_an_unknown_version_is_refused_though_a_known_one_stands_beside_it() -> None:
+async def test_an_unsupported_version_is_rejected_even_beside_a_supported_one() -> None:
     service = FakeService(TASK)
     async with over_grpc(service) as (channel, _):
         metadata = (("a2a-version", "99.0"), ("a2a-version", "1.0"))
@@ -175,7 +172,7 @@ async def test_an_unknown_version_is_refused_though_a_known_one_stands_beside_it
     assert service.received == []
 
 
-async def test_a_blocking_send_answers_before_the_deadline() -> None:
+async def test_a_blocking_send_has_a_timeout_below_the_deadline() -> None:
     service = FakeService(pb.SendMessageResponse(task=TASK))
     async with over_grpc(service) as (channel, _):
         stub = rpc.A2AServiceStub(channel)
@@ -184,11 +181,11 @@ async def test_a_blocking_send_answers_before_the_deadline() -> None:
         await stub.GetTask(pb.GetTaskRequest(id="t1"), timeout=20)
     bounded, unbounded, other = (call.timeout for _, call, _ in service.received)
     assert bounded is not None
-    assert 15 < bounded < 20  # gRPC rounds what it sends of a deadline
+    assert 15 < bounded < 20  # gRPC rounds the deadline that it sends
     assert unbounded is other is None
 
 
-async def test_a_client_that_goes_away_ends_its_call_only() -> None:
+async def test_a_disconnected_client_cancels_only_its_own_call() -> None:
     service = FakeService(events=[task_event(), asyncio.Event()])
     async with over_grpc(service) as (channel, _):
         stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
@@ -199,7 +196,7 @@ async def test_a_client_that_goes_away_ends_its_call_only() -> None:
         await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))
 
 
-async def test_a_message_over_the_limit_reaches_the_service_and_one_far_over_it_does_not() -> None:
+async def test_grpc_rejects_only_messages_far_over_the_limit_itself() -> None:
     service = FakeService(pb.SendMessageResponse(task=TASK))
     async with over_grpc(service, message_bytes=1000) as (channel, _):
         stub = rpc.A2AServiceStub(channel)
@@ -211,14 +208,14 @@ async def test_a_message_over_the_limit_reaches_the_service_and_one_far_over_it_
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_answers_may_be_of_any_size() -> None:
+async def test_responses_have_no_size_limit() -> None:
     artifact = pb.Artifact(artifact_id="a", parts=[pb.Part(raw=b"x" * 6_000_000)])
     async with over_grpc(FakeService(pb.Task(id="t1", artifacts=[artifact]))) as (channel, _):
         task = await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))
     assert len(task.artifacts[0].parts[0].raw) == 6_000_000
 
 
-async def test_bytes_that_are_no_request_are_the_callers_mistake() -> None:
+async def test_invalid_bytes_are_an_invalid_argument() -> None:
     async with over_grpc(FakeService()) as (channel, _):
         call: Any = channel.unary_unary("/a2a.v1.A2AService/GetTask")
         error = await failing(call(b"\xff"))
@@ -226,7 +223,7 @@ async def test_bytes_that_are_no_request_are_the_callers_mistake() -> None:
     assert "a2a.v1.GetTaskRequest" in str(error.details())
 
 
-async def test_a_stopping_server_ends_its_streams_as_unavailable() -> None:
+async def test_server_shutdown_ends_streams_as_unavailable() -> None:
     service = FakeService(events=[task_event(), asyncio.Event()])
     server = AsyncExitStack()
     bound = await server.enter_async_context(serve_grpc(service, make_cards(), ServerOptions()))
@@ -234,14 +231,14 @@ async def test_a_stopping_server_ends_its_streams_as_unavailable() -> None:
         stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
         await stream.read()
         await service.waiting.wait()
-        ending = asyncio.create_task(failing(stream.read()))
+        read_task = asyncio.create_task(failing(stream.read()))
         await server.aclose()
-        error = await ending
+        error = await read_task
     assert error.code() is grpc.StatusCode.UNAVAILABLE
     assert details(error)[0].reason == "UNAVAILABLE"
 
 
-async def test_health_knows_both_services_and_says_when_the_server_is_draining() -> None:
+async def test_health_reports_both_services_and_draining() -> None:
     draining = asyncio.Event()
     async with over_grpc(FakeService(), draining=draining) as (channel, _):
         stub = health_pb2_grpc.HealthStub(channel)
@@ -255,17 +252,17 @@ async def test_health_knows_both_services_and_says_when_the_server_is_draining()
         watch.cancel()
 
 
-async def test_reflection_lists_every_service_and_gives_their_files() -> None:
+async def test_reflection_lists_every_service_with_its_files() -> None:
     request = reflection_pb2.ServerReflectionRequest
     async with over_grpc(FakeService()) as (channel, _):
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        values = [
+        requests = [
             request(list_services=""),
             request(file_containing_symbol="lf.a2a.v1.A2AService"),
             request(file_containing_symbol="a2a.v1.A2AService"),
             request(file_containing_symbol="grpc.health.v1.Health"),
         ]
-        listed, *found = [answer async for answer in stub.ServerReflectionInfo(iter(values))]
+        listed, *files = [response async for response in stub.ServerReflectionInfo(iter(requests))]
     assert {service.name for service in listed.list_services_response.service} == {
         "a2a.v1.A2AService",
         "lf.a2a.v1.A2AService",
@@ -273,17 +270,17 @@ async def test_reflection_lists_every_service_and_gives_their_files() -> None:
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    assert all(answer.file_descriptor_response.file_descriptor_proto for answer in found)
+    assert all(response.file_descriptor_response.file_descriptor_proto for response in files)
 
 
-async def test_a_taken_address_is_an_os_error() -> None:
+async def test_an_address_in_use_is_an_os_error() -> None:
     async with over_grpc(FakeService()) as (_, bound):
         with pytest.raises(OSError, match="cannot listen on"):
             async with over_grpc(FakeService(), port=bound.port):
                 pass
 
 
-async def test_a_request_is_one_line_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_writes_one_line_to_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with over_grpc(FakeService(TASK)) as (channel, _):
         await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))

@@ -1,4 +1,4 @@
-"""CORS and request ids: what every answer over HTTP carries besides its own."""
+"""CORS headers and request ids of HTTP responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "t1"}}
 STREAM = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": MESSAGE}
 
 Request = tuple[str, str, Any, int]
-ANSWERS: list[Request] = [
+REQUESTS: list[Request] = [
     ("GET", "/.well-known/agent-card.json", None, 200),
     ("GET", "/tasks/t1", None, 200),
     ("GET", "/v1/tasks/t1", None, 200),
@@ -40,7 +40,7 @@ STREAMS: list[Request] = [
     ("GET", "/v1/tasks/t1:subscribe", None, 200),
     ("POST", "/", STREAM, 200),
 ]
-EVERY = [*ANSWERS, *STREAMS]
+ALL_REQUESTS = [*REQUESTS, *STREAMS]
 
 
 def service() -> FakeService:
@@ -50,8 +50,8 @@ def service() -> FakeService:
 # CORS ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status"), EVERY)
-async def test_a_page_of_a_named_origin_may_read_every_answer(method: str, path: str, body: Any, status: int) -> None:
+@pytest.mark.parametrize(("method", "path", "body", "status"), ALL_REQUESTS)
+async def test_pages_of_allowed_origins_may_read_every_response(method: str, path: str, body: Any, status: int) -> None:
     async with (
         over_http(service(), cors=(APP, "http://localhost:3000")) as client,
         client.request(method, path, json=body, headers={"Origin": APP}) as answer,
@@ -64,20 +64,24 @@ async def test_a_page_of_a_named_origin_may_read_every_answer(method: str, path:
 
 
 @pytest.mark.parametrize("origin", [OTHER, "http://app.example", "https://app.example:8443", "null", "", None])
-@pytest.mark.parametrize(("method", "path", "body", "status"), [ANSWERS[0], ANSWERS[1], STREAMS[0]])
-async def test_any_other_may_not(method: str, path: str, body: Any, status: int, origin: str | None) -> None:
+@pytest.mark.parametrize(("method", "path", "body", "status"), [REQUESTS[0], REQUESTS[1], STREAMS[0]])
+async def test_pages_of_other_origins_may_not_read_responses(
+    method: str, path: str, body: Any, status: int, origin: str | None
+) -> None:
     headers = {} if origin is None else {"Origin": origin}
     async with (
         over_http(service(), cors=(APP,)) as client,
         client.request(method, path, json=body, headers=headers) as answer,
     ):
-        assert answer.status == (403 if origin else status), "who is no browser is not kept out by this"
+        assert answer.status == (403 if origin else status), "clients without Origin are not rejected"
         assert ALLOW not in answer.headers
-        assert "Origin" in answer.headers["Vary"], "or a cache would give this answer to the page that may"
+        assert "Origin" in answer.headers["Vary"], "else a cache would return this response to an allowed page"
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status"), EVERY)
-async def test_without_configured_origins_nothing_is_said(method: str, path: str, body: Any, status: int) -> None:
+@pytest.mark.parametrize(("method", "path", "body", "status"), ALL_REQUESTS)
+async def test_without_allowed_origins_responses_have_no_cors_headers(
+    method: str, path: str, body: Any, status: int
+) -> None:
     async with (
         over_http(service()) as client,
         client.request(method, path, json=body, headers={"Origin": APP}) as answer,
@@ -88,26 +92,30 @@ async def test_without_configured_origins_nothing_is_said(method: str, path: str
 
 
 @pytest.mark.parametrize("origin", [APP, OTHER, "null"])
-async def test_a_star_lets_all_pages_call(origin: str) -> None:
+async def test_a_star_allows_all_origins(origin: str) -> None:
     async with over_http(service(), cors=("*",)) as client:
-        for method, path, body, _ in (ANSWERS[0], ANSWERS[1], STREAMS[0]):
+        for method, path, body, _ in (REQUESTS[0], REQUESTS[1], STREAMS[0]):
             async with client.request(method, path, json=body, headers={"Origin": origin}) as answer:
                 assert answer.headers[ALLOW] == "*"
                 assert "Origin" not in answer.headers.get("Vary", "")
 
 
 @pytest.mark.parametrize("path", ["/", "/message:send", "/tasks/t1", "/other", "/v1/message:stream", "/no/such/path"])
-async def test_a_browser_may_ask_first(path: str) -> None:
+async def test_preflights_are_answered_by_origin(path: str) -> None:
     fake = service()
-    asks = {"Origin": APP, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    preflight = {
+        "Origin": APP,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
     async with over_http(fake, cors=(APP,)) as client:
-        async with client.options(path, headers=asks) as answer:
+        async with client.options(path, headers=preflight) as answer:
             assert (answer.status, await answer.read()) == (204, b"")
             assert answer.headers[ALLOW] == APP
             assert {"GET", "POST", "DELETE"} <= set(answer.headers["Access-Control-Allow-Methods"].split(", "))
             allowed = {name.lower() for name in answer.headers["Access-Control-Allow-Headers"].split(", ")}
             assert int(answer.headers["Access-Control-Max-Age"]) > 0
-        async with client.options(path, headers={**asks, "Origin": OTHER}) as answer:
+        async with client.options(path, headers={**preflight, "Origin": OTHER}) as answer:
             assert answer.status == 403
             assert ALLOW not in answer.headers
             assert "--cors" in await answer.text()
@@ -118,7 +126,7 @@ async def test_a_browser_may_ask_first(path: str) -> None:
     assert fake.received == []
 
 
-async def test_options_that_are_no_preflight_are_a_method_like_any_other() -> None:
+async def test_options_without_a_preflight_is_an_ordinary_method() -> None:
     async with (
         over_http(service(), cors=(APP,)) as client,
         client.options("/tasks/t1", headers={"Origin": APP}) as answer,
@@ -127,7 +135,7 @@ async def test_options_that_are_no_preflight_are_a_method_like_any_other() -> No
         assert "GET" in answer.headers["Allow"]
 
 
-async def test_what_breaks_before_its_first_event_is_readable_too() -> None:
+async def test_errors_before_the_first_event_have_cors_headers() -> None:
     async with (
         over_http(FakeService(events=[TaskNotFound()]), cors=(APP,)) as client,
         client.get("/tasks/t1:subscribe", headers={"Origin": APP, "X-Request-ID": "r-1"}) as answer,
@@ -135,24 +143,24 @@ async def test_what_breaks_before_its_first_event_is_readable_too() -> None:
         assert (answer.status, answer.headers[ALLOW], answer.headers["X-Request-ID"]) == (404, APP, "r-1")
 
 
-async def test_the_opening_of_a_websocket_carries_them() -> None:
+async def test_a_websocket_upgrade_has_cors_headers_and_request_id() -> None:
     headers = {"Origin": APP, "X-Request-ID": "ws-1"}
     async with over_http(service(), cors=(APP,)) as client, client.ws_connect("/ws", headers=headers) as socket:
-        opened = socket._response.headers
-        assert (opened[ALLOW], opened["X-Request-ID"]) == (APP, "ws-1")
+        headers = socket._response.headers
+        assert (headers[ALLOW], headers["X-Request-ID"]) == (APP, "ws-1")
 
 
 # Request ids -----------------------------------------------------------------------------------------------
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The lines of the access log, their fields."""
+    """Returns the fields of each line in the access log."""
     return [vars(record) for record in caplog.records if record.name == "dragoman.access"]
 
 
 @pytest.mark.parametrize("id", ["r-1", "0b0e2c1c-6c0f-4c7e-9b6e-7f1f6d2a3b4c", "~!@#$%^&*()_+", "x" * 128])
-@pytest.mark.parametrize(("method", "path", "body", "status"), EVERY)
-async def test_an_id_comes_back_and_is_in_the_log(
+@pytest.mark.parametrize(("method", "path", "body", "status"), ALL_REQUESTS)
+async def test_a_request_id_is_returned_and_logged(
     caplog: pytest.LogCaptureFixture, method: str, path: str, body: Any, status: int, id: str
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
@@ -167,14 +175,14 @@ async def test_an_id_comes_back_and_is_in_the_log(
 
 
 @pytest.mark.parametrize("id", [None, "", " ", "a b", "x" * 129, "ü", "\N{ZERO WIDTH SPACE}", "a\tb"])
-@pytest.mark.parametrize(("method", "path", "body", "status"), [ANSWERS[1], ANSWERS[3], ANSWERS[8], STREAMS[0]])
-async def test_an_id_that_cannot_be_repeated_is_not(
+@pytest.mark.parametrize(("method", "path", "body", "status"), [REQUESTS[1], REQUESTS[3], REQUESTS[8], STREAMS[0]])
+async def test_an_invalid_request_id_is_not_returned(
     caplog: pytest.LogCaptureFixture, method: str, path: str, body: Any, status: int, id: str | None
 ) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     headers = {} if id is None else {"X-Request-ID": id}
     async with over_http(service()) as client, client.request(method, path, json=body, headers=headers) as answer:
-        assert answer.status in (status, 400)  # aiohttp refuses what no header may hold
+        assert answer.status in (status, 400)  # aiohttp rejects invalid header characters
         assert "X-Request-ID" not in answer.headers
         await answer.read()
     assert not [line for line in lines(caplog) if "request" in line]
@@ -183,7 +191,9 @@ async def test_an_id_that_cannot_be_repeated_is_not(
 @pytest.mark.parametrize(
     "id", [b"a\rSet-Cookie: x=1", b"a\x00b", b"a\r\n Set-Cookie: x=1", b"\xff\xfe", b"\x1b[31mred", b"\x7f"]
 )
-async def test_an_id_cannot_write_headers_or_terminals(caplog: pytest.LogCaptureFixture, id: bytes) -> None:
+async def test_a_request_id_cannot_inject_headers_or_terminal_codes(
+    caplog: pytest.LogCaptureFixture, id: bytes
+) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with over_http(service()) as client:
         assert client._base_url is not None
@@ -199,7 +209,7 @@ async def test_an_id_cannot_write_headers_or_terminals(caplog: pytest.LogCapture
     assert not [line for line in lines(caplog) if "request" in line]
 
 
-async def test_each_call_of_a_websocket_is_logged_under_the_id_that_opened_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_websocket_calls_are_logged_with_the_request_id_of_the_upgrade(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with over_http(service()) as client, client.ws_connect("/ws", headers={"X-Request-ID": "ws-1"}) as socket:
         for _ in range(2):
@@ -212,7 +222,7 @@ async def test_each_call_of_a_websocket_is_logged_under_the_id_that_opened_it(ca
     ]
 
 
-async def test_the_log_says_what_was_asked_and_how_it_went(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_access_log_has_method_agent_and_status(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     answer = pb.SendMessageResponse(task=TASK)
     async with over_http(FakeService(answer=answer), make_cards()) as client:
@@ -230,7 +240,7 @@ async def test_the_log_says_what_was_asked_and_how_it_went(caplog: pytest.LogCap
         assert line["ms"] >= 0
 
 
-async def test_ids_are_as_long_lived_as_their_requests() -> None:
+async def test_a_request_id_is_not_reused_for_the_next_request() -> None:
     async with over_http(service()) as client:
         async with client.get("/tasks/t1", headers={"X-Request-ID": "one"}) as answer:
             assert answer.headers["X-Request-ID"] == "one"

@@ -1,4 +1,4 @@
-"""Web pages and the server of who looks at them: which of their requests are answered, and in whose words not."""
+"""The cross-origin policy: which requests of web pages are served, and how others are rejected."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def service() -> FakeService:
 async def requested(
     client: aiohttp.ClientSession, endpoint: tuple[str, str, Any], headers: dict[str, str]
 ) -> tuple[int, dict[str, Any]]:
-    """The status, and the body if it is a JSON object. What is sent has no Content-Type, as a page may send it."""
-    method, path, sent = endpoint
-    data = json.dumps(sent).encode() if sent is not None else None
+    """Returns the status, and the body if it is a JSON object. Sends no Content-Type, as a page can do."""
+    method, path, content = endpoint
+    data = json.dumps(content).encode() if content is not None else None
     if path == "/ws":
         headers = {**headers, "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
         headers["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -66,7 +66,7 @@ async def requested(
 
 
 async def status(headers: dict[str, str], cards: Cards | None = None, **options: Any) -> int:
-    """Of a list of tasks."""
+    """Returns the status of ListTasks with these headers."""
     async with over_http(FakeService(pb.ListTasksResponse()), cards, **options) as client:
         return (await requested(client, LIST, headers))[0]
 
@@ -87,32 +87,32 @@ async def status(headers: dict[str, str], cards: Cards | None = None, **options:
         {**OPENED, "Sec-Fetch-Dest": "iframe"},
     ],
 )
-async def test_a_page_of_another_origin_gets_nothing_done_and_nothing_told(headers: dict[str, str]) -> None:
+async def test_pages_of_other_origins_are_rejected_on_every_path(headers: dict[str, str]) -> None:
     fake = service()
     async with over_http(fake) as client:
         for endpoint in ENDPOINTS:
-            got, body = await requested(client, endpoint, headers)
-            assert got == 403, endpoint
+            code, body = await requested(client, endpoint, headers)
+            assert code == 403, endpoint
             text = json.dumps(body)
             assert "--cors" in text, endpoint
             assert ("Origin" if "Origin" in headers else "Sec-Fetch-Site") in text, endpoint
     assert fake.received == []
 
 
-async def test_the_refusal_is_in_the_words_of_who_asks() -> None:
+async def test_the_rejection_has_the_error_format_of_the_dialect() -> None:
     async with over_http(service()) as client:
-        values = {endpoint[1]: (await requested(client, endpoint, FOREIGN))[1] for endpoint in ENDPOINTS}
+        bodies = {endpoint[1]: (await requested(client, endpoint, FOREIGN))[1] for endpoint in ENDPOINTS}
     text = f'Origin: a page of "{EVIL}" may not call; add its origin to --cors to allow it'
-    v1 = values["/message:send"]["error"]
+    v1 = bodies["/message:send"]["error"]
     assert (v1["code"], v1["status"], v1["message"]) == (403, "PERMISSION_DENIED", text)
-    v03 = values["/v1/message:send"]
+    v03 = bodies["/v1/message:send"]
     assert (v03["code"], v03["type"], v03["message"]) == (-32603, "InternalError", text)
     for path in ("/", "/other"):
-        rpc = values[path]
+        rpc = bodies[path]
         assert (rpc["jsonrpc"], rpc["id"], rpc["error"]["code"], rpc["error"]["message"]) == ("2.0", None, -32603, text)
 
 
-async def test_no_credentials_are_asked_of_a_page() -> None:
+async def test_rejected_pages_get_no_authentication_challenge() -> None:
     async with (
         over_http(service(), authenticator=ByHeader()) as client,
         client.post("/", json=CALL, headers=FOREIGN) as answer,
@@ -120,7 +120,7 @@ async def test_no_credentials_are_asked_of_a_page() -> None:
         assert (answer.status, answer.headers.get("WWW-Authenticate")) == (403, None)
 
 
-async def test_a_link_elsewhere_opens_a_page_here_and_posts_nothing() -> None:
+async def test_cross_site_navigation_opens_pages_but_cannot_post() -> None:
     fake = service()
     async with over_http(fake) as client:
         for path, expected in (("/console", 200), ("/", 302), ("/docs", 200)):
@@ -130,40 +130,40 @@ async def test_a_link_elsewhere_opens_a_page_here_and_posts_nothing() -> None:
     assert fake.received == []
 
 
-async def test_health_and_links_to_large_parts_are_for_every_page() -> None:
+async def test_health_and_blob_links_are_allowed_for_every_page() -> None:
     async with over_http(service()) as client:
         assert (await requested(client, ("GET", "/healthz", None), FOREIGN))[0] == 200
         assert (await requested(client, ("GET", f"/blobs/{'0' * 64}", None), FOREIGN))[0] == 404
 
 
-# Pages of this server, named ones, and callers that are no browsers ----------------------------------------
+# Pages of this server, allowed origins, and clients that are not browsers -----------------------------------
 
 
 @pytest.mark.parametrize(
-    "endpoint_entry", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)]
+    "endpoint", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)]
 )
-async def test_who_says_nothing_of_a_page_is_answered(endpoint_entry: tuple[str, str, Any]) -> None:
+async def test_requests_without_origin_headers_are_served(endpoint: tuple[str, str, Any]) -> None:
     async with over_http(service()) as client:
         for headers in ({}, {"Sec-Fetch-Mode": "cors"}, {"Origin": ""}, {"User-Agent": "Mozilla/5.0"}):
-            assert (await requested(client, endpoint_entry, headers))[0] in (101, 200), headers
+            assert (await requested(client, endpoint, headers))[0] in (101, 200), headers
 
 
 @pytest.mark.parametrize(
-    "endpoint_entry", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)]
+    "endpoint", [LIST, ("POST", "/message:send", MESSAGE), ("POST", "/", CALL), ("GET", "/ws", None)]
 )
-async def test_pages_of_this_server_may_call_it(endpoint_entry: tuple[str, str, Any]) -> None:
+async def test_pages_of_this_server_may_call(endpoint: tuple[str, str, Any]) -> None:
     async with over_http(service()) as client:
         at = str(client._base_url).rstrip("/")
         for headers in (
             {"Origin": at},
             {"Origin": at, "Sec-Fetch-Site": "same-origin"},
             {"Sec-Fetch-Site": "none"},
-            # A proxy ended TLS, and gave the server another Host or left it as it was.
+            # A proxy terminated TLS, and changed `Host` or kept it.
             {"Origin": PAGE, "Sec-Fetch-Site": "same-origin"},
             {"Origin": "https://localhost:8443", "Host": "localhost:8443"},
             {"Origin": "https://localhost", "Host": "localhost"},
         ):
-            assert (await requested(client, endpoint_entry, headers))[0] in (101, 200), headers
+            assert (await requested(client, endpoint, headers))[0] in (101, 200), headers
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ async def test_pages_of_this_server_may_call_it(endpoint_entry: tuple[str, str, 
         ({}, {"Origin": PAGE, "X-Forwarded-Host": "pub.example"}, 403),
     ],
 )
-async def test_its_address_is_what_its_operator_says_it_is(
+async def test_own_origins_are_those_of_public_url_and_trusted_proxies(
     cards: dict[str, Any], headers: dict[str, str], expected: int
 ) -> None:
     assert await status(headers, make_cards(**cards)) == expected
 
 
-async def test_pages_of_named_origins_may_call() -> None:
+async def test_pages_of_allowed_origins_may_call() -> None:
     async with over_http(service(), cors=(PAGE, "null")) as client:
         for endpoint in ENDPOINTS[:-2]:
             for origin in (PAGE, "null"):
@@ -200,7 +200,7 @@ async def test_pages_of_named_origins_may_call() -> None:
     assert await status({"Sec-Fetch-Site": "cross-site"}, cors=("*",)) == 200
 
 
-# Names that lead here --------------------------------------------------------------------------------------
+# Host names (DNS rebinding) --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -222,35 +222,35 @@ async def test_pages_of_named_origins_may_call() -> None:
         ("", 200),
     ],
 )
-async def test_where_nobody_is_asked_no_name_of_a_strangers_leads_here(host: str, expected: int) -> None:
+async def test_without_authentication_registrable_host_names_are_rejected(host: str, expected: int) -> None:
     assert await status({"Host": host}) == expected
-    # What the name's own page would say of itself changes nothing.
+    # A matching Origin, as from a page of that name, changes nothing.
     assert await status({"Host": host, "Origin": f"http://{host}"} if host else {}) == expected
 
 
-async def test_the_refusal_of_a_name_says_how_to_allow_it() -> None:
+async def test_a_rejected_host_name_is_reported_with_the_options_that_allow_it() -> None:
     fake = service()
     async with over_http(fake) as client:
         for endpoint in ENDPOINTS:
-            got, body = await requested(client, endpoint, {"Host": "evil.example"})
+            code, body = await requested(client, endpoint, {"Host": "evil.example"})
             text = json.dumps(body)
-            assert got == 403, endpoint
+            assert code == 403, endpoint
             assert all(word in text for word in ("Host: ", "evil.example", "--public-url", "--cors")), endpoint
     assert fake.received == []
 
 
 @pytest.mark.parametrize("host", ["tasks.example", "tasks.example:8443"])
-async def test_names_that_the_operator_says_lead_here(host: str) -> None:
+async def test_host_names_in_public_url_or_cors_are_allowed(host: str) -> None:
     headers = {"Host": host}
     assert await status(headers, make_cards(public_url="https://tasks.example/agents")) == 200
     assert await status(headers, cors=("https://tasks.example",)) == 200
     assert await status(headers, cors=("*",)) == 200
     assert await status(headers, make_cards(public_url="https://other.example")) == 403
-    # A proxy on this machine shows the server to others, under names of its own.
+    # A trusted proxy on this machine serves it under names that only the proxy knows.
     assert await status(headers, make_cards(trusted_proxies=(ip_network("127.0.0.1"),))) == 200
 
 
-async def test_any_name_leads_to_a_server_that_others_reach_or_that_asks_who_they_are(tmp_path: Path) -> None:
+async def test_public_authenticated_and_tls_servers_accept_any_host_name(tmp_path: Path) -> None:
     headers = {"Host": "box.example:8080"}
     assert await status(headers, host="0.0.0.0") == 200
     assert await status({**headers, **named("alice")}, authenticator=ByHeader()) == 200

@@ -1,4 +1,4 @@
-"""REST, against a service that answers as it is told."""
+"""REST, with a fake service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ V03_RPC = {"messageId": "m1", "role": "user", "parts": [{"kind": "text", "text":
         (f"/v1/{RESOURCE}/a2a/v1/message:send", V03_SEND, "TASK_STATE_CANCELLED"),
     ],
 )
-async def test_each_path_speaks_its_dialect(path: str, body: Any, state: str) -> None:
+async def test_each_path_has_its_dialect(path: str, body: Any, state: str) -> None:
     canceled = pb.Task(id="t1", status=pb.TaskStatus(state=pb.TASK_STATE_CANCELED))
     service = FakeService(pb.SendMessageResponse(task=canceled))
     async with over_http(service) as client, client.post(path, json=body) as answer:
@@ -85,7 +85,7 @@ async def test_an_encoded_slash_stays_in_the_id() -> None:
 @pytest.mark.parametrize(
     ("query", "headers"), [("?A2A-Version=1.0", {}), ("", {"A2A-Version": "1.0"}), ("", {"a2a-version": "1.0"})]
 )
-async def test_a_resource_path_is_1_0_for_those_who_name_it(query: str, headers: dict[str, str]) -> None:
+async def test_a_resource_path_is_1_0_for_callers_that_name_1_0(query: str, headers: dict[str, str]) -> None:
     canceled = pb.Task(id="t1", status=pb.TaskStatus(state=pb.TASK_STATE_CANCELED))
     async with over_http(FakeService(canceled)) as client:
         path = f"/{RESOURCE}/tasks/t1"
@@ -95,7 +95,7 @@ async def test_a_resource_path_is_1_0_for_those_who_name_it(query: str, headers:
 
 
 @pytest.mark.parametrize("path", ["/tasks/t1", "/v1/tasks/t1", f"/{RESOURCE}/tasks/t1"])
-async def test_a_known_version_never_stands_in_the_way(path: str) -> None:
+async def test_supported_versions_are_accepted_on_every_path(path: str) -> None:
     async with over_http(FakeService(TASK)) as client:
         for version in ("", "0.3", "1.0"):
             async with client.get(path, headers={"A2A-Version": version}) as answer:
@@ -103,7 +103,7 @@ async def test_a_known_version_never_stands_in_the_way(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/tasks/t1", "/v1/tasks/t1", f"/{RESOURCE}/tasks/t1"])
-async def test_an_unknown_version_is_refused_by_header_and_by_query(path: str) -> None:
+async def test_an_unsupported_version_is_rejected_in_header_and_query(path: str) -> None:
     service = FakeService(TASK)
     async with over_http(service) as client:
         for query, headers in (("?A2A-Version=99.0", {}), ("", {"A2A-Version": "99.0"})):
@@ -113,7 +113,7 @@ async def test_an_unknown_version_is_refused_by_header_and_by_query(path: str) -
     assert service.received == []
 
 
-async def test_a2a_json_goes_to_those_who_name_it_and_to_1_0_only() -> None:
+async def test_a2a_json_is_returned_only_to_1_0_callers_that_accept_it() -> None:
     headers = {"Accept": "application/a2a+json, application/json"}
     async with over_http(FakeService(TASK)) as client:
         async with client.get("/tasks/t1", headers=headers) as answer:
@@ -122,7 +122,7 @@ async def test_a2a_json_goes_to_those_who_name_it_and_to_1_0_only() -> None:
             assert answer.headers["Content-Type"] == "application/json"
 
 
-async def test_the_fields_of_a_list_are_always_written() -> None:
+async def test_lists_always_contain_all_fields() -> None:
     async with over_http(FakeService(pb.ListTasksResponse())) as client:
         async with client.get("/tasks") as answer:
             assert await answer.json() == {"tasks": [], "nextPageToken": "", "pageSize": 0, "totalSize": 0}
@@ -132,7 +132,7 @@ async def test_the_fields_of_a_list_are_always_written() -> None:
 
 @pytest.mark.parametrize("path", ["/tasks/t1:cancel", "/v1/tasks/t1:cancel"])
 @pytest.mark.parametrize("body", [None, b"", b"{}", b'{"name": "tasks/else", "id": "else"}'])
-async def test_a_cancel_needs_no_body_and_the_path_beats_what_it_says(path: str, body: bytes | None) -> None:
+async def test_cancel_ignores_the_task_id_in_the_body(path: str, body: bytes | None) -> None:
     service = FakeService(TASK)
     headers = {"Content-Type": "application/json"}
     async with over_http(service) as client, client.post(path, data=body, headers=headers) as answer:
@@ -140,19 +140,21 @@ async def test_a_cancel_needs_no_body_and_the_path_beats_what_it_says(path: str,
     assert service.received[0][2].id == "t1"
 
 
-@pytest.mark.parametrize("given", ["text/plain", "application/octet-stream"])
-async def test_without_a_body_its_type_means_nothing(given: str) -> None:
+@pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream"])
+async def test_without_a_body_the_content_type_is_ignored(content_type: str) -> None:
     async with (
         over_http(FakeService(TASK)) as client,
-        client.post("/tasks/t1:cancel", headers={"Content-Type": given}) as answer,
+        client.post("/tasks/t1:cancel", headers={"Content-Type": content_type}) as answer,
     ):
         assert answer.status == 200
 
 
-@pytest.mark.parametrize("given", ["application/json", "application/json; charset=utf-8", "application/a2a+json", ""])
-async def test_json_by_any_name_is_read(given: str) -> None:
-    headers = {"Content-Type": given} if given else {}
-    skip = () if given else ("Content-Type",)
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/json; charset=utf-8", "application/a2a+json", ""]
+)
+async def test_every_json_content_type_is_accepted(content_type: str) -> None:
+    headers = {"Content-Type": content_type} if content_type else {}
+    skip = () if content_type else ("Content-Type",)
     async with over_http(FakeService(SENT)) as client:
         body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}}'
         async with client.post("/message:send", data=body, headers=headers, skip_auto_headers=skip) as answer:
@@ -160,7 +162,7 @@ async def test_json_by_any_name_is_read(given: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [("/message:send", 400), ("/v1/message:send", 415)])
-async def test_another_content_type_is_refused(path: str, status: int) -> None:
+async def test_other_content_types_are_rejected(path: str, status: int) -> None:
     service = FakeService(SENT)
     async with (
         over_http(service) as client,
@@ -171,7 +173,7 @@ async def test_another_content_type_is_refused(path: str, status: int) -> None:
     assert service.received == []
 
 
-async def test_the_body_of_a_get_is_not_looked_at() -> None:
+async def test_the_body_of_a_get_is_ignored() -> None:
     async with (
         over_http(FakeService(TASK)) as client,
         client.get("/tasks/t1", data=b"x", headers={"Content-Type": "text/plain"}) as answer,
@@ -179,14 +181,14 @@ async def test_the_body_of_a_get_is_not_looked_at() -> None:
         assert answer.status == 200
 
 
-async def test_a_body_over_the_cap_is_refused_before_it_is_sent_and_while_it_is() -> None:
-    async def pieces() -> Any:
+async def test_a_body_over_the_limit_is_rejected_before_and_while_it_is_received() -> None:
+    async def chunks() -> Any:
         for _ in range(64):
             yield b" " * 65536
 
     service = FakeService(SENT)
     async with over_http(service, message_bytes=3000) as client:
-        for data in (io.BytesIO(b" " * 2_000_000), pieces()):
+        for data in (io.BytesIO(b" " * 2_000_000), chunks()):
             headers = {"Content-Type": "application/json"}
             async with client.post("/message:send", data=data, headers=headers) as answer:
                 assert answer.status == 413
@@ -196,7 +198,7 @@ async def test_a_body_over_the_cap_is_refused_before_it_is_sent_and_while_it_is(
     assert service.received == []
 
 
-async def test_a_client_that_asks_first_may_send() -> None:
+async def test_expect_100_continue_is_answered() -> None:
     async with (
         over_http(FakeService(SENT)) as client,
         client.post("/message:send", json=V1_SEND, expect100=True) as answer,
@@ -204,7 +206,7 @@ async def test_a_client_that_asks_first_may_send() -> None:
         assert answer.status == 200
 
 
-async def test_errors_of_1_0_are_aip_193() -> None:
+async def test_1_0_errors_have_the_aip_193_format() -> None:
     service = FakeService(InvalidParams.field("pageSize", "must be 1 to 100"))
     async with over_http(service) as client, client.get("/tasks?pageSize=1000") as answer:
         assert (answer.status, answer.headers["Content-Type"]) == (400, "application/json")
@@ -214,7 +216,7 @@ async def test_errors_of_1_0_are_aip_193() -> None:
     assert body["error"]["details"][1]["fieldViolations"][0]["field"] == "pageSize"
 
 
-async def test_errors_of_0_3_suit_every_reader() -> None:
+async def test_0_3_errors_have_the_fields_of_all_clients() -> None:
     async with over_http(FakeService(TaskNotCancelable())) as client, client.post("/v1/tasks/t1:cancel") as answer:
         assert answer.status == 409
         body = await answer.json()
@@ -230,9 +232,9 @@ async def test_errors_on_a_resource_path_are_aip_193_with_1_0_statuses() -> None
         assert (answer.status, set(await answer.json())) == (400, {"error"})
 
 
-async def test_what_nobody_expected_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unexpected_errors_are_logged_but_not_returned(caplog: pytest.LogCaptureFixture) -> None:
     async with (
-        over_http(FakeService(RuntimeError("the secret of the house"))) as client,
+        over_http(FakeService(RuntimeError("a secret"))) as client,
         client.get("/tasks/t1") as answer,
     ):
         assert answer.status == 500
@@ -243,7 +245,7 @@ async def test_what_nobody_expected_is_logged_and_not_told(caplog: pytest.LogCap
 @pytest.mark.parametrize(
     ("path", "status"), [("/tasks/t1", 400), ("/v1/tasks/t1", 501), (f"/{RESOURCE}/tasks/t1", 400)]
 )
-async def test_push_operations_are_refused(path: str, status: int) -> None:
+async def test_push_operations_are_rejected_without_push(path: str, status: int) -> None:
     service = FakeService()
     configs = f"{path}/pushNotificationConfigs"
     async with over_http(service) as client:
@@ -259,13 +261,13 @@ async def test_push_operations_are_refused(path: str, status: int) -> None:
     assert service.received == []
 
 
-async def test_there_is_no_extended_card_yet() -> None:
+async def test_the_extended_card_is_unsupported_without_authentication() -> None:
     async with over_http(FakeService()) as client, client.get("/extendedAgentCard") as answer:
         assert (await answer.json())["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"
 
 
 @pytest.mark.parametrize("path", ["/v1/card", "/other/v1/card", f"/{RESOURCE}/card", f"/v1/{RESOURCE}/a2a/v1/card"])
-async def test_0_3_reads_the_card_of_the_agent_it_addresses(path: str) -> None:
+async def test_0_3_returns_the_card_of_the_addressed_agent(path: str) -> None:
     async with over_http(FakeService()) as client, client.get(path) as answer:
         card = await answer.json()
     assert card["name"] == ("Other" if "other" in path else "Echo")
@@ -274,24 +276,24 @@ async def test_0_3_reads_the_card_of_the_agent_it_addresses(path: str) -> None:
 
 
 async def test_an_unknown_agent_is_not_found() -> None:
-    async with over_http(FakeService(TaskNotFound())) as client, client.get("/nobody/tasks/t1") as answer:
+    async with over_http(FakeService(TaskNotFound())) as client, client.get("/unknown/tasks/t1") as answer:
         assert answer.status == 404
         assert (await answer.json())["error"]["details"][0]["reason"] == "AGENT_NOT_FOUND"
 
 
-async def test_a_client_that_goes_away_ends_its_call_only() -> None:
+async def test_a_disconnected_client_cancels_only_its_own_call() -> None:
     service = FakeService(asyncio.Event())
     async with over_http(service) as client:
-        waiting = asyncio.create_task(client.post("/message:send", json=V1_SEND))
+        request_task = asyncio.create_task(client.post("/message:send", json=V1_SEND))
         await service.waiting.wait()
-        waiting.cancel()
+        request_task.cancel()
         await service.abandoned.wait()
         service.answer = TASK
         async with client.get("/tasks/t1") as answer:
             assert answer.status == 200
 
 
-async def test_a_request_is_one_line_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_writes_one_line_to_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with over_http(FakeService(TASK)) as client, client.get("/v1/tasks/t1"):
         pass

@@ -1,4 +1,4 @@
-"""What is neither an operation nor a card: health, OpenAPI, the page, and paths that nothing serves."""
+"""HTTP paths besides operations and cards: health, OpenAPI, the index, unknown paths and methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dragoman.core.errors import TaskNotFound
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/health", "/readyz", "/ready"])
-async def test_a_server_that_listens_is_alive_and_ready(path: str) -> None:
+async def test_a_listening_server_is_alive_and_ready(path: str) -> None:
     async with over_http(FakeService()) as client:
         async with client.get(path) as answer:
             assert (answer.status, await answer.json()) == (200, {"status": "ok"})
@@ -29,19 +29,19 @@ async def test_a_draining_server_is_alive_but_not_ready() -> None:
                 assert answer.status == status
 
 
-async def test_a_server_may_have_other_reasons_not_to_be_ready() -> None:
+async def test_the_ready_option_can_report_not_ready() -> None:
     async with over_http(FakeService(), ready=lambda: False) as client, client.get("/readyz") as answer:
         assert answer.status == 503
 
 
-async def test_a_server_whose_bus_is_away_is_ready_and_says_so() -> None:
-    async with over_http(FakeService(), bus_problem=lambda: "it is away") as client, client.get("/readyz") as answer:
+async def test_a_server_without_its_bus_is_ready_but_degraded() -> None:
+    async with over_http(FakeService(), bus_problem=lambda: "not connected") as client, client.get("/readyz") as answer:
         assert answer.status == 200
-        assert await answer.json() == {"status": "degraded", "reason": "bus: it is away"}
+        assert await answer.json() == {"status": "degraded", "reason": "bus: not connected"}
 
 
 @pytest.mark.parametrize("path", ["/nope", "/v1/nope", f"/{RESOURCE}/nope", "/tasks/", "/openapi/nope"])
-async def test_a_path_that_nothing_serves_is_not_found(path: str) -> None:
+async def test_an_unknown_path_is_not_found(path: str) -> None:
     async with over_http(FakeService()) as client, client.get(path) as answer:
         assert answer.status == 404
         body = await answer.json()
@@ -60,7 +60,7 @@ async def test_a_path_that_nothing_serves_is_not_found(path: str) -> None:
         ("PUT", "/", "GET, HEAD, POST"),
     ],
 )
-async def test_a_wrong_method_names_the_right_ones(method: str, path: str, allow: str) -> None:
+async def test_a_wrong_method_is_rejected_with_the_allowed_ones(method: str, path: str, allow: str) -> None:
     async with over_http(FakeService()) as client, client.request(method, path) as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, allow)
         error = (await answer.json())["error"]
@@ -68,27 +68,24 @@ async def test_a_wrong_method_names_the_right_ones(method: str, path: str, allow
 
 
 @pytest.mark.parametrize("path", ["/tasks/t1", "/v1/tasks/t1", f"/{RESOURCE}/tasks/t1", "/tasks/none", "/healthz"])
-async def test_a_head_is_that_of_get(path: str) -> None:
+async def test_head_returns_the_headers_of_get(path: str) -> None:
     answer: Any = TaskNotFound() if path.endswith("none") else TASK
     async with over_http(FakeService(answer)) as client:
-        async with client.get(path) as got, client.head(path) as response:
-            assert await response.read() == b""
-        kept = ("Content-Type", "Content-Length")
-        assert (response.status, [response.headers[name] for name in kept]) == (
-            got.status,
-            [got.headers[name] for name in kept],
-        )
-        async with client.head("/tasks/t1:subscribe") as refused:
-            assert (refused.status, refused.headers["Allow"]) == (405, "GET, POST")
+        async with client.get(path) as get, client.head(path) as head:
+            assert await head.read() == b""
+        for name in ("Content-Type", "Content-Length"):
+            assert (head.status, head.headers[name]) == (get.status, get.headers[name])
+        async with client.head("/tasks/t1:subscribe") as rejected:
+            assert (rejected.status, rejected.headers["Allow"]) == (405, "GET, POST")
 
 
-async def test_everyone_else_gets_the_addresses_of_the_cards() -> None:
+async def test_clients_other_than_browsers_get_the_list_of_agents() -> None:
     async with (
         over_http(FakeService(), make_cards(public_url="https://a.example")) as client,
         client.get("/") as answer,
     ):
-        found = await answer.json()
-    assert [(agent["id"], agent["root"], agent["card"]) for agent in found["agents"]] == [
+        index = await answer.json()
+    assert [(agent["id"], agent["root"], agent["card"]) for agent in index["agents"]] == [
         ("echo", True, "https://a.example/.well-known/agent-card.json"),
         ("other", False, "https://a.example/other/.well-known/agent-card.json"),
     ]
@@ -104,7 +101,7 @@ async def test_openapi_files_are_listed_and_served() -> None:
             assert answer.status == 404
 
 
-async def test_a_taken_address_is_an_os_error() -> None:
+async def test_an_address_in_use_is_an_os_error() -> None:
     async with over_http(FakeService()) as client:
         assert client._base_url is not None
         with pytest.raises(OSError, match="address already in use"):

@@ -1,4 +1,4 @@
-"""Streams over HTTP: framing, errors before and in them, silence, disconnects, the end of the server."""
+"""HTTP streams: framing, errors, keep-alives, disconnects, and server shutdown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_stream_is_server_sent_events(path: str, method: str) -> None:
     assert text.count("\n\n") == 3
 
 
-async def test_0_3_marks_the_status_on_which_a_send_stops_but_no_subscription() -> None:
+async def test_0_3_marks_the_last_status_of_a_send_as_final_but_not_of_a_subscription() -> None:
     service = FakeService(events=[task_event(), status_event(2, states.INPUT_REQUIRED, ends=True)])
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "x"}]}}
     async with over_http(service) as client:
@@ -68,19 +68,19 @@ async def test_0_3_marks_the_status_on_which_a_send_stops_but_no_subscription() 
         ("", "*/*", False),
     ],
 )
-async def test_googles_readers_get_an_array_when_they_ask_for_one(query: str, accept: str, is_array: bool) -> None:
+async def test_google_clients_get_an_array_on_request(query: str, accept: str, is_array: bool) -> None:
     async with over_http(FakeService(events=events())) as client:
         path = f"/{RESOURCE}/tasks/t1:subscribe{query}"
         async with client.get(path, headers={"Accept": accept}) as answer:
             text = await answer.text()
             expected = "application/json" if is_array else "text/event-stream"
             assert answer.headers["Content-Type"] == expected
-    found = json.loads(text) if is_array else data_lines(text)
-    assert len(found) == 3
+    elements = json.loads(text) if is_array else data_lines(text)
+    assert len(elements) == 3
 
 
 @pytest.mark.parametrize("path", ["/tasks/t1:subscribe?alt=json", "/v1/tasks/t1:subscribe?alt=json"])
-async def test_alt_means_nothing_elsewhere(path: str) -> None:
+async def test_other_paths_ignore_alt(path: str) -> None:
     async with (
         over_http(FakeService(events=events())) as client,
         client.get(path, headers={"Accept": "application/json"}) as answer,
@@ -96,7 +96,7 @@ async def test_an_error_before_the_first_event_has_a_status_and_a_body(path: str
 
 
 @pytest.mark.parametrize("path", SUBSCRIBE)
-async def test_an_error_in_a_stream_is_its_last_event(path: str) -> None:
+async def test_an_error_during_a_stream_is_its_last_event(path: str) -> None:
     async with over_http(FakeService(events=[task_event(), TaskNotFound()])) as client, client.get(path) as answer:
         assert answer.status == 200
         text = await answer.text()
@@ -106,7 +106,7 @@ async def test_an_error_in_a_stream_is_its_last_event(path: str) -> None:
     assert ("code" in last) == path.startswith("/v1")
 
 
-async def test_an_error_in_an_array_is_its_last_element() -> None:
+async def test_an_error_during_an_array_is_its_last_element() -> None:
     async with (
         over_http(FakeService(events=[task_event(), RuntimeError("secret")])) as client,
         client.get(ARRAY) as answer,
@@ -116,7 +116,7 @@ async def test_an_error_in_an_array_is_its_last_element() -> None:
     assert "secret" not in text
 
 
-async def test_elements_arrive_when_they_happen() -> None:
+async def test_elements_are_sent_immediately() -> None:
     gate = asyncio.Event()
     async with (
         over_http(FakeService(events=[task_event(), gate, chunk_event(2)])) as client,
@@ -128,23 +128,23 @@ async def test_elements_arrive_when_they_happen() -> None:
         assert len(json.loads(first + await answer.read())) == 2
 
 
-@pytest.mark.parametrize(("path", "sign"), [("/tasks/t1:subscribe", b": keep-alive\n"), (ARRAY, b"\n")])
-async def test_a_silent_stream_gives_signs_of_life(path: str, sign: bytes) -> None:
+@pytest.mark.parametrize(("path", "keep_alive"), [("/tasks/t1:subscribe", b": keep-alive\n"), (ARRAY, b"\n")])
+async def test_an_idle_stream_sends_keep_alives(path: str, keep_alive: bytes) -> None:
     gate = asyncio.Event()
     async with (
         over_http(FakeService(events=[task_event(), gate, chunk_event(2)]), keepalive=0.01) as client,
         client.get(path) as answer,
     ):
         text = await answer.content.readuntil(b"}}")
-        text += await answer.content.readuntil(sign)
-        text += await answer.content.readuntil(sign)
+        text += await answer.content.readuntil(keep_alive)
+        text += await answer.content.readuntil(keep_alive)
         gate.set()
         text += await answer.read()
-    whole = text.decode()
-    assert len(json.loads(whole) if path is ARRAY else data_lines(whole)) == 2
+    decoded = text.decode()
+    assert len(json.loads(decoded) if path is ARRAY else data_lines(decoded)) == 2
 
 
-async def test_a_reader_that_goes_away_leaves_at_once_and_alone() -> None:
+async def test_a_disconnected_client_ends_only_its_own_stream() -> None:
     service = FakeService(TASK, events=[task_event(), asyncio.Event()])
     async with over_http(service) as client:
         answer = await client.get("/tasks/t1:subscribe")
@@ -155,11 +155,11 @@ async def test_a_reader_that_goes_away_leaves_at_once_and_alone() -> None:
             assert other.status == 200
 
 
-async def test_a_slow_reader_stops_its_own_stream_and_no_other() -> None:
+async def test_a_slow_client_delays_only_its_own_stream() -> None:
     big = "x" * 1_000_000
     slow = FakeService(TASK, events=[task_event(), *(chunk_event(n, big) for n in range(2, 60))])
     async with over_http(slow) as client:
-        async with client.get("/tasks/t1:subscribe"):  # and never reads
+        async with client.get("/tasks/t1:subscribe"):  # a client that never reads
             async with client.get("/tasks/t1") as other:
                 assert other.status == 200
             async with client.get("/tasks/t1:subscribe") as reader:
@@ -169,25 +169,25 @@ async def test_a_slow_reader_stops_its_own_stream_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("path", ["/tasks/t1:subscribe", ARRAY])
-async def test_a_stopping_server_ends_its_streams_in_their_form(path: str) -> None:
+async def test_server_shutdown_ends_streams_in_valid_framing(path: str) -> None:
     service = FakeService(events=[task_event(), asyncio.Event()])
     server = AsyncExitStack()
     bound = await server.enter_async_context(serve_http(service, make_cards(), HttpOptions()))
     async with server, aiohttp.ClientSession(f"http://{bound}") as client, client.get(path) as answer:
         await service.waiting.wait()
-        reading = asyncio.create_task(answer.text())
+        read_task = asyncio.create_task(answer.text())
         await server.aclose()
-        text = await reading
+        text = await read_task
     assert len(json.loads(text) if path is ARRAY else data_lines(text)) == 1
 
 
-async def test_a_stream_that_has_not_begun_when_the_server_stops_is_unavailable() -> None:
+async def test_a_stream_without_events_at_shutdown_is_unavailable() -> None:
     service = FakeService(events=[asyncio.Event()])
     server = AsyncExitStack()
     bound = await server.enter_async_context(serve_http(service, make_cards(), HttpOptions()))
     async with server, aiohttp.ClientSession(f"http://{bound}") as client:
-        asking = asyncio.create_task(client.get("/tasks/t1:subscribe"))
+        request_task = asyncio.create_task(client.get("/tasks/t1:subscribe"))
         await service.waiting.wait()
         await server.aclose()
-        async with await asking as answer:
+        async with await request_task as answer:
             assert (answer.status, (await answer.json())["error"]["status"]) == (503, "UNAVAILABLE")
