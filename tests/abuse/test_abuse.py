@@ -1,7 +1,7 @@
-"""What a stranger does harms nobody but itself: every attack, on a server in a process of its own.
+"""Every attack on a server in its own process.
 
-The server lives, answers others all the while, and needs no more memory than a limit. What it took is printed;
-ABUSE_SECONDS says how long each goes on, for measuring.
+The server must stay up, respond to other clients, and stay below a memory limit. Prints the measured times.
+ABUSE_SECONDS sets the duration of each attack.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tests.cli.server import clean_environment
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = os.environ.get("ABUSE_SECONDS", "0.5")
-MEMORY: Final = 600
-"""MiB that a server may have had at most: a few messages of the largest size, and what they are made into."""
+MAX_MEMORY_MIB: Final = 600
+"""Enough for a few messages of the maximum size and their decoded form."""
 PIPE: Final = asyncio.subprocess.PIPE
 
 
 @asynccontextmanager
-async def program(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process of ours, which ends with its input."""
+async def program(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Runs a Python module while the block runs; the end of its input stops it."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", *words),
+        *(sys.executable, "-m", *arguments),
         cwd=ROOT,
         env={**clean_environment(), "PYTHONPATH": str(ROOT)},
         stdin=PIPE,
         stdout=PIPE,
-        limit=1 << 24,  # all that the probe measured is one line
+        limit=1 << 24,  # the probe prints all its measurements as one line
     )
     try:
         yield process
@@ -52,43 +52,43 @@ async def program(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
                 await process.wait()
 
 
-async def line(process: asyncio.subprocess.Process) -> str:
+async def read_line(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
     return (await process.stdout.readline()).decode().strip()
 
 
-def peak(process: asyncio.subprocess.Process) -> int:
-    """MiB that a process has had at most."""
+def peak_memory(process: asyncio.subprocess.Process) -> int:
+    """Returns the peak memory of a process in MiB."""
     text = Path(f"/proc/{process.pid}/status").read_text()
-    return int(next(one for one in text.splitlines() if one.startswith("VmHWM")).split()[1]) // 1024
+    return int(next(line for line in text.splitlines() if line.startswith("VmHWM")).split()[1]) // 1024
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize("name", ATTACKS)
-async def test_an_attack_leaves_others_served_and_memory_bounded(
+async def test_an_attack_neither_blocks_others_nor_exhausts_memory(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/tasks.db"}
-    async with program("tests.overload.served", json.dumps(settings)) as server:
-        at = json.loads(await line(server))
-        async with program("tests.overload.probe", at["http"]) as other:
-            assert await line(other) == "probing"
-            async with program("tests.abuse.attacks", name, at["http"], at["grpc"], SECONDS) as attacker:
-                did = int(await line(attacker))
-            assert other.stdin is not None
-            other.stdin.close()
-            took = sorted(json.loads(await line(other)))  # it fails at an answer that is none
-        assert did > 0
+    async with program("tests.overload.server_process", json.dumps(settings)) as server:
+        addresses = json.loads(await read_line(server))
+        async with program("tests.overload.probe", addresses["http"]) as probe:
+            assert await read_line(probe) == "probing"
+            async with program("tests.abuse.attacks", name, addresses["http"], addresses["grpc"], SECONDS) as attacker:
+                count = int(await read_line(attacker))
+            assert probe.stdin is not None
+            probe.stdin.close()
+            times = sorted(json.loads(await read_line(probe)))  # the probe exits at an invalid response
+        assert count > 0
         assert server.returncode is None
-        assert peak(server) < MEMORY
-        # Whoever asks now is served as before.
+        assert peak_memory(server) < MAX_MEMORY_MIB
+        # The server still works.
         assert server.stdin is not None
-        server.stdin.write(b"look\n")
-        assert json.loads(await line(server))["running"] == 0
+        server.stdin.write(b"report\n")
+        assert json.loads(await read_line(server))["running"] == 0
         with capsys.disabled():
-            p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
+            p50, p99 = statistics.median(times), times[int(len(times) * 0.99)]
             print(
-                f"\n{name}: {did} in {SECONDS} s; {len(took)} answers to another, p50 {p50:.1f} ms, p99 {p99:.1f} ms, "
-                f"most {took[-1]:.0f} ms; {peak(server)} MiB"
+                f"\n{name}: {count} in {SECONDS} s; {len(times)} probe responses, p50 {p50:.1f} ms, p99 {p99:.1f} ms, "
+                f"max {times[-1]:.0f} ms; {peak_memory(server)} MiB"
             )

@@ -1,4 +1,4 @@
-"""One playground server for each test, and the roads to it."""
+"""A playground server for each test, and connections to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dragoman.wiring.app import open_app
 
 @pytest.fixture
 async def connections(tmp_path: Path, time_to_stop: None, time_to_think: None) -> AsyncIterator[ServerConnections]:
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
-    async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as found:
-        yield found
+    any_port = Address("127.0.0.1", 0)
+    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/tasks.db")
+    async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as opened:
+        yield opened

@@ -1,6 +1,6 @@
-"""Clients of every dialect, by hand: what each sends is written out here, and what it is told is checked to be its own.
+"""Clients of every dialect, written by hand: requests are literal, and responses are checked for their dialect.
 
-All of them call the agent `playground` in one scope, so that they can read each other's tasks.
+All clients call the agent `playground` in one scope, so they can read each other's tasks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AGENT = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/play
 
 
 class TaskView(NamedTuple):
-    """A task as any dialect shows it: state in one spelling, and all text of its artifacts."""
+    """A task of any dialect: its state in one spelling, and all text of its artifacts."""
 
     id: str
     state: str
@@ -33,12 +33,12 @@ class TaskView(NamedTuple):
 
 
 class CallRejected(Exception):
-    """The server said no: the JSON-RPC number, the HTTP status or the gRPC code."""
+    """The server rejected the call, with this JSON-RPC code, HTTP status or gRPC code."""
 
 
 @dataclass
 class ServerConnections:
-    """Ways to one server."""
+    """Connections to one server."""
 
     http: aiohttp.ClientSession
     v1: Any
@@ -46,8 +46,8 @@ class ServerConnections:
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
 
-def state_of(word: str) -> str:
-    return word.removeprefix("TASK_STATE_").lower().replace("_", "-").replace("cancelled", "canceled")
+def state_of(name: str) -> str:
+    return name.removeprefix("TASK_STATE_").lower().replace("_", "-").replace("cancelled", "canceled")
 
 
 def text_of(artifacts: list[dict[str, Any]], text: Callable[[dict[str, Any]], str]) -> str:
@@ -65,7 +65,7 @@ class DialectClient(Protocol):
 
 
 async def sse(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """The data of an SSE response. Every `data:` is one line and not empty."""
+    """Yields the data of an SSE response. Every `data:` is one non-empty line."""
     assert answer.headers["Content-Type"] == "text/event-stream", await answer.text()
     async for raw in answer.content:
         line = raw.decode().rstrip("\n")
@@ -74,7 +74,7 @@ async def sse(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
 
 
 class JsonRpc:
-    """JSON-RPC: subclasses say names and shapes."""
+    """JSON-RPC: subclasses define names and shapes."""
 
     version: str | None = None
     names = ("message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe")
@@ -96,12 +96,12 @@ class JsonRpc:
         body = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         async with connections.http.post(f"/{AGENT}", json=body, headers=self.headers) as answer:
             assert answer.status == 200
-            value = await answer.json()
-        assert value["jsonrpc"] == "2.0"
-        assert value["id"] == number
-        if "error" in value:
-            raise CallRejected(value["error"]["code"])
-        return value["result"]
+            message = await answer.json()
+        assert message["jsonrpc"] == "2.0"
+        assert message["id"] == number
+        if "error" in message:
+            raise CallRejected(message["error"]["code"])
+        return message["result"]
 
     @property
     def headers(self) -> dict[str, str]:
@@ -129,11 +129,11 @@ class JsonRpc:
     ) -> AsyncIterator[dict[str, Any]]:
         body = {"jsonrpc": "2.0", "id": "s-1", "method": method, "params": params}
         async with connections.http.post(f"/{AGENT}", json=body, headers=self.headers) as answer:
-            async for values in sse(answer):
-                assert values["id"] == "s-1"
-                if "error" in values:
-                    raise CallRejected(values["error"]["code"])
-                yield values["result"]
+            async for message in sse(answer):
+                assert message["id"] == "s-1"
+                if "error" in message:
+                    raise CallRejected(message["error"]["code"])
+                yield message["result"]
 
 
 class V1JsonRpc(JsonRpc):
@@ -198,7 +198,7 @@ class V01JsonRpc(JsonRpc):
         return {"id": task or f"mine-{uuid.uuid4()}", "message": message}
 
     async def start(self, connections: ServerConnections, text: str) -> str:
-        # tasks/send waits, so a 0.1 client that does not want to opens a stream, and may leave it.
+        # tasks/send blocks, so a 0.1 client that does not want to wait opens a stream and closes it.
         params = self.params(text, "", wait=False)
         events = self.stream(connections, self.names[1], params)
         first = await anext(events)
@@ -234,7 +234,7 @@ class Fasta2a(JsonRpc):
         return self.task(result["task"])
 
     def task(self, result: dict[str, Any]) -> TaskView:
-        # It skips the `kind` that a task of 0.3 carries, and reads text either way.
+        # It ignores the `kind` of a 0.3 task, and reads text in both forms.
         state = result["status"]["state"]
         assert state == state_of(state)
         return TaskView(result["id"], state, text_of(result.get("artifacts", []), lambda part: part["text"]))
@@ -264,7 +264,7 @@ class Rust(JsonRpc):
 
 
 class WebSocket(V1JsonRpc):
-    """1.0 in text frames: every call on a connection of its own, which is what a careless client does."""
+    """1.0 in text frames, with a connection for each call."""
 
     @asynccontextmanager
     async def connected(self, connections: ServerConnections) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
@@ -275,11 +275,11 @@ class WebSocket(V1JsonRpc):
         async with self.connected(connections) as socket:
             params = {**params, "tenant": AGENT}
             await socket.send_json({"jsonrpc": "2.0", "id": "w", "method": method, "params": params})
-            value = await socket.receive_json()
-        assert value["id"] == "w"
-        if "error" in value:
-            raise CallRejected(value["error"]["code"])
-        return value["result"]
+            message = await socket.receive_json()
+        assert message["id"] == "w"
+        if "error" in message:
+            raise CallRejected(message["error"]["code"])
+        return message["result"]
 
     async def stream(
         self, connections: ServerConnections, method: str, params: dict[str, Any]
@@ -288,17 +288,17 @@ class WebSocket(V1JsonRpc):
             params = {**params, "tenant": AGENT}
             await socket.send_json({"jsonrpc": "2.0", "id": 7, "method": method, "params": params})
             while True:
-                value = await socket.receive_json()
-                assert value["id"] == 7
-                if "error" in value:
-                    raise CallRejected(value["error"]["code"])
-                if value["result"] == {"status": "stream_complete"}:
+                message = await socket.receive_json()
+                assert message["id"] == 7
+                if "error" in message:
+                    raise CallRejected(message["error"]["code"])
+                if message["result"] == {"status": "stream_complete"}:
                     return
-                yield value["result"]
+                yield message["result"]
 
 
 class Rest:
-    """REST: subclasses say paths and shapes."""
+    """REST: subclasses define paths and shapes."""
 
     headers: Mapping[str, str] = MappingProxyType({"A2A-Version": "1.0"})
     base = f"/{AGENT}"
@@ -312,31 +312,31 @@ class Rest:
     def configuration(self, *, wait: bool) -> dict[str, Any]:
         return {"returnImmediately": not wait}
 
-    async def ask(self, connections: ServerConnections, method: str, path: str, body: Any = None) -> Any:
+    async def call(self, connections: ServerConnections, method: str, path: str, body: Any = None) -> Any:
         async with connections.http.request(method, self.base + path, json=body, headers=self.headers) as answer:
             if answer.status != 200:
                 raise CallRejected(answer.status)
             return await answer.json()
 
-    def task(self, value: dict[str, Any]) -> TaskView:
-        state = value["status"]["state"]
+    def task(self, result: dict[str, Any]) -> TaskView:
+        state = result["status"]["state"]
         assert state.startswith("TASK_STATE_")
-        return TaskView(value["id"], state_of(state), text_of(value.get("artifacts", []), lambda part: part["text"]))
+        return TaskView(result["id"], state_of(state), text_of(result.get("artifacts", []), lambda part: part["text"]))
 
     async def send(self, connections: ServerConnections, text: str, task: str = "") -> TaskView:
         return self.task(
-            (await self.ask(connections, "POST", "/message:send", self.body(text, task, wait=True)))["task"]
+            (await self.call(connections, "POST", "/message:send", self.body(text, task, wait=True)))["task"]
         )
 
     async def start(self, connections: ServerConnections, text: str) -> str:
-        value = await self.ask(connections, "POST", "/message:send", self.body(text, "", wait=False))
-        return self.task(value["task"]).id
+        result = await self.call(connections, "POST", "/message:send", self.body(text, "", wait=False))
+        return self.task(result["task"]).id
 
     async def get(self, connections: ServerConnections, task: str) -> TaskView:
-        return self.task(await self.ask(connections, "GET", f"/tasks/{task}"))
+        return self.task(await self.call(connections, "GET", f"/tasks/{task}"))
 
     async def cancel(self, connections: ServerConnections, task: str) -> TaskView:
-        return self.task(await self.ask(connections, "POST", f"/tasks/{task}:cancel"))
+        return self.task(await self.call(connections, "POST", f"/tasks/{task}:cancel"))
 
     async def follow(self, connections: ServerConnections, task: str) -> AsyncIterator[str]:
         path = f"{self.base}/tasks/{task}:subscribe?alt=sse"
@@ -431,7 +431,7 @@ DIALECT_CLIENTS: dict[str, DialectClient] = {
 
 @asynccontextmanager
 async def open_connections(http: str, target: str) -> AsyncIterator[ServerConnections]:
-    """Ways to the server at these addresses."""
+    """Opens connections to the server at these addresses."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(f"http://{http}"))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(target))

@@ -1,4 +1,4 @@
-"""A receiver of push notifications on this machine, and how each dialect speaks of one: by hand, as in speakers.py."""
+"""A local webhook receiver, and the push configuration calls of every dialect, written by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class ReceivedRequest(NamedTuple):
-    """One letter."""
+    """One webhook request."""
 
     headers: dict[str, str]
     body: Any
@@ -40,40 +40,40 @@ class ReceivedRequest(NamedTuple):
 
 @dataclass
 class Receiver:
-    """What came to one address."""
+    """The requests to one webhook URL."""
 
     url: str
-    got: list[ReceivedRequest] = field(default_factory=list)
-    news: asyncio.Condition = field(default_factory=asyncio.Condition)
+    requests: list[ReceivedRequest] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def until(self, true: Callable[[Any], bool]) -> None:
-        """Waits for a letter with such a body."""
-        async with asyncio.timeout(60), self.news:
-            await self.news.wait_for(lambda: any(true(webhook.body) for webhook in self.got))
+    async def wait_for(self, matches: Callable[[Any], bool]) -> None:
+        """Waits for a request whose body matches."""
+        async with asyncio.timeout(60), self.changed:
+            await self.changed.wait_for(lambda: any(matches(request.body) for request in self.requests))
 
 
 @asynccontextmanager
 async def receiver() -> AsyncIterator[Receiver]:
-    """A receiver that takes everything."""
+    """Runs a receiver that accepts every request."""
 
-    async def take(request: web.BaseRequest) -> web.Response:
-        async with found.news:
-            found.got.append(ReceivedRequest(dict(request.headers), await request.json()))
-            found.news.notify_all()
+    async def receive(request: web.BaseRequest) -> web.Response:
+        async with running.changed:
+            running.requests.append(ReceivedRequest(dict(request.headers), await request.json()))
+            running.changed.notify_all()
         return web.Response()
 
-    runner = web.ServerRunner(web.Server(take))
+    runner = web.ServerRunner(web.Server(receive))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        found = Receiver(f"http://127.0.0.1:{runner.addresses[0][1]}/hook")
-        yield found
+        running = Receiver(f"http://127.0.0.1:{runner.addresses[0][1]}/hook")
+        yield running
     finally:
         await runner.cleanup()
 
 
 class PushConfigView(NamedTuple):
-    """A configuration as any dialect shows it; 0.1 has no id for it."""
+    """A push configuration of any dialect; in 0.1 without an id."""
 
     task: str
     id: str
@@ -82,20 +82,20 @@ class PushConfigView(NamedTuple):
 
 
 class PushClient:
-    """The five things that one dialect, over one binding, does with a webhook. Subclasses say names and shapes."""
+    """The push configuration calls of one dialect over one binding. Subclasses define names and shapes."""
 
-    whole = False
-    """It is told the Task at changes of state."""
-    named = True
-    """Configurations have ids, can be listed, and deleted."""
+    gets_tasks = False
+    """Webhook requests have the Task, at changes of its state."""
+    has_ids = True
+    """Configurations have ids, and can be listed and deleted."""
     token = "X-A2A-Notification-Token"
 
     def config(self, url: str, id: str = "", *, secret: str = "") -> dict[str, Any]:
-        """A configuration in the shape of 1.0."""
-        values: dict[str, Any] = {"url": url, **({"id": id} if id else {})}
+        """Returns a configuration in the shape of 1.0."""
+        config: dict[str, Any] = {"url": url, **({"id": id} if id else {})}
         if secret:
-            values |= {"token": secret, "authentication": {"scheme": "Bearer", "credentials": secret}}
-        return values
+            config |= {"token": secret, "authentication": {"scheme": "Bearer", "credentials": secret}}
+        return config
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str: ...  # type: ignore[empty-body]
     async def create(  # type: ignore[empty-body]
@@ -109,10 +109,10 @@ class PushClient:
 # JSON-RPC ----------------------------------------------------------------------------------------------------------
 
 
-class FlatRpc(PushClient):
-    """1.0 and its relatives: flat configurations."""
+class V1JsonRpcPushClient(PushClient):
+    """1.0 and dialects derived from it: flat configurations."""
 
-    speaker: JsonRpc = V1JsonRpc()
+    client: JsonRpc = V1JsonRpc()
     names: tuple[str, str, str, str] = (
         "CreateTaskPushNotificationConfig",
         "GetTaskPushNotificationConfig",
@@ -121,145 +121,145 @@ class FlatRpc(PushClient):
     )
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
-        params = self.speaker.params(text, "", wait=True)
+        params = self.client.params(text, "", wait=True)
         params["configuration"]["taskPushNotificationConfig"] = self.config(url, secret=secret)
-        return self.speaker.sent(await self.speaker.call(connections, self.speaker.names[0], params)).id
+        return self.client.sent(await self.client.call(connections, self.client.names[0], params)).id
 
     async def create(
         self, connections: ServerConnections, task: str, url: str, id: str = "", *, secret: str = ""
     ) -> PushConfigView:
         params = {"taskId": task, **self.config(url, id, secret=secret)}
-        return self.shown(await self.speaker.call(connections, self.names[0], params))
+        return self.view(await self.client.call(connections, self.names[0], params))
 
     async def get(self, connections: ServerConnections, task: str, id: str) -> PushConfigView:
-        return self.shown(await self.speaker.call(connections, self.names[1], {"taskId": task, "id": id}))
+        return self.view(await self.client.call(connections, self.names[1], {"taskId": task, "id": id}))
 
     async def list_all(self, connections: ServerConnections, task: str) -> list[PushConfigView]:
         return [
-            self.shown(one)
-            for one in (await self.speaker.call(connections, self.names[2], {"taskId": task}))["configs"]
+            self.view(config)
+            for config in (await self.client.call(connections, self.names[2], {"taskId": task}))["configs"]
         ]
 
     async def delete(self, connections: ServerConnections, task: str, id: str) -> None:
-        assert await self.speaker.call(connections, self.names[3], {"taskId": task, "id": id}) in (None, {})
+        assert await self.client.call(connections, self.names[3], {"taskId": task, "id": id}) in (None, {})
 
-    def shown(self, value: dict[str, Any]) -> PushConfigView:
-        assert not {"token", "pushNotificationConfig"} & set(value)
-        authentication = value.get("authentication", {})
+    def view(self, result: dict[str, Any]) -> PushConfigView:
+        assert not {"token", "pushNotificationConfig"} & set(result)
+        authentication = result.get("authentication", {})
         assert not authentication.get("credentials")
-        return PushConfigView(value["taskId"], value["id"], value["url"], authentication.get("scheme", ""))
+        return PushConfigView(result["taskId"], result["id"], result["url"], authentication.get("scheme", ""))
 
 
-class OverWebSocket(FlatRpc):
-    speaker = WebSocket()
+class WebSocketPushClient(V1JsonRpcPushClient):
+    client = WebSocket()
 
 
-class Fasta2aHooks(FlatRpc):
-    """fasta2a 2: 1.0's shapes under two families of names."""
+class Fasta2aPushClient(V1JsonRpcPushClient):
+    """fasta2a 2: 1.0's shapes with the method names of 0.1 and 0.3."""
 
-    speaker = Fasta2a()
+    client = Fasta2a()
     names = (
         *("tasks/pushNotification/set", "tasks/pushNotification/get"),
         *("tasks/pushNotificationConfig/list", "tasks/pushNotificationConfig/delete"),
     )
 
 
-class RustHooks(FlatRpc):
-    speaker = Rust()
+class RustPushClient(V1JsonRpcPushClient):
+    client = Rust()
     token = "a2a-notification-token"
 
 
-class WrappedRpc(PushClient):
+class V03JsonRpcPushClient(PushClient):
     """0.3: the configuration in a wrapper, the task as `taskId` or `id`."""
 
-    speaker: JsonRpc = V03JsonRpc()
+    client: JsonRpc = V03JsonRpc()
     names = tuple(f"tasks/pushNotificationConfig/{verb}" for verb in ("set", "get", "list", "delete"))
-    whole = True
+    gets_tasks = True
 
     def config(self, url: str, id: str = "", *, secret: str = "") -> dict[str, Any]:
-        values = super().config(url, id, secret=secret)
+        config = super().config(url, id, secret=secret)
         if secret:
-            values["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": secret}
-        return values
+            config["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": secret}
+        return config
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
-        params = self.speaker.params(text, "", wait=True)
+        params = self.client.params(text, "", wait=True)
         params["configuration"]["pushNotificationConfig"] = self.config(url, secret=secret)
-        return self.speaker.sent(await self.speaker.call(connections, self.speaker.names[0], params)).id
+        return self.client.sent(await self.client.call(connections, self.client.names[0], params)).id
 
     async def create(
         self, connections: ServerConnections, task: str, url: str, id: str = "", *, secret: str = ""
     ) -> PushConfigView:
         params = {"taskId": task, "pushNotificationConfig": self.config(url, id, secret=secret)}
-        return self.shown(await self.speaker.call(connections, self.names[0], params))
+        return self.view(await self.client.call(connections, self.names[0], params))
 
     async def get(self, connections: ServerConnections, task: str, id: str) -> PushConfigView:
         params = {"id": task, **({"pushNotificationConfigId": id} if id else {})}
-        return self.shown(await self.speaker.call(connections, self.names[1], params))
+        return self.view(await self.client.call(connections, self.names[1], params))
 
     async def list_all(self, connections: ServerConnections, task: str) -> list[PushConfigView]:
-        return [self.shown(one) for one in await self.speaker.call(connections, self.names[2], {"id": task})]
+        return [self.view(config) for config in await self.client.call(connections, self.names[2], {"id": task})]
 
     async def delete(self, connections: ServerConnections, task: str, id: str) -> None:
         params = {"id": task, "pushNotificationConfigId": id}
-        assert await self.speaker.call(connections, self.names[3], params) is None
+        assert await self.client.call(connections, self.names[3], params) is None
 
-    def shown(self, value: dict[str, Any]) -> PushConfigView:
-        inner = value["pushNotificationConfig"]
+    def view(self, result: dict[str, Any]) -> PushConfigView:
+        inner = result["pushNotificationConfig"]
         assert "token" not in inner
         authentication = inner.get("authentication", {})
         assert "credentials" not in authentication
         return PushConfigView(
-            value["taskId"], inner["id"], inner["url"], next(iter(authentication.get("schemes", ())), "")
+            result["taskId"], inner["id"], inner["url"], next(iter(authentication.get("schemes", ())), "")
         )
 
 
-class Fasta2aOldHooks(WrappedRpc):
-    """fasta2a 0.6: 0.3 with 0.1's names for two of them, and the task as `id` around the configuration."""
+class Fasta2a06PushClient(V03JsonRpcPushClient):
+    """fasta2a 0.6: 0.3 with 0.1's names for two methods, and the task as `id` in the wrapper."""
 
-    names = ("tasks/pushNotification/set", "tasks/pushNotification/get", *WrappedRpc.names[2:])
+    names = ("tasks/pushNotification/set", "tasks/pushNotification/get", *V03JsonRpcPushClient.names[2:])
 
     async def create(
         self, connections: ServerConnections, task: str, url: str, id: str = "", *, secret: str = ""
     ) -> PushConfigView:
         params = {"id": task, "pushNotificationConfig": self.config(url, id, secret=secret)}
-        return self.shown(await self.speaker.call(connections, self.names[0], params))
+        return self.view(await self.client.call(connections, self.names[0], params))
 
-    def shown(self, value: dict[str, Any]) -> PushConfigView:
-        if "id" in value:  # not in what 0.3's own names give
-            assert value["id"] == value["taskId"]
-        return super().shown(value)
+    def view(self, result: dict[str, Any]) -> PushConfigView:
+        if "id" in result:  # absent in responses to 0.3's own methods
+            assert result["id"] == result["taskId"]
+        return super().view(result)
 
 
-class V01Hooks(WrappedRpc):
-    """0.1: one configuration for a task, without a name."""
+class V01PushClient(V03JsonRpcPushClient):
+    """0.1: one configuration for each task, without an id."""
 
-    speaker = V01JsonRpc()
+    client = V01JsonRpc()
     names = ("tasks/pushNotification/set", "tasks/pushNotification/get", "", "")
-    named = False
+    has_ids = False
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
-        params = self.speaker.params(text, "", wait=True)
+        params = self.client.params(text, "", wait=True)
         params["pushNotification"] = self.config(url, secret=secret)
-        return self.speaker.sent(await self.speaker.call(connections, "tasks/send", params)).id
+        return self.client.sent(await self.client.call(connections, "tasks/send", params)).id
 
     async def create(
         self, connections: ServerConnections, task: str, url: str, id: str = "", *, secret: str = ""
     ) -> PushConfigView:
         params = {"id": task, "pushNotificationConfig": self.config(url, secret=secret)}
-        return self.shown(await self.speaker.call(connections, self.names[0], params))
+        return self.view(await self.client.call(connections, self.names[0], params))
 
-    def shown(self, value: dict[str, Any]) -> PushConfigView:
-        assert set(value) == {"id", "pushNotificationConfig"}
-        assert "id" not in value["pushNotificationConfig"]
-        value = {"taskId": value["id"], "pushNotificationConfig": {"id": "", **value["pushNotificationConfig"]}}
-        return super().shown(value)
+    def view(self, result: dict[str, Any]) -> PushConfigView:
+        assert set(result) == {"id", "pushNotificationConfig"}
+        assert "id" not in result["pushNotificationConfig"]
+        result = {"taskId": result["id"], "pushNotificationConfig": {"id": "", **result["pushNotificationConfig"]}}
+        return super().view(result)
 
 
 # REST --------------------------------------------------------------------------------------------------------------
 
 
-class RestHooks(FlatRpc):
+class RestPushClient(V1JsonRpcPushClient):
     """1.0 over REST."""
 
     rest: Rest = Rest()
@@ -271,30 +271,30 @@ class RestHooks(FlatRpc):
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
         body = self.rest.body(text, "", wait=True)
         body["configuration"]["taskPushNotificationConfig"] = self.config(url, secret=secret)
-        return self.rest.task((await self.rest.ask(connections, "POST", "/message:send", body))["task"]).id
+        return self.rest.task((await self.rest.call(connections, "POST", "/message:send", body))["task"]).id
 
     async def create(
         self, connections: ServerConnections, task: str, url: str, id: str = "", *, secret: str = ""
     ) -> PushConfigView:
-        return self.shown(
-            await self.rest.ask(connections, "POST", self.path(task), self.config(url, id, secret=secret))
+        return self.view(
+            await self.rest.call(connections, "POST", self.path(task), self.config(url, id, secret=secret))
         )
 
     async def get(self, connections: ServerConnections, task: str, id: str) -> PushConfigView:
-        return self.shown(await self.rest.ask(connections, "GET", self.path(task, id)))
+        return self.view(await self.rest.call(connections, "GET", self.path(task, id)))
 
     async def list_all(self, connections: ServerConnections, task: str) -> list[PushConfigView]:
-        return [self.shown(one) for one in (await self.rest.ask(connections, "GET", self.path(task)))["configs"]]
+        return [self.view(config) for config in (await self.rest.call(connections, "GET", self.path(task)))["configs"]]
 
     async def delete(self, connections: ServerConnections, task: str, id: str) -> None:
-        assert await self.rest.ask(connections, "DELETE", self.path(task, id)) == {}
+        assert await self.rest.call(connections, "DELETE", self.path(task, id)) == {}
 
 
-class V03RestHooks(RestHooks):
-    """0.3 over REST: resource names, and a body that each client has its own idea of."""
+class V03RestPushClient(RestPushClient):
+    """0.3 over REST: resource names, and the body shapes of several clients."""
 
     rest = V03Rest()
-    whole = True
+    gets_tasks = True
 
     def __init__(self, body: str = "config", base: str = "") -> None:
         self._body = body
@@ -303,15 +303,15 @@ class V03RestHooks(RestHooks):
             self.rest.base = base
 
     def config(self, url: str, id: str = "", *, secret: str = "") -> dict[str, Any]:
-        values = PushClient.config(self, url, id, secret=secret)
+        config = PushClient.config(self, url, id, secret=secret)
         if secret:
-            values["authentication"] = {"schemes": ["Bearer"], "credentials": secret}
-        return values
+            config["authentication"] = {"schemes": ["Bearer"], "credentials": secret}
+        return config
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
         body = self.rest.body(text, "", wait=True)
         body["configuration"]["pushNotification"] = self.config(url, secret=secret)
-        return self.rest.task((await self.rest.ask(connections, "POST", "/message:send", body))["task"]).id
+        return self.rest.task((await self.rest.call(connections, "POST", "/message:send", body))["task"]).id
 
     async def create(
         self, connections: ServerConnections, task: str, url: str, id: str = "", *, secret: str = ""
@@ -320,7 +320,7 @@ class V03RestHooks(RestHooks):
         name = f"tasks/{task}/pushNotificationConfigs/{id or 'None'}"
         wrapped = {"name": name, "pushNotificationConfig": config}
         match self._body:
-            case "whole":
+            case "request":
                 body = {"parent": f"tasks/{task}", "config": wrapped, **({"configId": id} if id else {})}
             case "query":
                 config.pop("id", None)
@@ -329,11 +329,11 @@ class V03RestHooks(RestHooks):
                 body = config
             case _:
                 body = wrapped
-        return self.shown(await self.rest.ask(connections, "POST", path, body))
+        return self.view(await self.rest.call(connections, "POST", path, body))
 
-    def shown(self, value: dict[str, Any]) -> PushConfigView:
-        collection, task, _, id = value["name"].split("/")
-        inner = value["pushNotificationConfig"]
+    def view(self, result: dict[str, Any]) -> PushConfigView:
+        collection, task, _, id = result["name"].split("/")
+        inner = result["pushNotificationConfig"]
         assert (collection, inner["id"]) == ("tasks", id)
         assert "token" not in inner
         authentication = inner.get("authentication", {})
@@ -344,10 +344,10 @@ class V03RestHooks(RestHooks):
 # gRPC --------------------------------------------------------------------------------------------------------------
 
 
-class GrpcHooks(PushClient):
+class GrpcPushClient(PushClient):
     """1.0 over gRPC."""
 
-    speaker = V1Grpc()
+    client = V1Grpc()
 
     def message(self, url: str, id: str, secret: str, task: str = "") -> pb.TaskPushNotificationConfig:
         tenant = AGENT if task else ""
@@ -357,7 +357,7 @@ class GrpcHooks(PushClient):
         return config
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
-        request = self.speaker.request(text, "", wait=True)
+        request = self.client.request(text, "", wait=True)
         request.configuration.task_push_notification_config.CopyFrom(self.message(url, "", secret))
         return str((await connections.v1.SendMessage(request)).task.id)
 
@@ -365,33 +365,34 @@ class GrpcHooks(PushClient):
         self, connections: ServerConnections, task: str, url: str, id: str = "", *, secret: str = ""
     ) -> PushConfigView:
         request = self.message(url, id, secret, task)
-        return self.shown(await call_rpc(connections.v1.CreateTaskPushNotificationConfig(request)))
+        return self.view(await call_rpc(connections.v1.CreateTaskPushNotificationConfig(request)))
 
     async def get(self, connections: ServerConnections, task: str, id: str) -> PushConfigView:
         request = pb.GetTaskPushNotificationConfigRequest(tenant=AGENT, task_id=task, id=id)
-        return self.shown(await call_rpc(connections.v1.GetTaskPushNotificationConfig(request)))
+        return self.view(await call_rpc(connections.v1.GetTaskPushNotificationConfig(request)))
 
     async def list_all(self, connections: ServerConnections, task: str) -> list[PushConfigView]:
         request = pb.ListTaskPushNotificationConfigsRequest(tenant=AGENT, task_id=task)
         return [
-            self.shown(one) for one in (await call_rpc(connections.v1.ListTaskPushNotificationConfigs(request))).configs
+            self.view(config)
+            for config in (await call_rpc(connections.v1.ListTaskPushNotificationConfigs(request))).configs
         ]
 
     async def delete(self, connections: ServerConnections, task: str, id: str) -> None:
         request = pb.DeleteTaskPushNotificationConfigRequest(tenant=AGENT, task_id=task, id=id)
         await call_rpc(connections.v1.DeleteTaskPushNotificationConfig(request))
 
-    def shown(self, one: pb.TaskPushNotificationConfig) -> PushConfigView:
-        assert not one.token
-        assert not one.authentication.credentials
-        return PushConfigView(one.task_id, one.id, one.url, one.authentication.scheme)
+    def view(self, config: pb.TaskPushNotificationConfig) -> PushConfigView:
+        assert not config.token
+        assert not config.authentication.credentials
+        return PushConfigView(config.task_id, config.id, config.url, config.authentication.scheme)
 
 
-class V03GrpcHooks(PushClient):
+class V03GrpcPushClient(PushClient):
     """0.3 over gRPC."""
 
-    speaker = V03Grpc()
-    whole = True
+    client = V03Grpc()
+    gets_tasks = True
 
     def message(self, url: str, id: str, secret: str) -> v03_pb.PushNotificationConfig:
         config = v03_pb.PushNotificationConfig(url=url, id=id, token=secret)
@@ -401,7 +402,7 @@ class V03GrpcHooks(PushClient):
         return config
 
     async def send(self, connections: ServerConnections, text: str, url: str, secret: str) -> str:
-        request = self.speaker.request(text, "", wait=True)
+        request = self.client.request(text, "", wait=True)
         request.configuration.push_notification.CopyFrom(self.message(url, "", secret))
         return str((await connections.v03.SendMessage(request)).task.id)
 
@@ -415,17 +416,18 @@ class V03GrpcHooks(PushClient):
         request = v03_pb.CreateTaskPushNotificationConfigRequest(
             parent=f"tasks/{task}", config_id=id, config=config, tenant=AGENT
         )
-        return self.shown(await call_rpc(connections.v03.CreateTaskPushNotificationConfig(request)))
+        return self.view(await call_rpc(connections.v03.CreateTaskPushNotificationConfig(request)))
 
     async def get(self, connections: ServerConnections, task: str, id: str) -> PushConfigView:
         name = f"tasks/{task}/pushNotificationConfigs/{id or 'None'}"
         request = v03_pb.GetTaskPushNotificationConfigRequest(name=name, tenant=AGENT)
-        return self.shown(await call_rpc(connections.v03.GetTaskPushNotificationConfig(request)))
+        return self.view(await call_rpc(connections.v03.GetTaskPushNotificationConfig(request)))
 
     async def list_all(self, connections: ServerConnections, task: str) -> list[PushConfigView]:
         request = v03_pb.ListTaskPushNotificationConfigRequest(parent=f"tasks/{task}", tenant=AGENT)
         return [
-            self.shown(one) for one in (await call_rpc(connections.v03.ListTaskPushNotificationConfig(request))).configs
+            self.view(config)
+            for config in (await call_rpc(connections.v03.ListTaskPushNotificationConfig(request))).configs
         ]
 
     async def delete(self, connections: ServerConnections, task: str, id: str) -> None:
@@ -433,16 +435,16 @@ class V03GrpcHooks(PushClient):
         request = v03_pb.DeleteTaskPushNotificationConfigRequest(name=name, tenant=AGENT)
         await call_rpc(connections.v03.DeleteTaskPushNotificationConfig(request))
 
-    def shown(self, one: v03_pb.TaskPushNotificationConfig) -> PushConfigView:
-        inner = one.push_notification_config
+    def view(self, config: v03_pb.TaskPushNotificationConfig) -> PushConfigView:
+        inner = config.push_notification_config
         assert not inner.token
         assert not inner.authentication.credentials
-        _, task, _, id = one.name.split("/")
+        _, task, _, id = config.name.split("/")
         return PushConfigView(task, id, inner.url, next(iter(inner.authentication.schemes), ""))
 
 
 async def call_rpc(call: Any) -> Any:
-    """The answer to a gRPC call; what it is refused with as the others say it."""
+    """Returns the response to a gRPC call. Raises CallRejected, as the other clients do."""
     try:
         return await call
     except grpc.aio.AioRpcError as error:
@@ -450,19 +452,19 @@ async def call_rpc(call: Any) -> Any:
 
 
 PUSH_CLIENTS: dict[str, PushClient] = {
-    "0.1": V01Hooks(),
-    "0.3 JSON-RPC": WrappedRpc(),
-    "fasta2a 0.6": Fasta2aOldHooks(),
-    "0.3 gRPC": V03GrpcHooks(),
-    "0.3 REST": V03RestHooks(base="/playground/v1"),
-    "0.3 REST, the whole request": V03RestHooks("whole", base="/playground/v1"),
-    "0.3 REST, bare": V03RestHooks("bare", base="/playground/v1"),
-    "Google REST": V03RestHooks(),
-    "Google REST, configId in the query": V03RestHooks("query"),
-    "fasta2a 2": Fasta2aHooks(),
-    "a2a-rust": RustHooks(),
-    "1.0 JSON-RPC": FlatRpc(),
-    "1.0 WebSocket": OverWebSocket(),
-    "1.0 REST": RestHooks(),
-    "1.0 gRPC": GrpcHooks(),
+    "0.1": V01PushClient(),
+    "0.3 JSON-RPC": V03JsonRpcPushClient(),
+    "fasta2a 0.6": Fasta2a06PushClient(),
+    "0.3 gRPC": V03GrpcPushClient(),
+    "0.3 REST": V03RestPushClient(base="/playground/v1"),
+    "0.3 REST, the whole request": V03RestPushClient("request", base="/playground/v1"),
+    "0.3 REST, bare": V03RestPushClient("bare", base="/playground/v1"),
+    "Google REST": V03RestPushClient(),
+    "Google REST, configId in the query": V03RestPushClient("query"),
+    "fasta2a 2": Fasta2aPushClient(),
+    "a2a-rust": RustPushClient(),
+    "1.0 JSON-RPC": V1JsonRpcPushClient(),
+    "1.0 WebSocket": WebSocketPushClient(),
+    "1.0 REST": RestPushClient(),
+    "1.0 gRPC": GrpcPushClient(),
 }

@@ -1,4 +1,4 @@
-"""Extensions, references and accepted media types: what a caller says in any dialect, and what the turn sees of it."""
+"""Extensions, references and accepted media types, from the request of every dialect to the turn."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 Headers = Mapping[str, str]
 
 
-@agent(default=True, extensions=[CITE, Extension(uri=CLOCK, description="Knows the time", params={"zone": "UTC"})])
-async def librarian(turn: Turn) -> dict[str, Any]:
+@agent(default=True, extensions=[CITE, Extension(uri=CLOCK, description="Adds the time", params={"zone": "UTC"})])
+async def tolerant(turn: Turn) -> dict[str, Any]:
     return {
         "extensions": turn.extensions,
         "accepts": turn.accepts,
@@ -46,28 +46,28 @@ async def strict(turn: Turn) -> dict[str, Any]:
 
 
 @agent
-async def stranger(turn: Turn) -> dict[str, Any]:
+async def other(turn: Turn) -> dict[str, Any]:
     return {"about": turn.text}
 
 
 @pytest.fixture
 async def connections(tmp_path: Path) -> AsyncIterator[ServerConnections]:
-    anywhere = Address("127.0.0.1", 0)
+    any_port = Address("127.0.0.1", 0)
     settings = Settings(
-        http=anywhere,
-        grpc=anywhere,
+        http=any_port,
+        grpc=any_port,
         store=f"sqlite:///{tmp_path}/tasks.db",
         token=SecretStr(TOKEN),
         public_agents=("*",),
     )
     async with (
-        open_app(settings, [librarian, strict, stranger]) as app,
-        open_connections(str(app.http), str(app.grpc)) as found,
+        open_app(settings, [tolerant, strict, other]) as app,
+        open_connections(str(app.http), str(app.grpc)) as opened,
     ):
-        yield found
+        yield opened
 
 
-# Sending in five ways --------------------------------------------------------------------------------------
+# Sending over every binding -----------------------------------------------------------------------------------
 
 
 def v1(text: str = "hi", **fields: Any) -> dict[str, Any]:
@@ -84,37 +84,37 @@ def v01(text: str = "hi") -> dict[str, Any]:
 
 
 class Response:
-    """What one send was told: the turn's data, the extensions that were activated and in which header, the failure."""
+    """The response to one send: the turn's data, the activated extensions by header, and the error."""
 
     def __init__(self, data: dict[str, Any], headers: Mapping[str, str], error: Any = None) -> None:
         self.data = data
         self.error = error
         self.activated = headers.get("A2A-Extensions", headers.get("a2a-extensions"))
-        self.activated_old = headers.get("X-A2A-Extensions", headers.get("x-a2a-extensions"))
+        self.activated_x = headers.get("X-A2A-Extensions", headers.get("x-a2a-extensions"))
 
 
 def data_of(task: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = task["artifacts"][0]["parts"][0]["data"]
-    inner: dict[str, Any] = found.get("data", found)  # 0.3 over REST has a message around it
+    data: dict[str, Any] = task["artifacts"][0]["parts"][0]["data"]
+    inner: dict[str, Any] = data.get("data", data)  # 0.3 over REST wraps the data in a message
     return inner
 
 
 async def rest(connections: ServerConnections, path: str, body: Any, headers: Any) -> Response:
     async with connections.http.post(path, json=body, headers=headers) as answer:
-        value = await answer.json()
+        result = await answer.json()
         if answer.status != 200:
-            return Response({}, answer.headers, (answer.status, value))
-        return Response(data_of(value["task"]), answer.headers)
+            return Response({}, answer.headers, (answer.status, result))
+        return Response(data_of(result["task"]), answer.headers)
 
 
 async def call(connections: ServerConnections, path: str, method: str, params: Any, headers: Any) -> Response:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     async with connections.http.post(path, json=body, headers=headers) as answer:
-        value = await answer.json()
+        message = await answer.json()
         assert answer.status == 200
-        if "error" in value:
-            return Response({}, answer.headers, value["error"])
-        result = value["result"]
+        if "error" in message:
+            return Response({}, answer.headers, message["error"])
+        result = message["result"]
         return Response(data_of(result.get("task", result)), answer.headers)
 
 
@@ -158,67 +158,69 @@ def _plain(struct: Any) -> dict[str, Any]:
     return MessageToDict(struct)
 
 
-async def by(way: str, connections: ServerConnections, headers: Any, agent: str = "") -> Response:
-    """A send in one of the ways below."""
-    at = f"/{agent}" if agent else ""
-    match way:
+async def send_over(binding: str, connections: ServerConnections, headers: Any, agent: str = "") -> Response:
+    """Sends a message over one of BINDINGS."""
+    prefix = f"/{agent}" if agent else ""
+    match binding:
         case "REST 1.0":
-            return await rest(connections, f"{at}/message:send", v1(), headers)
+            return await rest(connections, f"{prefix}/message:send", v1(), headers)
         case "REST 0.3":
             body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
             return await rest(
-                connections, f"{at}/v1/message:send", {**body, "configuration": {"blocking": True}}, headers
+                connections, f"{prefix}/v1/message:send", {**body, "configuration": {"blocking": True}}, headers
             )
         case "JSON-RPC 1.0":
-            return await call(connections, at or "/", "SendMessage", v1(), headers)
+            return await call(connections, prefix or "/", "SendMessage", v1(), headers)
         case "JSON-RPC 0.3":
-            return await call(connections, at or "/", "message/send", v03(), headers)
+            return await call(connections, prefix or "/", "message/send", v03(), headers)
         case "JSON-RPC 0.1":
-            return await call(connections, at or "/", "tasks/send", v01(), headers)
+            return await call(connections, prefix or "/", "tasks/send", v01(), headers)
         case "gRPC 1.0":
             return await grpc_v1(connections, agent, headers)
         case _:
             return await grpc_v03(connections, agent, headers)
 
 
-NEW = ("REST 1.0", "JSON-RPC 1.0", "gRPC 1.0")
-OLD = ("REST 0.3", "JSON-RPC 0.3", "JSON-RPC 0.1", "gRPC 0.3")
-WAYS = (*NEW, *OLD)
+V1_BINDINGS = ("REST 1.0", "JSON-RPC 1.0", "gRPC 1.0")
+V0_BINDINGS = ("REST 0.3", "JSON-RPC 0.3", "JSON-RPC 0.1", "gRPC 0.3")
+BINDINGS = (*V1_BINDINGS, *V0_BINDINGS)
 
 
 # Activation ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("header", ["A2A-Extensions", "X-A2A-Extensions"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("binding", BINDINGS)
 async def test_requested_and_declared_extensions_are_active_and_reported(
-    connections: ServerConnections, way: str, header: str
+    connections: ServerConnections, binding: str, header: str
 ) -> None:
-    response = await by(way, connections, {header: f"{UNKNOWN}, {CLOCK} ,{CITE},, {CLOCK}"})
+    response = await send_over(binding, connections, {header: f"{UNKNOWN}, {CLOCK} ,{CITE},, {CLOCK}"})
     assert sorted(response.data["extensions"]) == sorted([CITE, CLOCK])
-    answered, other = (
-        (response.activated, response.activated_old) if way in NEW else (response.activated_old, response.activated)
+    expected, other = (
+        (response.activated, response.activated_x)
+        if binding in V1_BINDINGS
+        else (response.activated_x, response.activated)
     )
-    assert answered == f"{CLOCK}, {CITE}"
+    assert expected == f"{CLOCK}, {CITE}"
     assert other is None
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_every_header_counts_when_there_are_several(connections: ServerConnections, way: str) -> None:
-    response = await by(
-        way, connections, [("A2A-Extensions", CITE), ("A2A-Extensions", CLOCK), ("X-A2A-Extensions", CITE)]
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_all_extension_headers_are_combined(connections: ServerConnections, binding: str) -> None:
+    response = await send_over(
+        binding, connections, [("A2A-Extensions", CITE), ("A2A-Extensions", CLOCK), ("X-A2A-Extensions", CITE)]
     )
     assert sorted(response.data["extensions"]) == sorted([CITE, CLOCK])
 
 
 @pytest.mark.parametrize("requested", [{}, {"A2A-Extensions": ""}, {"A2A-Extensions": f"{UNKNOWN},{CITE}/v9"}])
-@pytest.mark.parametrize("way", WAYS)
-async def test_what_the_agent_does_not_know_is_ignored(
-    connections: ServerConnections, way: str, requested: Headers
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_undeclared_extensions_are_ignored(
+    connections: ServerConnections, binding: str, requested: Headers
 ) -> None:
-    response = await by(way, connections, requested)
+    response = await send_over(binding, connections, requested)
     assert response.data["extensions"] == []
-    assert (response.activated, response.activated_old) == (None, None)
+    assert (response.activated, response.activated_x) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ async def test_what_the_agent_does_not_know_is_ignored(
         ("/", {"jsonrpc": "2.0", "id": 1, "method": "tasks/sendSubscribe", "params": v01()}, "X-A2A-Extensions"),
     ],
 )  # fmt: skip
-async def test_a_stream_says_what_is_active_before_its_first_event(
+async def test_a_stream_reports_activated_extensions_in_its_headers(
     connections: ServerConnections, path: str, body: Any, header: str
 ) -> None:
     async with connections.http.post(path, json=body, headers={"A2A-Extensions": f"{CITE},{UNKNOWN}"}) as answer:
@@ -240,9 +242,11 @@ async def test_a_stream_says_what_is_active_before_its_first_event(
         assert [event async for event in sse(answer)]
 
 
-@pytest.mark.parametrize("old", [False, True])
-async def test_a_stream_over_grpc_says_it_too(connections: ServerConnections, old: bool) -> None:
-    if old:
+@pytest.mark.parametrize("is_v03", [False, True])
+async def test_a_grpc_stream_reports_activated_extensions_in_its_metadata(
+    connections: ServerConnections, is_v03: bool
+) -> None:
+    if is_v03:
         part = v03_pb.Part(text="hi")
         message = v03_pb.Message(message_id="m", role=v03_pb.ROLE_USER, content=[part])
         events = connections.v03.SendStreamingMessage(
@@ -253,17 +257,17 @@ async def test_a_stream_over_grpc_says_it_too(connections: ServerConnections, ol
         events = connections.v1.SendStreamingMessage(
             pb.SendMessageRequest(message=sent), metadata=[("a2a-extensions", CITE)]
         )
-    assert dict(await events.initial_metadata())["x-a2a-extensions" if old else "a2a-extensions"] == CITE
+    assert dict(await events.initial_metadata())["x-a2a-extensions" if is_v03 else "a2a-extensions"] == CITE
     assert [event async for event in events]
 
 
-async def test_each_agent_activates_its_own(connections: ServerConnections) -> None:
-    values = {"A2A-Extensions": f"{CITE},{CLOCK},{NEEDED}"}
-    assert (await by("REST 1.0", connections, values)).activated == f"{CITE}, {CLOCK}"
-    response = await by("REST 1.0", connections, values, "strict")
+async def test_each_agent_activates_the_extensions_that_it_declares(connections: ServerConnections) -> None:
+    headers = {"A2A-Extensions": f"{CITE},{CLOCK},{NEEDED}"}
+    assert (await send_over("REST 1.0", connections, headers)).activated == f"{CITE}, {CLOCK}"
+    response = await send_over("REST 1.0", connections, headers, "strict")
     assert (response.activated, sorted(response.data["extensions"])) == (f"{CITE}, {NEEDED}", sorted([CITE, NEEDED]))
     body = {**v1(), "tenant": "strict"}
-    response = await rest(connections, "/message:send", body, values)
+    response = await rest(connections, "/message:send", body, headers)
     assert response.activated == f"{CITE}, {NEEDED}"
 
 
@@ -276,30 +280,30 @@ async def tasks_of(connections: ServerConnections, agent: str) -> int:
 
 
 @pytest.mark.parametrize("requested", [{}, {"A2A-Extensions": CITE}])
-@pytest.mark.parametrize("way", WAYS)
-async def test_without_a_required_extension_there_is_no_task(
-    connections: ServerConnections, way: str, requested: Headers
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_send_without_a_required_extension_is_rejected(
+    connections: ServerConnections, binding: str, requested: Headers
 ) -> None:
-    response = await by(way, connections, requested, "strict")
-    match way.split()[0]:
+    response = await send_over(binding, connections, requested, "strict")
+    match binding.split()[0]:
         case "REST":
             status, body = response.error
             assert status == 400
             assert NEEDED in json.dumps(body)
         case "JSON-RPC":
-            assert response.error["code"] == (-32008 if way != "JSON-RPC 0.1" else -32600)  # 0.1 has no number for it
+            assert response.error["code"] == (-32008 if binding != "JSON-RPC 0.1" else -32600)  # 0.1 has no code for it
             assert NEEDED in response.error["message"]
         case _:
             assert response.error == (grpc.StatusCode.FAILED_PRECONDITION, "EXTENSION_SUPPORT_REQUIRED")
     assert await tasks_of(connections, "strict") == 0
-    # With it there is one.
-    response = await by(way, connections, {"A2A-Extensions": NEEDED}, "strict")
+    # With the extension the task is created.
+    response = await send_over(binding, connections, {"A2A-Extensions": NEEDED}, "strict")
     assert response.data["extensions"] == [NEEDED]
     assert await tasks_of(connections, "strict") == 1
 
 
 @pytest.mark.parametrize("method", ["SendStreamingMessage", "message/stream", "tasks/sendSubscribe"])
-async def test_a_stream_is_refused_the_same_way(connections: ServerConnections, method: str) -> None:
+async def test_a_stream_without_a_required_extension_is_rejected(connections: ServerConnections, method: str) -> None:
     params = {"SendStreamingMessage": v1(), "message/stream": v03()}.get(method, v01())
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     async with connections.http.post("/strict", json=body) as answer:
@@ -311,7 +315,7 @@ async def test_a_stream_is_refused_the_same_way(connections: ServerConnections, 
     assert await tasks_of(connections, "strict") == 0
 
 
-async def test_over_websocket_the_request_that_opened_it_activates(connections: ServerConnections) -> None:
+async def test_websocket_calls_use_the_extensions_of_the_upgrade_request(connections: ServerConnections) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": v1()}
     async with connections.http.ws_connect("/strict/ws") as socket:
         await socket.send_json(call)
@@ -334,42 +338,44 @@ async def send(
         return (await answer.json())["task"]
 
 
-async def test_a_turn_sees_referenced_tasks_of_its_caller_with_this_agent(connections: ServerConnections) -> None:
+async def test_a_turn_has_the_referenced_tasks_of_its_caller_and_agent(connections: ServerConnections) -> None:
     first, second = await send(connections, "one"), await send(connections, "two")
-    other = await send(connections, "of another agent", "stranger")
+    other = await send(connections, "of another agent", "other")
     secret = await send(connections, "of another caller", headers=BEARER)
-    named = [second["id"], other["id"], "none", secret["id"], first["id"], second["id"]]
-    values = data_of(await send(connections, "three", referenceTaskIds=named))
-    assert values["references"] == [[second["id"], "two"], [first["id"], "one"]]
-    # To the other caller it is the other way round.
-    values = data_of(await send(connections, "four", headers=BEARER, referenceTaskIds=named))
-    assert values["references"] == [[secret["id"], "of another caller"]]
+    references = [second["id"], other["id"], "none", secret["id"], first["id"], second["id"]]
+    data = data_of(await send(connections, "three", referenceTaskIds=references))
+    assert data["references"] == [[second["id"], "two"], [first["id"], "one"]]
+    # The other caller sees only its own task.
+    data = data_of(await send(connections, "four", headers=BEARER, referenceTaskIds=references))
+    assert data["references"] == [[secret["id"], "of another caller"]]
 
 
-async def test_sixteen_references_are_looked_up_at_most(connections: ServerConnections) -> None:
+async def test_at_most_sixteen_references_are_resolved(connections: ServerConnections) -> None:
     tasks = [(await send(connections, f"task {number}"))["id"] for number in range(18)]
-    values = data_of(await send(connections, "all", referenceTaskIds=tasks))
-    assert [task for task, _ in values["references"]] == tasks[:16]
+    data = data_of(await send(connections, "all", referenceTaskIds=tasks))
+    assert [task for task, _ in data["references"]] == tasks[:16]
 
 
-@pytest.mark.parametrize("way", ["JSON-RPC 0.3", "gRPC 1.0", "gRPC 0.3"])
-async def test_references_come_in_every_dialect_that_has_them(connections: ServerConnections, way: str) -> None:
+@pytest.mark.parametrize("binding", ["JSON-RPC 0.3", "gRPC 1.0", "gRPC 0.3"])
+async def test_references_of_other_dialects_are_resolved(connections: ServerConnections, binding: str) -> None:
     first = (await send(connections, "one"))["id"]
-    match way:
+    match binding:
         case "JSON-RPC 0.3":
-            values = (await call(connections, "/", "message/send", v03(referenceTaskIds=[first]), {})).data
+            data = (await call(connections, "/", "message/send", v03(referenceTaskIds=[first]), {})).data
         case "gRPC 1.0":
             message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])
             message.reference_task_ids.append(first)
             task = (await connections.v1.SendMessage(pb.SendMessageRequest(message=message))).task
-            values = _plain(task.artifacts[0].parts[0].data.struct_value)
+            data = _plain(task.artifacts[0].parts[0].data.struct_value)
         case _:
-            old = v03_pb.Message(message_id="m", role=v03_pb.ROLE_USER, content=[v03_pb.Part(text="x")])
-            old.reference_task_ids.append(first)
-            waits = v03_pb.SendMessageConfiguration(blocking=True)
-            answer = await connections.v03.SendMessage(v03_pb.SendMessageRequest(request=old, configuration=waits))
-            values = _plain(answer.task.artifacts[0].parts[0].data.data)
-    assert values["references"] == [[first, "one"]]
+            v03_message = v03_pb.Message(message_id="m", role=v03_pb.ROLE_USER, content=[v03_pb.Part(text="x")])
+            v03_message.reference_task_ids.append(first)
+            configuration = v03_pb.SendMessageConfiguration(blocking=True)
+            answer = await connections.v03.SendMessage(
+                v03_pb.SendMessageRequest(request=v03_message, configuration=configuration)
+            )
+            data = _plain(answer.task.artifacts[0].parts[0].data.data)
+    assert data["references"] == [[first, "one"]]
 
 
 # Accepted media types --------------------------------------------------------------------------------------
@@ -383,7 +389,7 @@ async def test_references_come_in_every_dialect_that_has_them(connections: Serve
         ("tasks/send", {**v01(), "acceptedOutputModes": ["text/html", "text/*"]}),
     ],
 )
-async def test_a_turn_sees_the_media_types_its_caller_accepts(
+async def test_a_turn_has_the_media_types_that_its_caller_accepts(
     connections: ServerConnections, method: str, params: Any
 ) -> None:
     response = await call(connections, "/", method, params, {})

@@ -1,4 +1,4 @@
-"""G4: send twice, run once, on every binding; the same key with other content is refused."""
+"""G4: repeated sends with a key run once on every binding; a key with other content is rejected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-EVERY = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
+EVERY_BINDING = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
 
 
 RUNS: dict[str, int] = {}
@@ -32,7 +32,7 @@ async def counting(turn: Turn) -> str | None:
         case "ask":
             turn.ask("which?")
         case "slow":
-            turn.status("on it")
+            turn.status("working")
             await asyncio.sleep(0.2)
     return f"run {RUNS[turn.text]}"
 
@@ -40,39 +40,39 @@ async def counting(turn: Turn) -> str | None:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     RUNS.clear()
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
+    any_port = Address("127.0.0.1", 0)
+    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [counting]) as app:
         yield Server(f"http://{app.http}", str(app.grpc))
 
 
-@EVERY
-async def test_sends_with_one_key_run_once_however_many_meet(server: Server, dialect: str, binding: str) -> None:
+@EVERY_BINDING
+async def test_concurrent_sends_with_one_key_run_once(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
-        named = "t1" if dialect == "0.1" else ""
-        sends = [client.send(message("slow one", task=named), key="k") for _ in range(5)]
-        answers = await asyncio.gather(*sends)
-    assert len({answer.task.id for answer in answers}) == 1
-    assert {text_of(answer.task) for answer in answers} == {"run 1"}
+        task_id = "t1" if dialect == "0.1" else ""
+        sends = [client.send(message("slow one", task=task_id), key="k") for _ in range(5)]
+        responses = await asyncio.gather(*sends)
+    assert len({response.task.id for response in responses}) == 1
+    assert {text_of(response.task) for response in responses} == {"run 1"}
     assert RUNS == {"slow one": 1}
 
 
-@EVERY
-async def test_a_repeated_stream_request_begins_at_its_start(server: Server, dialect: str, binding: str) -> None:
+@EVERY_BINDING
+async def test_a_repeated_stream_request_returns_all_events(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
-        named = "t1" if dialect == "0.1" else ""
+        task_id = "t1" if dialect == "0.1" else ""
 
         async def stream() -> list[str]:
-            events = [event async for event in client.stream(message("slow one", task=named), key="k")]
+            events = [event async for event in client.stream(message("slow one", task=task_id), key="k")]
             return [str(event.WhichOneof("payload")) for event in events]
 
-        first, again = await stream(), await stream()
-    assert first == again
+        first, repeated = await stream(), await stream()
+    assert first == repeated
     assert RUNS == {"slow one": 1}
 
 
-@EVERY
-async def test_a_key_with_other_content_is_refused(server: Server, dialect: str, binding: str) -> None:
+@EVERY_BINDING
+async def test_a_key_with_other_content_is_rejected(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
         await client.send(message("one", task="t1" if dialect == "0.1" else ""), key="k")
         with pytest.raises(ClientError) as caught:
@@ -84,34 +84,34 @@ async def test_a_key_with_other_content_is_refused(server: Server, dialect: str,
 
 @pytest.mark.parametrize(("dialect", "binding"), [("1.0", "grpc"), ("1.0", "rest"), ("0.3", "jsonrpc")])
 @pytest.mark.usefixtures("time_to_think")
-async def test_direct_replies_and_follow_ups_have_keys_too(server: Server, dialect: str, binding: str) -> None:
+async def test_keys_apply_to_direct_replies_and_follow_ups(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:
         replies = [await client.send(message("reply x"), key="k1") for _ in range(2)]
         assert {part.text for reply in replies for part in reply.message.parts} == {"reply 1"}
         task = (await client.send(message("ask"))).task
         assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
         follow_ups = [await client.send(message("blue", task=task.id), key="k2") for _ in range(2)]
-        assert {text_of(answer.task) for answer in follow_ups} == {"run 1"}
+        assert {text_of(response.task) for response in follow_ups} == {"run 1"}
     assert RUNS == {"reply x": 1, "ask": 1, "blue": 1}
 
 
-async def test_a_key_is_its_owner_s_agent_s_own_and_not_too_long(server: Server) -> None:
+async def test_a_key_that_is_too_long_is_rejected(server: Server) -> None:
     async with server.client("1.0", "grpc") as client:
         with pytest.raises(ClientError, match="at most 255"):
             await client.send(message("x"), key="k" * 256)
     assert RUNS == {}
 
 
-@pytest.mark.parametrize("on", [True, False])
-async def test_message_ids_are_keys_where_the_operator_says_so(tmp_path: Path, on: bool) -> None:
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_message_ids_are_keys_if_enabled(tmp_path: Path, enabled: bool) -> None:
     RUNS.clear()
-    anywhere = Address("127.0.0.1", 0)
+    any_port = Address("127.0.0.1", 0)
     settings: Any = Settings(
-        http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/m.db", idempotent_message_ids=on
+        http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/m.db", idempotent_message_ids=enabled
     )
     body = {"message": {"messageId": "same", "role": "ROLE_USER", "parts": [{"text": "x"}]}}
     async with open_app(settings, [counting]) as app, aiohttp.ClientSession() as session:
         for _ in range(2):
-            async with session.post(f"http://{app.http}/message:send", json=body) as answer:
-                assert answer.status == 200
-    assert {"x": 1 if on else 2} == RUNS
+            async with session.post(f"http://{app.http}/message:send", json=body) as response:
+                assert response.status == 200
+    assert {"x": 1 if enabled else 2} == RUNS

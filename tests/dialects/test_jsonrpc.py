@@ -1,4 +1,4 @@
-"""JSON-RPC itself: the envelope, its errors, and what each generation is told of a failure."""
+"""JSON-RPC: the envelope, its errors, and the errors of each dialect."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ JSON = {"Content-Type": "application/json"}
 async def post(
     connections: ServerConnections, body: Any, path: str = "/", **headers: str
 ) -> tuple[int, dict[str, Any]]:
-    """The HTTP status and the answer. A body that is no text is sent as JSON."""
+    """Returns the HTTP status and the response. Other bodies than text and bytes are sent as JSON."""
     data = body if isinstance(body, str | bytes) else json.dumps(body)
     async with connections.http.post(path, data=data, headers={**JSON, **headers}) as answer:
         return answer.status, await answer.json()
 
 
 async def tasks(connections: ServerConnections) -> int:
-    _, values = await post(connections, {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"})
-    return int(values["result"]["totalSize"])
+    _, response = await post(connections, {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"})
+    return int(response["result"]["totalSize"])
 
 
 def call(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
@@ -33,15 +33,15 @@ def call(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("id", [1, "1", "", "ü", None, -5, 2**53])
-async def test_an_id_comes_back_as_it_was_sent(connections: ServerConnections, id: Any) -> None:
-    _, values = await post(connections, call("SendMessage", V1, id))
-    assert values["id"] == id
-    assert type(values["id"]) is type(id)
-    assert values["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert set(values) == {"jsonrpc", "id", "result"}
+async def test_an_id_is_returned_unchanged(connections: ServerConnections, id: Any) -> None:
+    _, response = await post(connections, call("SendMessage", V1, id))
+    assert response["id"] == id
+    assert type(response["id"]) is type(id)
+    assert response["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert set(response) == {"jsonrpc", "id", "result"}
 
 
-async def test_a_call_without_an_id_is_answered_all_the_same(connections: ServerConnections) -> None:
+async def test_a_call_without_an_id_gets_a_response_with_a_null_id(connections: ServerConnections) -> None:
     body = call("tasks/send", V01)
     del body["id"]
     assert (await post(connections, body))[1]["id"] is None
@@ -81,43 +81,45 @@ ENVELOPES: list[tuple[Any, int, Any]] = [
 
 
 @pytest.mark.parametrize(("body", "code", "id"), ENVELOPES, ids=lambda value: str(value)[:60])
-async def test_a_wrong_envelope_is_refused_with_the_number_for_it(
+async def test_an_invalid_envelope_is_rejected_with_its_code(
     connections: ServerConnections, body: Any, code: int, id: Any
 ) -> None:
-    status, values = await post(connections, body)
-    assert (status, values["error"]["code"], values["id"]) == (200, code, id)
-    assert "Traceback" not in values["error"]["message"]
-    assert "result" not in values
+    status, response = await post(connections, body)
+    assert (status, response["error"]["code"], response["id"]) == (200, code, id)
+    assert "Traceback" not in response["error"]["message"]
+    assert "result" not in response
 
 
-SNOWFLAKE = '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"metadata":{"snowflake":9007199254740993}}}'
-"""A call with an integer that not all readers read alike."""
+AMBIGUOUS_CALL = (
+    '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"metadata":{"snowflake":9007199254740993}}}'
+)
+"""A call with an integer that parsers read differently."""
 
 
 @pytest.mark.parametrize(
-    ("method", "sent", "in_stream"),
+    ("method", "params", "in_stream"),
     [("message/send", V03, False), ("message/stream", V03, True), ("tasks/sendSubscribe", V01, True)],
 )
-async def test_what_is_ambiguous_is_refused_as_everything_else_in_its_dialect_and_form(
-    connections: ServerConnections, method: str, sent: dict[str, Any], in_stream: bool
+async def test_ambiguous_json_is_rejected_in_the_format_of_its_dialect(
+    connections: ServerConnections, method: str, params: dict[str, Any], in_stream: bool
 ) -> None:
-    body = SNOWFLAKE % (method, json.dumps(sent["message"]))
+    body = AMBIGUOUS_CALL % (method, json.dumps(params["message"]))
     async with connections.http.post("/", data=body.encode(), headers={"Content-Type": "application/json"}) as answer:
         text = await answer.text()
         assert (answer.status, answer.content_type == "text/event-stream") == (200, in_stream)
-    value = json.loads(text.removeprefix("data: "))
-    assert (value["id"], value["error"]["code"]) == ("s", -32602)
-    assert "params.metadata.snowflake" in value["error"]["message"]
+    response = json.loads(text.removeprefix("data: "))
+    assert (response["id"], response["error"]["code"]) == ("s", -32602)
+    assert "params.metadata.snowflake" in response["error"]["message"]
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_str(body)
-        assert await socket.receive_json() == value
+        assert await socket.receive_json() == response
 
 
-def part(*parts: Any, **fields: Any) -> dict[str, Any]:
+def v1_params(*parts: Any, **fields: Any) -> dict[str, Any]:
     return {"message": {**V1["message"], "parts": list(parts), **fields}}
 
 
-def old(*parts: Any) -> dict[str, Any]:
+def v03_params(*parts: Any) -> dict[str, Any]:
     return {"message": {**V03["message"], "parts": list(parts)}}
 
 
@@ -126,14 +128,14 @@ PARAMS: list[tuple[str, Any, int]] = [
     ("SendMessage", {"message": []}, -32602),
     ("SendMessage", {"message": {**V1["message"], "role": "king"}}, -32602),
     ("SendMessage", {"message": {**V1["message"], "messageId": 5}}, -32602),
-    ("SendMessage", part(), -32602),
-    ("SendMessage", part({}), -32602),
-    ("SendMessage", part({"text": "a", "raw": "aGk="}), -32602),
-    ("SendMessage", part({"raw": "a*"}), -32602),
-    ("SendMessage", part({"text": "x", "mediaType": "application/x-unsupported"}), -32005),
-    ("SendMessage", part({"text": "x"}, taskId="none"), -32001),
+    ("SendMessage", v1_params(), -32602),
+    ("SendMessage", v1_params({}), -32602),
+    ("SendMessage", v1_params({"text": "a", "raw": "aGk="}), -32602),
+    ("SendMessage", v1_params({"raw": "a*"}), -32602),
+    ("SendMessage", v1_params({"text": "x", "mediaType": "application/x-unsupported"}), -32005),
+    ("SendMessage", v1_params({"text": "x"}, taskId="none"), -32001),
     ("SendMessage", {**V1, "configuration": {"historyLength": -1}}, -32602),
-    ("SendMessage", {**V1, "tenant": "nobody"}, -32602),
+    ("SendMessage", {**V1, "tenant": "unknown"}, -32602),
     ("SendMessage", {**V1, "configuration": {"taskPushNotificationConfig": {"url": "ftp://x"}}}, -32602),
     ("SendMessage", {**V1, "configuration": {"taskPushNotificationConfig": {}}}, -32602),
     ("GetTask", {}, -32602),
@@ -154,9 +156,9 @@ PARAMS: list[tuple[str, Any, int]] = [
     ("GetExtendedAgentCard", None, -32004),
     ("message/send", {}, -32602),
     ("message/send", {"message": {"kind": "message", "parts": []}}, -32602),
-    ("message/send", old({"kind": "file", "file": {"bytes": "a", "uri": "b"}}), -32602),
-    ("message/send", old({"kind": "data", "data": 5}), -32602),
-    ("message/send", old({"kind": "text", "text": []}), -32602),
+    ("message/send", v03_params({"kind": "file", "file": {"bytes": "a", "uri": "b"}}), -32602),
+    ("message/send", v03_params({"kind": "data", "data": 5}), -32602),
+    ("message/send", v03_params({"kind": "text", "text": []}), -32602),
     ("message/send", {"message": {**V03["message"], "taskId": "none"}}, -32001),
     ("message/send", {**V03, "configuration": {"blocking": "yes"}}, -32602),
     ("tasks/get", {}, -32602),
@@ -179,12 +181,12 @@ PARAMS: list[tuple[str, Any, int]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "code"), PARAMS, ids=lambda value: str(value)[:70])
-async def test_wrong_params_are_refused_in_the_method_s_own_dialect(
+async def test_invalid_params_are_rejected_in_the_dialect_of_the_method(
     connections: ServerConnections, method: str, params: Any, code: int
 ) -> None:
-    status, values = await post(connections, call(method, params))
-    error = values["error"]
-    assert (status, error["code"], values["id"]) == (200, code, 1)
+    status, response = await post(connections, call(method, params))
+    error = response["error"]
+    assert (status, error["code"], response["id"]) == (200, code, 1)
     assert set(error) <= {"code", "message", "data"}
     if method[0].isupper():
         assert error["data"][0]["@type"].endswith("google.rpc.ErrorInfo")
@@ -205,69 +207,69 @@ async def test_wrong_params_are_refused_in_the_method_s_own_dialect(
         ("tasks/sendSubscribe", {"id": "x"}, -32602),
     ],
 )
-async def test_streams_before_1_0_tell_their_errors_in_the_stream(
+async def test_streams_before_1_0_return_errors_in_the_stream(
     connections: ServerConnections, method: str, params: Any, code: int
 ) -> None:
     async with connections.http.post("/", json=call(method, params)) as answer:
         assert answer.status == 200
-        valueses = [event async for event in sse(answer)]
-    assert [event["error"]["code"] for event in valueses] == [code]
+        responses = [response async for response in sse(answer)]
+    assert [response["error"]["code"] for response in responses] == [code]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/xml", "multipart/form-data"])
-async def test_another_media_type_is_refused_as_such(connections: ServerConnections, media_type: str) -> None:
-    status, values = await post(connections, call("GetTask"), **{"Content-Type": media_type})
-    assert (status, values["error"]["code"], values["id"]) == (200, -32005, None)
+async def test_other_content_types_are_rejected(connections: ServerConnections, media_type: str) -> None:
+    status, response = await post(connections, call("GetTask"), **{"Content-Type": media_type})
+    assert (status, response["error"]["code"], response["id"]) == (200, -32005, None)
 
 
 @pytest.mark.parametrize("version", ["99.0", "2.0", "x"])
-async def test_an_unknown_version_is_refused_and_known_ones_are_named(
+async def test_an_unsupported_version_is_rejected_with_the_supported_ones(
     connections: ServerConnections, version: str
 ) -> None:
-    _, values = await post(connections, call("SendMessage", V1), **{"A2A-Version": version})
-    assert values["error"]["code"] == -32009
-    assert values["error"]["data"][0]["metadata"]["supported"] == "1.0, 0.3, 0.2, 0.1"
+    _, response = await post(connections, call("SendMessage", V1), **{"A2A-Version": version})
+    assert response["error"]["code"] == -32009
+    assert response["error"]["data"][0]["metadata"]["supported"] == "1.0, 0.3, 0.2, 0.1"
     assert await tasks(connections) == 0
 
 
 @pytest.mark.parametrize("version", ["", "1.0", "1", "1.0.1", "0.3"])
-async def test_a_call_is_served_by_its_shape_whatever_known_version_it_names(
+async def test_a_call_is_served_by_its_shape_with_any_supported_version(
     connections: ServerConnections, version: str
 ) -> None:
     for body in (call("SendMessage", V1), call("message/send", V03), call("tasks/send", {**V01, "id": f"v{version}"})):
-        _, values = await post(connections, body, **{"A2A-Version": version})
-        assert "result" in values, values
+        _, response = await post(connections, body, **{"A2A-Version": version})
+        assert "result" in response, response
 
 
 @pytest.mark.parametrize("path", ["/", "/playground", "/playground/", "/tenants/playground"])
-async def test_every_address_of_an_agent_takes_calls(connections: ServerConnections, path: str) -> None:
+async def test_every_path_of_an_agent_accepts_calls(connections: ServerConnections, path: str) -> None:
     assert "result" in (await post(connections, call("SendMessage", V1), path))[1]
 
 
-async def test_an_address_goes_before_the_tenant_of_the_params(connections: ServerConnections) -> None:
-    _, values = await post(connections, call("SendMessage", {**V1, "tenant": "nobody"}), "/playground")
-    assert "result" in values
+async def test_the_path_takes_precedence_over_the_tenant_in_the_params(connections: ServerConnections) -> None:
+    _, response = await post(connections, call("SendMessage", {**V1, "tenant": "unknown"}), "/playground")
+    assert "result" in response
 
 
 async def test_an_unknown_path_is_rejected_in_json_rpc(connections: ServerConnections) -> None:
-    _, values = await post(connections, call("SendMessage", V1), "/nobody")
-    assert values["error"]["code"] == -32602
-    assert "playground" in values["error"]["message"]
+    _, response = await post(connections, call("SendMessage", V1), "/unknown")
+    assert response["error"]["code"] == -32602
+    assert "playground" in response["error"]["message"]
 
 
-async def test_a_task_of_0_1_keeps_the_id_of_its_client(connections: ServerConnections) -> None:
-    _, values = await post(connections, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
-    assert (values["result"]["id"], values["result"]["sessionId"]) == ("my task", "my session")
-    _, seen = await post(connections, call("GetTask", {"id": "my task"}))
-    assert seen["result"]["contextId"] == "my session"
-    assert seen["result"]["history"][0]["taskId"] == "my task"
-    _, again = await post(connections, call("tasks/send", {**V01, "id": "my task"}))
-    assert again["error"]["code"] == -32602, "a finished task takes no more messages"
+async def test_a_0_1_task_keeps_the_id_of_its_client(connections: ServerConnections) -> None:
+    _, response = await post(connections, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
+    assert (response["result"]["id"], response["result"]["sessionId"]) == ("my task", "my session")
+    _, task = await post(connections, call("GetTask", {"id": "my task"}))
+    assert task["result"]["contextId"] == "my session"
+    assert task["result"]["history"][0]["taskId"] == "my task"
+    _, rejection = await post(connections, call("tasks/send", {**V01, "id": "my task"}))
+    assert rejection["error"]["code"] == -32602, "a finished task accepts no messages"
 
 
-async def test_a_finished_task_is_refused_to_who_subscribes(connections: ServerConnections) -> None:
-    _, values = await post(connections, call("SendMessage", V1))
-    task = values["result"]["task"]["id"]
+async def test_a_subscription_to_a_finished_task_is_rejected(connections: ServerConnections) -> None:
+    _, response = await post(connections, call("SendMessage", V1))
+    task = response["result"]["task"]["id"]
     assert (await post(connections, call("SubscribeToTask", {"id": task})))[1]["error"]["code"] == -32004
     async with connections.http.post("/", json=call("tasks/resubscribe", {"id": task})) as answer:
         assert [event["error"]["code"] async for event in sse(answer)] == [-32004]
@@ -277,7 +279,7 @@ async def test_a_finished_task_is_refused_to_who_subscribes(connections: ServerC
     ("method", "params", "final"),
     [("message/stream", V03, True), ("tasks/sendSubscribe", V01, True), ("SendStreamingMessage", V1, None)],
 )
-async def test_a_stream_marks_its_end_where_the_dialect_has_a_word_for_it(
+async def test_a_stream_marks_its_last_event_in_dialects_with_final(
     connections: ServerConnections, method: str, params: Any, final: bool | None
 ) -> None:
     async with connections.http.post(
@@ -289,19 +291,19 @@ async def test_a_stream_marks_its_end_where_the_dialect_has_a_word_for_it(
     assert all(not event.get("final") for event in events[:-1])
 
 
-async def test_a_direct_reply_is_a_message_where_there_is_one(connections: ServerConnections) -> None:
-    say = {"SendMessage": V1, "message/send": V03, "tasks/send": V01}
-    values = {}
-    for method, params in say.items():
+async def test_a_direct_reply_is_a_message_in_dialects_that_have_one(connections: ServerConnections) -> None:
+    params_by_method = {"SendMessage": V1, "message/send": V03, "tasks/send": V01}
+    results = {}
+    for method, params in params_by_method.items():
         body = json.loads(json.dumps(params).replace("echo hi", "reply hello"))
-        values[method] = (await post(connections, call(method, body)))[1]["result"]
-    assert values["SendMessage"]["message"]["parts"] == [{"text": "hello"}]
-    assert values["message/send"]["kind"] == "message"
-    assert values["message/send"]["parts"] == [{"kind": "text", "text": "hello"}]
-    assert values["tasks/send"]["status"]["message"]["parts"] == [{"type": "text", "text": "hello"}]
+        results[method] = (await post(connections, call(method, body)))[1]["result"]
+    assert results["SendMessage"]["message"]["parts"] == [{"text": "hello"}]
+    assert results["message/send"]["kind"] == "message"
+    assert results["message/send"]["parts"] == [{"kind": "text", "text": "hello"}]
+    assert results["tasks/send"]["status"]["message"]["parts"] == [{"type": "text", "text": "hello"}]
 
 
-async def test_a_browser_s_origin_gets_nothing_unless_it_is_named(connections: ServerConnections) -> None:
+async def test_other_origins_are_rejected(connections: ServerConnections) -> None:
     async with connections.http.post("/", json=call("ListTasks"), headers={"Origin": "https://evil.example"}) as answer:
         assert (answer.status, (await answer.json())["jsonrpc"]) == (403, "2.0")
         assert "Access-Control-Allow-Origin" not in answer.headers
@@ -310,7 +312,7 @@ async def test_a_browser_s_origin_gets_nothing_unless_it_is_named(connections: S
         assert answer.status == 403
 
 
-async def test_a_request_s_id_comes_back(connections: ServerConnections) -> None:
+async def test_a_request_id_is_returned(connections: ServerConnections) -> None:
     for path in ("/", "/healthz"):
         async with connections.http.get(path, headers={"X-Request-ID": "abc-1"}) as answer:
             assert answer.headers["X-Request-ID"] == "abc-1"

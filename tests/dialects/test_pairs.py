@@ -12,22 +12,21 @@ PAIRS = pytest.mark.parametrize(("maker", "other"), list(product(DIALECT_CLIENTS
 
 
 @PAIRS
-async def test_what_one_dialect_begins_another_reads_follows_and_finishes(
+async def test_a_task_of_one_dialect_is_read_and_continued_in_another(
     connections: ServerConnections, maker: str, other: str
 ) -> None:
-    begun = await DIALECT_CLIENTS[maker].send(connections, "ask")
-    assert begun.state == "input-required"
+    started = await DIALECT_CLIENTS[maker].send(connections, "ask")
+    assert started.state == "input-required"
 
-    seen = await DIALECT_CLIENTS[other].get(connections, begun.id)
-    assert seen == begun
+    assert await DIALECT_CLIENTS[other].get(connections, started.id) == started
 
-    finished = await DIALECT_CLIENTS[other].send(connections, "blue", begun.id)
-    assert (finished.id, finished.state, finished.text) == (begun.id, "completed", "you said: blue")
-    assert await DIALECT_CLIENTS[maker].get(connections, begun.id) == finished
+    finished = await DIALECT_CLIENTS[other].send(connections, "blue", started.id)
+    assert (finished.id, finished.state, finished.text) == (started.id, "completed", "you said: blue")
+    assert await DIALECT_CLIENTS[maker].get(connections, started.id) == finished
 
 
 @PAIRS
-async def test_what_one_dialect_begins_another_follows_and_cancels(
+async def test_a_task_of_one_dialect_is_followed_and_canceled_in_another(
     connections: ServerConnections, maker: str, other: str
 ) -> None:
     task = await DIALECT_CLIENTS[maker].start(connections, "sleep 60")

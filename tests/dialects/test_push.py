@@ -1,4 +1,4 @@
-"""Push notifications in every dialect: what may be asked of a webhook, and in whose words it is told."""
+"""Push notifications in every dialect: configurations, and the format of webhook requests."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import grpc
 import pytest
 from tests.dialects.dialect_clients import DIALECT_CLIENTS, CallRejected, ServerConnections, open_connections, state_of
-from tests.dialects.push_clients import PUSH_CLIENTS, PushClient, PushConfigView, Receiver, V03RestHooks, receiver
+from tests.dialects.push_clients import PUSH_CLIENTS, PushClient, PushConfigView, Receiver, V03RestPushClient, receiver
 
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
 SECRET = "s3cret"
-SCOPED = tuple(name for name in PUSH_CLIENTS if not name.startswith("0.3 REST"))
-"""Those that find tasks where the speakers make them: these three call the agent without a resource name."""
-EVERY = pytest.mark.parametrize("name", PUSH_CLIENTS)
+SAME_SCOPE = tuple(name for name in PUSH_CLIENTS if not name.startswith("0.3 REST"))
+"""Clients that use the same scope as DIALECT_CLIENTS. The others call the agent without a resource name."""
+EVERY_CLIENT = pytest.mark.parametrize("name", PUSH_CLIENTS)
 NOT_FOUND = (-32001, 404, grpc.StatusCode.NOT_FOUND)
 NOT_SUPPORTED = (-32003, 400, 501, grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
 INVALID = (-32602, 400, 422, grpc.StatusCode.INVALID_ARGUMENT)
@@ -26,45 +26,47 @@ INVALID = (-32602, 400, 422, grpc.StatusCode.INVALID_ARGUMENT)
 
 @pytest.fixture
 async def hook() -> AsyncIterator[Receiver]:
-    async with receiver() as found:
-        yield found
+    async with receiver() as running:
+        yield running
 
 
 def is_last(body: Any) -> bool:
-    """Whether a letter tells that the task is completed."""
+    """Returns whether a webhook request reports the task as completed."""
     member = body if "status" in body else next(iter(body.values()))
     return "status" in member and state_of(member["status"]["state"]) == "completed"
 
 
 def states_in(hook: Receiver) -> list[str]:
-    """The states that letters told, in one spelling."""
-    members = [body if "status" in body else next(iter(body.values())) for _, body in hook.got]
+    """Returns the states of the webhook requests, in one spelling."""
+    members = [body if "status" in body else next(iter(body.values())) for _, body in hook.requests]
     return [state_of(member["status"]["state"]) for member in members if "status" in member]
 
 
-# Being told --------------------------------------------------------------------------------------------------------
+# Webhook requests ----------------------------------------------------------------------------------------------------
 
 
-@EVERY
-async def test_a_send_brings_its_receiver_along(connections: ServerConnections, hook: Receiver, name: str) -> None:
-    hooks = PUSH_CLIENTS[name]
-    task = await hooks.send(connections, "stream 2", hook.url, SECRET)
-    await hook.until(is_last)
+@EVERY_CLIENT
+async def test_a_send_with_a_configuration_calls_its_webhook(
+    connections: ServerConnections, hook: Receiver, name: str
+) -> None:
+    client = PUSH_CLIENTS[name]
+    task = await client.send(connections, "stream 2", hook.url, SECRET)
+    await hook.wait_for(is_last)
     assert states_in(hook)[0] == "submitted"
     assert states_in(hook)[-1] == "completed"
-    for headers, body in hook.got:
-        assert headers[hooks.token] == SECRET
+    for headers, body in hook.requests:
+        assert headers[client.token] == SECRET
         assert headers["Authorization"] == f"Bearer {SECRET}"
         assert headers["Content-Type"] == "application/json"
         check_body(name, body, task)
-    numbers = [int(headers["Dragoman-Event"].rpartition(".")[2]) for headers, _ in hook.got]
+    numbers = [int(headers["Dragoman-Event"].rpartition(".")[2]) for headers, _ in hook.requests]
     assert numbers == sorted(set(numbers))
-    if not hooks.whole:  # every event, with none left out
+    if not client.gets_tasks:  # every event, without gaps
         assert numbers == list(range(1, len(numbers) + 1))
 
 
 def check_body(name: str, body: dict[str, Any], task: str) -> None:
-    """A letter's body is what its dialect reads."""
+    """Checks that the body of a webhook request has the format of its dialect."""
     if name == "0.1":
         assert (body["id"], "kind" in body, "contextId" in body) == (task, False, False)
         assert body["sessionId"]
@@ -84,154 +86,160 @@ def check_body(name: str, body: dict[str, Any], task: str) -> None:
             assert ("type" in value["artifact"]["parts"][0]) == (name == "a2a-rust")
 
 
-@EVERY
+@EVERY_CLIENT
 async def test_a_later_registration_gets_later_events(
     connections: ServerConnections, hook: Receiver, name: str
 ) -> None:
     task = await start(connections, name)
     await PUSH_CLIENTS[name].create(connections, task, hook.url)
-    await DIALECT_CLIENTS["1.0 REST"].send(connections, "tea", task) if name in SCOPED else await answer_at_home(
-        connections, task
-    )
-    await hook.until(is_last)
+    if name in SAME_SCOPE:
+        await DIALECT_CLIENTS["1.0 REST"].send(connections, "tea", task)
+    else:
+        await answer_in_default_scope(connections, task)
+    await hook.wait_for(is_last)
     assert states_in(hook) == ["working", "completed"]
-    check_body(name, hook.got[-1].body, task)
+    check_body(name, hook.requests[-1].body, task)
 
 
 @pytest.mark.parametrize("name", ["0.3 gRPC", "1.0 JSON-RPC", "Google REST"])
 async def test_a_webhook_uses_the_dialect_of_its_registration(
     connections: ServerConnections, hook: Receiver, name: str
 ) -> None:
-    for maker in ("0.1", "0.3 JSON-RPC", "fasta2a 2", "1.0 gRPC"):
-        hook.got.clear()
-        task = (await DIALECT_CLIENTS[maker].send(connections, "ask")).id
+    for creator in ("0.1", "0.3 JSON-RPC", "fasta2a 2", "1.0 gRPC"):
+        hook.requests.clear()
+        task = (await DIALECT_CLIENTS[creator].send(connections, "ask")).id
         await PUSH_CLIENTS[name].create(connections, task, hook.url)
-        await DIALECT_CLIENTS[maker].send(connections, "tea", task)
-        await hook.until(is_last)
-        check_body(name, hook.got[-1].body, task)
+        await DIALECT_CLIENTS[creator].send(connections, "tea", task)
+        await hook.wait_for(is_last)
+        check_body(name, hook.requests[-1].body, task)
 
 
 # Create, get, list, delete -----------------------------------------------------------------------------------------
 
 
 async def start(connections: ServerConnections, name: str) -> str:
-    """A task that waits for its caller, where this dialect finds it."""
-    hooks = PUSH_CLIENTS[name]
-    if name in SCOPED:
-        maker = {"fasta2a 0.6": "0.3 JSON-RPC", "Google REST, configId in the query": "Google REST"}.get(name, name)
-        return (await DIALECT_CLIENTS[maker].send(connections, "ask")).id
-    assert isinstance(hooks, V03RestHooks)
-    return (await hooks.rest.send(connections, "ask")).id
+    """Starts a task that waits for input, in the scope of this dialect. Returns its id."""
+    client = PUSH_CLIENTS[name]
+    if name in SAME_SCOPE:
+        creator = {"fasta2a 0.6": "0.3 JSON-RPC", "Google REST, configId in the query": "Google REST"}.get(name, name)
+        return (await DIALECT_CLIENTS[creator].send(connections, "ask")).id
+    assert isinstance(client, V03RestPushClient)
+    return (await client.rest.send(connections, "ask")).id
 
 
-async def answer_at_home(connections: ServerConnections, task: str) -> None:
-    """Answers a task of the default scope."""
-    hooks = PUSH_CLIENTS["0.3 REST"]
-    assert isinstance(hooks, V03RestHooks)
-    await hooks.rest.send(connections, "tea", task)
+async def answer_in_default_scope(connections: ServerConnections, task: str) -> None:
+    """Sends the input to a task of the default scope."""
+    client = PUSH_CLIENTS["0.3 REST"]
+    assert isinstance(client, V03RestPushClient)
+    await client.rest.send(connections, "tea", task)
 
 
-@EVERY
-async def test_a_configuration_is_kept_shown_replaced_and_deleted(connections: ServerConnections, name: str) -> None:
-    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
-    created = await hooks.create(
-        connections, task, "https://one.example/hook", "c" if hooks.named else "", secret=SECRET
+@EVERY_CLIENT
+async def test_a_configuration_is_created_read_replaced_and_deleted(connections: ServerConnections, name: str) -> None:
+    client, task = PUSH_CLIENTS[name], await start(connections, name)
+    created = await client.create(
+        connections, task, "https://one.example/hook", "c" if client.has_ids else "", secret=SECRET
     )
-    assert created == PushConfigView(task, "c" if hooks.named else "", "https://one.example/hook", "Bearer")
-    assert await hooks.get(connections, task, "c") == created
-    other = await hooks.create(connections, task, "https://two.example/hook", "c" if hooks.named else "")
+    assert created == PushConfigView(task, "c" if client.has_ids else "", "https://one.example/hook", "Bearer")
+    assert await client.get(connections, task, "c") == created
+    other = await client.create(connections, task, "https://two.example/hook", "c" if client.has_ids else "")
     assert (other.url, other.scheme) == ("https://two.example/hook", "")
-    assert await hooks.get(connections, task, "c") == other
-    if not hooks.named:
+    assert await client.get(connections, task, "c") == other
+    if not client.has_ids:
         return
-    unnamed = await hooks.create(connections, task, "https://three.example/hook")
-    assert unnamed.id == task  # the id that a client gets who names none
-    assert {one.id for one in await hooks.list_all(connections, task)} == {"c", task}
-    await hooks.delete(connections, task, "c")
-    await hooks.delete(connections, task, "c")
-    assert await hooks.list_all(connections, task) == [unnamed]
-    await hooks.delete(connections, task, task)
-    assert await hooks.list_all(connections, task) == []
+    unnamed = await client.create(connections, task, "https://three.example/hook")
+    assert unnamed.id == task  # the default id
+    assert {config.id for config in await client.list_all(connections, task)} == {"c", task}
+    await client.delete(connections, task, "c")
+    await client.delete(connections, task, "c")
+    assert await client.list_all(connections, task) == [unnamed]
+    await client.delete(connections, task, task)
+    assert await client.list_all(connections, task) == []
 
 
-@EVERY
-async def test_what_is_not_there_is_not_found(connections: ServerConnections, name: str) -> None:
-    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
-    with pytest.raises(CallRejected) as refused:
-        await hooks.get(connections, task, "c")
-    assert refused.value.args[0] in NOT_FOUND
-    calls = [hooks.create(connections, "none", "https://one.example/"), hooks.get(connections, "none", "c")]
-    if hooks.named:
-        calls += [hooks.list_all(connections, "none"), hooks.delete(connections, "none", "c")]  # type: ignore[list-item]
+@EVERY_CLIENT
+async def test_an_unknown_task_or_configuration_is_not_found(connections: ServerConnections, name: str) -> None:
+    client, task = PUSH_CLIENTS[name], await start(connections, name)
+    with pytest.raises(CallRejected) as rejected:
+        await client.get(connections, task, "c")
+    assert rejected.value.args[0] in NOT_FOUND
+    calls = [client.create(connections, "none", "https://one.example/"), client.get(connections, "none", "c")]
+    if client.has_ids:
+        calls += [client.list_all(connections, "none"), client.delete(connections, "none", "c")]  # type: ignore[list-item]
     for call in calls:
-        with pytest.raises(CallRejected) as refused:
+        with pytest.raises(CallRejected) as rejected:
             await call
-        assert refused.value.args[0] in NOT_FOUND
+        assert rejected.value.args[0] in NOT_FOUND
 
 
-@EVERY
+@EVERY_CLIENT
 @pytest.mark.parametrize(
     "url", ["", "ftp://one.example/", "http://169.254.169.254/latest", "http://10.0.0.1/", "https://a:b@one.example/"]
 )
-async def test_a_url_that_may_not_be_called_is_refused(connections: ServerConnections, name: str, url: str) -> None:
-    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
-    for call in (hooks.create(connections, task, url, "c"), hooks.send(connections, "echo", url, "")):
-        with pytest.raises((CallRejected, grpc.aio.AioRpcError)) as refused:
+async def test_a_forbidden_url_is_rejected(connections: ServerConnections, name: str, url: str) -> None:
+    client, task = PUSH_CLIENTS[name], await start(connections, name)
+    for call in (client.create(connections, task, url, "c"), client.send(connections, "echo", url, "")):
+        with pytest.raises((CallRejected, grpc.aio.AioRpcError)) as rejected:
             await call
-        error = refused.value
+        error = rejected.value
         assert (error.code() if isinstance(error, grpc.aio.AioRpcError) else error.args[0]) in INVALID
 
 
 @pytest.mark.parametrize("name", ["0.3 JSON-RPC", "0.3 gRPC", "fasta2a 0.6"])
-async def test_0_3_gets_the_one_there_is_when_it_names_none(connections: ServerConnections, name: str) -> None:
-    hooks, task = PUSH_CLIENTS[name], await start(connections, name)
-    created = await hooks.create(connections, task, "https://one.example/", "c")
-    assert await hooks.get(connections, task, "") == created
+async def test_0_3_gets_the_only_configuration_without_its_id(connections: ServerConnections, name: str) -> None:
+    client, task = PUSH_CLIENTS[name], await start(connections, name)
+    created = await client.create(connections, task, "https://one.example/", "c")
+    assert await client.get(connections, task, "") == created
 
 
-@EVERY
-async def test_a_finished_task_takes_one_too(connections: ServerConnections, name: str) -> None:
-    hooks = PUSH_CLIENTS[name]
+@EVERY_CLIENT
+async def test_a_waiting_task_accepts_a_configuration(connections: ServerConnections, name: str) -> None:
+    client = PUSH_CLIENTS[name]
     task = await start(connections, name)
-    created = await hooks.create(connections, task, "https://one.example/")
+    created = await client.create(connections, task, "https://one.example/")
     assert created.task == task
 
 
-# Without -----------------------------------------------------------------------------------------------------------
+# Without push --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-async def without(tmp_path: Path) -> AsyncIterator[ServerConnections]:
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/other.db", push=False)
-    async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as found:
-        yield found
+async def connections_without_push(tmp_path: Path) -> AsyncIterator[ServerConnections]:
+    any_port = Address("127.0.0.1", 0)
+    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/other.db", push=False)
+    async with open_app(settings, [playground]) as app, open_connections(str(app.http), str(app.grpc)) as opened:
+        yield opened
 
 
-@EVERY
-async def test_a_server_without_push_says_so_to_every_call(without: ServerConnections, name: str) -> None:
-    hooks: PushClient = PUSH_CLIENTS[name]
-    task = await start(without, name)
+@EVERY_CLIENT
+async def test_a_server_without_push_rejects_every_push_call(
+    connections_without_push: ServerConnections, name: str
+) -> None:
+    client: PushClient = PUSH_CLIENTS[name]
+    task = await start(connections_without_push, name)
     calls: list[Any] = [
-        hooks.create(without, task, "nonsense"),
-        hooks.get(without, task, "c"),
-        hooks.send(without, "echo", "nonsense", ""),
+        client.create(connections_without_push, task, "nonsense"),
+        client.get(connections_without_push, task, "c"),
+        client.send(connections_without_push, "echo", "nonsense", ""),
     ]
-    if hooks.named:
-        calls += [hooks.list_all(without, "none"), hooks.delete(without, "none", "c")]
+    if client.has_ids:
+        calls += [
+            client.list_all(connections_without_push, "none"),
+            client.delete(connections_without_push, "none", "c"),
+        ]
     for call in calls:
-        with pytest.raises((CallRejected, grpc.aio.AioRpcError)) as refused:
+        with pytest.raises((CallRejected, grpc.aio.AioRpcError)) as rejected:
             await call
-        error = refused.value
+        error = rejected.value
         assert (error.code() if isinstance(error, grpc.aio.AioRpcError) else error.args[0]) in NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("version", ["", "1.0", "0.3", "0.1"])
-async def test_every_card_says_whether_there_is_push(
-    connections: ServerConnections, without: ServerConnections, version: str
+async def test_every_card_declares_whether_push_is_supported(
+    connections: ServerConnections, connections_without_push: ServerConnections, version: str
 ) -> None:
-    for server, on in ((connections, True), (without, False)):
+    for server, supported in ((connections, True), (connections_without_push, False)):
         for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/v1/card"):
             headers = {"A2A-Version": version} if version else {}
             async with server.http.get(path, headers=headers) as answer:
-                assert bool((await answer.json())["capabilities"].get("pushNotifications")) is on
+                assert bool((await answer.json())["capabilities"].get("pushNotifications")) is supported

@@ -1,4 +1,4 @@
-"""G2: a stream can be dropped and picked up, exactly, on every binding; and what is no cursor here is refused."""
+"""G2: streams resume exactly on every binding, and invalid cursors are rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 __all__ = ["server"]
 
-EVERY = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
+EVERY_BINDING = pytest.mark.parametrize(("dialect", "binding"), PROTOCOLS)
 
 
 def cursor_of(event: pb.StreamResponse) -> str:
@@ -30,20 +30,20 @@ def chunk(event: pb.StreamResponse) -> str:
     return "".join(part.text for part in event.artifact_update.artifact.parts)
 
 
-@EVERY
-async def test_pieces_of_a_stream_are_the_whole_without_a_gap_or_a_duplicate(
+@EVERY_BINDING
+async def test_a_stream_resumed_every_four_events_has_no_gap_or_duplicate(
     server: Server, dialect: str, binding: str
 ) -> None:
-    async with server.client("1.0", "grpc") as maker:
-        now = pb.SendMessageConfiguration(return_immediately=True)
-        task = (await maker.send(message("stream 30 5"), configuration=now)).task.id
+    async with server.client("1.0", "grpc") as creator:
+        configuration = pb.SendMessageConfiguration(return_immediately=True)
+        task = (await creator.send(message("stream 30 5"), configuration=configuration)).task.id
     cursor, sequences, text = "", [], ""
     async with server.client(dialect, binding) as client:
-        over = False
-        while not over:
+        ended = False
+        while not ended:
             request = pb.SubscribeToTaskRequest(id=task)
             async with aclosing(client._transport.stream("SubscribeToTask", request, after=cursor)) as events:
-                taken = 0
+                received = 0
                 async for event in events:
                     cursor = cursor_of(event)
                     if event.HasField("artifact_update") and int(cursor.rsplit(".", 1)[1]) not in sequences:
@@ -51,45 +51,47 @@ async def test_pieces_of_a_stream_are_the_whole_without_a_gap_or_a_duplicate(
                     elif event.HasField("task"):
                         text = text_of(event.task)
                     sequences.append(int(cursor.rsplit(".", 1)[1]))
-                    taken += 1
-                    if taken == 4:
+                    received += 1
+                    if received == 4:
                         break
                 else:
-                    over = True
+                    ended = True
     first = sequences[0]
     after_snapshot = sequences[sequences.index(first) + sequences.count(first) :]
     assert after_snapshot == list(range(first + 1, first + 1 + len(after_snapshot)))
     assert text == "".join(f"chunk-{number} " for number in range(1, 31))
 
 
-@EVERY
-async def test_a_finished_task_gives_the_rest_and_then_the_end(server: Server, dialect: str, binding: str) -> None:
-    async with server.client("1.0", "grpc") as maker:
-        task = (await maker.send(message("stream 5"))).task.id
-    async with server.client(dialect, binding) as client, asyncio.timeout(60):
-        rest = [event async for event in client.subscribe(task, after="2")]
-        assert [event.WhichOneof("payload") for event in rest][-1] == "status_update"
-        assert not any(event.HasField("task") for event in rest)
-        request = pb.SubscribeToTaskRequest(id=task)
-        end = client._transport.stream("SubscribeToTask", request, after=str(2 + len(rest)))
-        assert [event async for event in end] == []
-
-
-@pytest.mark.parametrize("words", ["stream 3", "ask which one?"])
-@EVERY
-async def test_a_send_that_is_repeated_from_its_last_event_ends_at_once(
-    server: Server, dialect: str, binding: str, words: str
+@EVERY_BINDING
+async def test_a_finished_task_returns_the_remaining_events_and_ends(
+    server: Server, dialect: str, binding: str
 ) -> None:
-    request = pb.SendMessageRequest(message=message(words))
-    key = f"{dialect} {binding} {words}"
+    async with server.client("1.0", "grpc") as creator:
+        task = (await creator.send(message("stream 5"))).task.id
+    async with server.client(dialect, binding) as client, asyncio.timeout(60):
+        remaining = [event async for event in client.subscribe(task, after="2")]
+        assert [event.WhichOneof("payload") for event in remaining][-1] == "status_update"
+        assert not any(event.HasField("task") for event in remaining)
+        request = pb.SubscribeToTaskRequest(id=task)
+        events = client._transport.stream("SubscribeToTask", request, after=str(2 + len(remaining)))
+        assert [event async for event in events] == []
+
+
+@pytest.mark.parametrize("text", ["stream 3", "ask which one?"])
+@EVERY_BINDING
+async def test_a_send_repeated_from_its_last_event_ends_immediately(
+    server: Server, dialect: str, binding: str, text: str
+) -> None:
+    request = pb.SendMessageRequest(message=message(text))
+    key = f"{dialect} {binding} {text}"
     async with server.client(dialect, binding) as client, asyncio.timeout(60):
         sent = [event async for event in client._transport.stream("SendStreamingMessage", request, key=key)]
         after = cursor_of(sent[-1])
-        again = client._transport.stream("SendStreamingMessage", request, after=after, key=key)
-        assert [event async for event in again] == []
+        repeated = client._transport.stream("SendStreamingMessage", request, after=after, key=key)
+        assert [event async for event in repeated] == []
 
 
-WRONG = [
+INVALID_CURSORS = [
     ("x", "must be a cursor"),
     ("-1", "must be a cursor"),
     ("999", "beyond"),
@@ -97,70 +99,70 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("after", "text"), WRONG)
+@pytest.mark.parametrize(("after", "message"), INVALID_CURSORS)
 @pytest.mark.parametrize("path", ["/tasks/{}:subscribe", "/v1/tasks/{}:subscribe"])
-async def test_what_is_no_cursor_of_the_task_is_refused_over_rest(
-    connections: ServerConnections, path: str, after: str, text: str
+async def test_invalid_cursors_are_rejected_over_rest(
+    connections: ServerConnections, path: str, after: str, message: str
 ) -> None:
     task, _ = await two_tasks(connections)
-    async with connections.http.get(path.format(task), headers={"Last-Event-ID": after}) as answer:
-        assert answer.status in (400, 422)
-        assert text in (await answer.json())["error"]["message"]
+    async with connections.http.get(path.format(task), headers={"Last-Event-ID": after}) as response:
+        assert response.status in (400, 422)
+        assert message in (await response.json())["error"]["message"]
 
 
-async def test_a_cursor_of_another_task_is_refused(connections: ServerConnections) -> None:
+async def test_a_cursor_of_another_task_is_rejected(connections: ServerConnections) -> None:
     task, other = await two_tasks(connections)
     cursor = (await frames(connections, task))[-1][0]
-    async with connections.http.get(f"/tasks/{other}:subscribe", headers={"Last-Event-ID": cursor}) as answer:
-        assert answer.status == 400
-        assert "another task" in (await answer.json())["error"]["message"]
+    async with connections.http.get(f"/tasks/{other}:subscribe", headers={"Last-Event-ID": cursor}) as response:
+        assert response.status == 400
+        assert "another task" in (await response.json())["error"]["message"]
 
 
-async def test_every_frame_has_the_cursor_as_its_id_on_rest_and_json_rpc(connections: ServerConnections) -> None:
+async def test_rest_and_json_rpc_frames_have_the_cursor_as_id(connections: ServerConnections) -> None:
     task, _ = await two_tasks(connections)
     rest = await frames(connections, task)
     body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}}
-    async with connections.http.post("/", json=body, headers={"Last-Event-ID": "0"}) as answer:
-        rpc = await read(answer)
+    async with connections.http.post("/", json=body, headers={"Last-Event-ID": "0"}) as response:
+        rpc = await read_frames(response)
     assert [cursor for cursor, _ in rpc] == [cursor for cursor, _ in rest]
     assert [int(cursor.rsplit(".", 1)[1]) for cursor, _ in rest] == list(range(1, len(rest) + 1))
 
 
-async def test_metadata_holds_the_cursor_only_for_those_who_activate_the_extension(
+async def test_metadata_has_the_cursor_only_with_the_extension_activated(
     connections: ServerConnections,
 ) -> None:
     task, _ = await two_tasks(connections)
-    assert all("metadata" not in json.dumps(value) for _, value in await frames(connections, task))
+    assert all("metadata" not in json.dumps(event) for _, event in await frames(connections, task))
     headers = {"A2A-Extensions": RESUME_EXTENSION.uri, "Last-Event-ID": "0"}
-    async with connections.http.get(f"/tasks/{task}:subscribe", headers=headers) as answer:
-        assert answer.headers["A2A-Extensions"] == RESUME_EXTENSION.uri
-        for cursor, value in await read(answer):
-            (member,) = value.values()
+    async with connections.http.get(f"/tasks/{task}:subscribe", headers=headers) as response:
+        assert response.headers["A2A-Extensions"] == RESUME_EXTENSION.uri
+        for cursor, event in await read_frames(response):
+            (member,) = event.values()
             sequence = int(cursor.rsplit(".", 1)[1])
             assert member["metadata"][RESUME_EXTENSION.uri] == {"cursor": cursor, "sequence": sequence}
 
 
 async def two_tasks(connections: ServerConnections) -> tuple[str, str]:
-    found = []
+    ids = []
     for text in ("stream 3", "echo hi"):
         body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}}
-        async with connections.http.post("/message:send", json=body) as answer:
-            found.append((await answer.json())["task"]["id"])
-    return found[0], found[1]
+        async with connections.http.post("/message:send", json=body) as response:
+            ids.append((await response.json())["task"]["id"])
+    return ids[0], ids[1]
 
 
 async def frames(connections: ServerConnections, task: str) -> list[tuple[str, dict[str, Any]]]:
-    async with connections.http.get(f"/tasks/{task}:subscribe", headers={"Last-Event-ID": "0"}) as answer:
-        return await read(answer)
+    async with connections.http.get(f"/tasks/{task}:subscribe", headers={"Last-Event-ID": "0"}) as response:
+        return await read_frames(response)
 
 
-async def read(answer: aiohttp.ClientResponse) -> list[tuple[str, dict[str, Any]]]:
-    """Id and data of every frame."""
-    text = (await answer.read()).decode()
-    assert answer.status == 200, text
-    found = []
+async def read_frames(response: aiohttp.ClientResponse) -> list[tuple[str, dict[str, Any]]]:
+    """Returns id and data of every frame."""
+    text = (await response.read()).decode()
+    assert response.status == 200, text
+    received = []
     for frame in text.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in frame.splitlines() if not line.startswith(":"))
         if "data" in lines:
-            found.append((lines["id"], json.loads(lines["data"])))
-    return found
+            received.append((lines["id"], json.loads(lines["data"])))
+    return received

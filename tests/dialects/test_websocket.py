@@ -1,4 +1,4 @@
-"""JSON-RPC over WebSocket: many calls on one connection, and what it refuses."""
+"""JSON-RPC over WebSocket: concurrent calls on one connection, invalid frames, disconnects."""
 
 from __future__ import annotations
 
@@ -24,31 +24,33 @@ def send(text: str, id: Any, method: str = "SendMessage", **configuration: Any) 
     }
 
 
-async def test_calls_on_one_connection_overtake_each_other(connections: ServerConnections) -> None:
+async def test_calls_on_one_connection_are_concurrent(connections: ServerConnections) -> None:
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_json(send("sleep 600", "slow"))
         await socket.send_json(send("stream 3", "stream", "SendStreamingMessage"))
         await socket.send_json(send("echo hi", "fast"))
-        valueses: list[dict[str, Any]] = []
-        while not {"fast", "complete"} <= {answer["id"] for answer in valueses}:
-            valueses.append(answer := await socket.receive_json())
-            if answer["result"] == {"status": "stream_complete"}:
-                answer["id"] = "complete"
+        responses: list[dict[str, Any]] = []
+        while not {"fast", "complete"} <= {response["id"] for response in responses}:
+            responses.append(response := await socket.receive_json())
+            if response["result"] == {"status": "stream_complete"}:
+                response["id"] = "complete"
         running: list[Any] = []
-        while not running:  # it may not have begun yet
+        while not running:  # it may not have started yet
             await socket.send_json({"jsonrpc": "2.0", "id": "list", "method": "ListTasks", "params": WORKING})
             running = (await socket.receive_json())["result"]["tasks"]
         (task,) = running
         await socket.send_json({"jsonrpc": "2.0", "id": "cancel", "method": "CancelTask", "params": {"id": task["id"]}})
-        slow = next(answer for answer in [await socket.receive_json() for _ in range(2)] if answer["id"] == "slow")
+        slow = next(
+            response for response in [await socket.receive_json() for _ in range(2)] if response["id"] == "slow"
+        )
     assert slow["result"]["task"]["status"]["state"] == "TASK_STATE_CANCELED"
-    streamed = [answer["result"] for answer in valueses if answer["id"] == "stream"]
+    streamed = [response["result"] for response in responses if response["id"] == "stream"]
     assert [event["artifactUpdate"]["artifact"]["parts"] for event in streamed if "artifactUpdate" in event] == [
         [{"text": f"chunk-{number} "}] for number in (1, 2, 3)
     ]
 
 
-async def test_a_stream_can_be_left_open_while_its_task_is_canceled(connections: ServerConnections) -> None:
+async def test_a_task_is_canceled_while_its_stream_is_open(connections: ServerConnections) -> None:
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_json(send("sleep 60", 1, "SendStreamingMessage"))
         first = await socket.receive_json()
@@ -56,11 +58,11 @@ async def test_a_stream_can_be_left_open_while_its_task_is_canceled(connections:
         await socket.send_json({"jsonrpc": "2.0", "id": 2, "method": "CancelTask", "params": {"id": task}})
         ends: set[int] = set()
         while ends != {1, 2}:
-            answer = await socket.receive_json()
-            if answer["id"] == 2:
-                assert answer["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+            response = await socket.receive_json()
+            if response["id"] == 2:
+                assert response["result"]["status"]["state"] == "TASK_STATE_CANCELED"
                 ends.add(2)
-            elif answer["result"] == {"status": "stream_complete"}:
+            elif response["result"] == {"status": "stream_complete"}:
                 ends.add(1)
 
 
@@ -76,27 +78,27 @@ async def test_a_stream_can_be_left_open_while_its_task_is_canceled(connections:
         (b"{}", -32005, None),
     ],
 )
-async def test_a_bad_frame_is_answered_and_the_connection_stays(
+async def test_an_invalid_frame_gets_an_error_and_the_connection_stays_open(
     connections: ServerConnections, frame: str | bytes, code: int, id: int | str | None
 ) -> None:
     async with connections.http.ws_connect("/ws") as socket:
         await (socket.send_bytes(frame) if isinstance(frame, bytes) else socket.send_str(frame))
-        value = await socket.receive_json()
-        assert (value["error"]["code"], value["id"]) == (code, id)
+        response = await socket.receive_json()
+        assert (response["error"]["code"], response["id"]) == (code, id)
         await socket.send_json(send("echo hi", 5))
         assert (await socket.receive_json())["id"] == 5
 
 
 async def test_a_frame_over_the_limit_closes_the_connection(connections: ServerConnections) -> None:
     async with connections.http.ws_connect("/ws") as socket:
-        with suppress(ConnectionError):  # it may be gone before all of it is sent
+        with suppress(ConnectionError):  # the server may close before everything is sent
             await socket.send_str("x" * (24 * 1024 * 1024))
         closed = await socket.receive()
     assert closed.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
     assert socket.close_code in (aiohttp.WSCloseCode.MESSAGE_TOO_BIG, aiohttp.WSCloseCode.ABNORMAL_CLOSURE)
 
 
-async def test_a_connection_that_breaks_ends_nothing_but_itself(connections: ServerConnections) -> None:
+async def test_a_closed_connection_does_not_end_its_task(connections: ServerConnections) -> None:
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_json(send("stream 5 50", 1, "SendStreamingMessage"))
         task = (await socket.receive_json())["result"]["task"]["id"]
@@ -108,41 +110,40 @@ async def test_a_connection_that_breaks_ends_nothing_but_itself(connections: Ser
         assert (await socket.receive_json())["result"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-async def test_the_path_without_an_upgrade_says_what_it_speaks(connections: ServerConnections) -> None:
-    async with connections.http.get("/ws") as answer:
-        assert answer.status == 400
-        assert "WebSocket" in (await answer.json())["error"]["message"]
+async def test_without_an_upgrade_the_error_names_websocket(connections: ServerConnections) -> None:
+    async with connections.http.get("/ws") as response:
+        assert response.status == 400
+        assert "WebSocket" in (await response.json())["error"]["message"]
 
 
-async def test_a_client_that_hangs_up_during_the_handshake_is_no_error(
+async def test_a_disconnect_during_the_handshake_is_not_logged_as_an_error(
     connections: ServerConnections, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def too_late(*_: object) -> None:
+    async def fail_to_write(*_: object) -> None:
         raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
 
     with monkeypatch.context() as patch:
-        patch.setattr(aiohttp.web.WebSocketResponse, "prepare", too_late)
+        patch.setattr(aiohttp.web.WebSocketResponse, "prepare", fail_to_write)
         with pytest.raises(aiohttp.WSServerHandshakeError, match="499"):
             await connections.http.ws_connect("/ws")
     assert [line for line in caplog.records if line.levelname == "ERROR"] == []
 
 
-async def test_a_client_that_hangs_up_on_the_answer_to_its_ping_is_no_error(
+async def test_a_disconnect_during_a_pong_is_not_logged_as_an_error(
     connections: ServerConnections, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tried = asyncio.Event()
+    attempted = asyncio.Event()
 
-    async def too_late(*_: object) -> None:
-        tried.set()
+    async def fail_to_write(*_: object) -> None:
+        attempted.set()
         raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
 
-    monkeypatch.setattr(aiohttp.web.WebSocketResponse, "pong", too_late)
+    monkeypatch.setattr(aiohttp.web.WebSocketResponse, "pong", fail_to_write)
     async with connections.http.ws_connect("/ws") as socket:
         await socket.ping()
-        await tried.wait()
-    async with connections.http.ws_connect(
-        "/ws"
-    ) as socket:  # the one before has ended by then, and its line is written
+        await attempted.wait()
+    # After this call the first connection has ended, and its log line is written.
+    async with connections.http.ws_connect("/ws") as socket:
         await socket.send_json(send("echo hi", 1))
         assert (await socket.receive_json())["id"] == 1
     assert [line for line in caplog.records if line.levelname == "ERROR"] == []

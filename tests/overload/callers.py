@@ -1,4 +1,4 @@
-"""Callers over every binding, in the two words that matter here: it was accepted, or it was refused, and why."""
+"""Callers over every binding. Each call is accepted, or raises Rejected or Failed."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
 @dataclass(frozen=True)
 class Rejected(Exception):
-    """RATE_LIMITED: by which setting, and when to try again."""
+    """RATE_LIMITED, with the exceeded setting and the seconds to wait."""
 
     limit: str
-    after: float
+    retry_after: float
 
 
 @dataclass(frozen=True)
 class Failed(Exception):
-    """Anything else. `reason` is the protocol's word."""
+    """Any other error, with the reason of its ErrorInfo."""
 
     reason: str
 
 
 class Caller(Protocol):
-    """One principal on one binding. Every call raises Refused or Failed."""
+    """One principal on one binding. Every call raises Rejected or Failed."""
 
     async def send(self, text: str, *, agent: str = "", task: str = "", wait: bool = False) -> str: ...
     async def get(self, task: str) -> str: ...
     async def cancel(self, task: str) -> None: ...
     async def follow(self, task: str, stack: AsyncExitStack) -> None:
-        """Returns with the first event; the stream stays open as long as the stack."""
+        """Returns after the first event. The stream stays open until the stack closes."""
         ...
 
 
-def _judge(details: Any) -> Exception:
-    """What JSON details say."""
-    found = {one["@type"].rpartition(".")[2]: one for one in details or [] if "@type" in one}
-    info = found.get("ErrorInfo", {})
+def _error_of(details: Any) -> Exception:
+    """Returns the exception for the details of a JSON error."""
+    by_type = {detail["@type"].rpartition(".")[2]: detail for detail in details or [] if "@type" in detail}
+    info = by_type.get("ErrorInfo", {})
     if info.get("reason") == "RATE_LIMITED":
-        return Rejected(info["metadata"]["limit"], float(found["RetryInfo"]["retryDelay"].removesuffix("s")))
+        return Rejected(info["metadata"]["limit"], float(by_type["RetryInfo"]["retryDelay"].removesuffix("s")))
     return Failed(str(info.get("reason", details)))
 
 
@@ -58,22 +58,22 @@ def _message(text: str, task: str) -> dict[str, Any]:
 
 
 def _request(text: str, agent: str, task: str, *, wait: bool) -> dict[str, Any]:
-    values = {"message": _message(text, task), "configuration": {"returnImmediately": not wait}}
-    return {**values, "tenant": agent} if agent else values
+    request = {"message": _message(text, task), "configuration": {"returnImmediately": not wait}}
+    return {**request, "tenant": agent} if agent else request
 
 
 @dataclass
-class OverGrpc:
+class GrpcCaller:
     stub: Any
-    who: Mapping[str, str]
+    headers: Mapping[str, str]
 
     async def _call(self, method: Any, request: Any) -> Any:
         try:
-            return await method(request, metadata=tuple(self.who.items()))
+            return await method(request, metadata=tuple(self.headers.items()))
         except grpc.aio.AioRpcError as error:
-            raise self._judge(error) from None
+            raise self._error_of(error) from None
 
-    def _judge(self, error: grpc.aio.AioRpcError) -> Exception:
+    def _error_of(self, error: grpc.aio.AioRpcError) -> Exception:
         status = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
         if not isinstance(status, bytes):
             return Failed(f"{error.code().name} {error.details()}")
@@ -100,66 +100,67 @@ class OverGrpc:
         await self._call(self.stub.CancelTask, pb.CancelTaskRequest(id=task))
 
     async def follow(self, task: str, stack: AsyncExitStack) -> None:
-        call = self.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task), metadata=tuple(self.who.items()))
+        call = self.stub.SubscribeToTask(pb.SubscribeToTaskRequest(id=task), metadata=tuple(self.headers.items()))
         stack.callback(call.cancel)
         try:
             first = await call.read()
         except grpc.aio.AioRpcError as error:
-            raise self._judge(error) from None
+            raise self._error_of(error) from None
         assert first is not grpc.aio.EOF
 
 
 @dataclass
-class OverRest:
+class RestCaller:
     session: aiohttp.ClientSession
-    who: Mapping[str, str]
+    headers: Mapping[str, str]
 
-    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        async with self.session.request(method, path, json=body, headers={**self.who, "A2A-Version": "1.0"}) as answer:
-            value = await answer.json()
-            if answer.status != 200:
-                error = _judge(value["error"]["details"])
-                assert isinstance(error, Rejected) == (answer.status == 429) == ("Retry-After" in answer.headers)
+    async def _call(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {**self.headers, "A2A-Version": "1.0"}
+        async with self.session.request(method, path, json=body, headers=headers) as response:
+            result = await response.json()
+            if response.status != 200:
+                error = _error_of(result["error"]["details"])
+                assert isinstance(error, Rejected) == (response.status == 429) == ("Retry-After" in response.headers)
                 raise error
-            return value
+            return result
 
     async def send(self, text: str, *, agent: str = "", task: str = "", wait: bool = False) -> str:
         prefix = f"/{agent}" if agent else ""
-        value = await self._ask("POST", f"{prefix}/message:send", _request(text, "", task, wait=wait))
-        return str(value["task"]["id"])
+        result = await self._call("POST", f"{prefix}/message:send", _request(text, "", task, wait=wait))
+        return str(result["task"]["id"])
 
     async def get(self, task: str) -> str:
-        return str((await self._ask("GET", f"/tasks/{task}"))["id"])
+        return str((await self._call("GET", f"/tasks/{task}"))["id"])
 
     async def cancel(self, task: str) -> None:
-        await self._ask("POST", f"/tasks/{task}:cancel", {})
+        await self._call("POST", f"/tasks/{task}:cancel", {})
 
     async def follow(self, task: str, stack: AsyncExitStack) -> None:
-        opening = self.session.get(f"/tasks/{task}:subscribe", headers={**self.who, "A2A-Version": "1.0"})
-        answer = await stack.enter_async_context(opening)
-        if answer.status != 200:
-            raise _judge((await answer.json())["error"]["details"])
-        assert await answer.content.readline()
+        request = self.session.get(f"/tasks/{task}:subscribe", headers={**self.headers, "A2A-Version": "1.0"})
+        response = await stack.enter_async_context(request)
+        if response.status != 200:
+            raise _error_of((await response.json())["error"]["details"])
+        assert await response.content.readline()
 
 
 @dataclass
-class OverJsonRpc:
+class JsonRpcCaller:
     session: aiohttp.ClientSession
-    who: Mapping[str, str]
+    headers: Mapping[str, str]
 
     def _body(self, method: str, params: Any) -> dict[str, Any]:
         return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
     async def _call(self, method: str, params: Any) -> Any:
-        headers = {**self.who, "A2A-Version": "1.0"}
-        async with self.session.post("/", json=self._body(method, params), headers=headers) as answer:
-            assert answer.status == 200
-            value = await answer.json()
-        if "error" in value:
-            error = _judge(value["error"].get("data"))
-            assert isinstance(error, Rejected) == ("Retry-After" in answer.headers)
+        headers = {**self.headers, "A2A-Version": "1.0"}
+        async with self.session.post("/", json=self._body(method, params), headers=headers) as response:
+            assert response.status == 200
+            message = await response.json()
+        if "error" in message:
+            error = _error_of(message["error"].get("data"))
+            assert isinstance(error, Rejected) == ("Retry-After" in response.headers)
             raise error
-        return value["result"]
+        return message["result"]
 
     async def send(self, text: str, *, agent: str = "", task: str = "", wait: bool = False) -> str:
         return str((await self._call("SendMessage", _request(text, agent, task, wait=wait)))["task"]["id"])
@@ -171,16 +172,16 @@ class OverJsonRpc:
         await self._call("CancelTask", {"id": task})
 
     async def follow(self, task: str, stack: AsyncExitStack) -> None:
-        body, headers = self._body("SubscribeToTask", {"id": task}), {**self.who, "A2A-Version": "1.0"}
-        answer = await stack.enter_async_context(self.session.post("/", json=body, headers=headers))
-        if answer.content_type != "text/event-stream":
-            raise _judge((await answer.json())["error"]["data"])
-        assert await answer.content.readline()
+        body, headers = self._body("SubscribeToTask", {"id": task}), {**self.headers, "A2A-Version": "1.0"}
+        response = await stack.enter_async_context(self.session.post("/", json=body, headers=headers))
+        if response.content_type != "text/event-stream":
+            raise _error_of((await response.json())["error"]["data"])
+        assert await response.content.readline()
 
 
 @dataclass
-class Everywhere:
-    """Every caller of one principal, one after the other: the limits are the same wherever one asks."""
+class AllBindings:
+    """The callers of one principal in turn: limits apply to all bindings together."""
 
     callers: list[Caller]
     _turn: int = field(default=0)
@@ -194,19 +195,19 @@ CONNECTIONS: Final = 200
 
 
 @asynccontextmanager
-async def everywhere(http: str, target: str, principal: str) -> AsyncIterator[Everywhere]:
-    """One principal on all bindings that hold one call each."""
-    who = named(principal)
+async def over_all_bindings(http: str, target: str, principal: str) -> AsyncIterator[AllBindings]:
+    """One principal on every binding except WebSocket."""
+    headers = named(principal)
     async with (
         aiohttp.ClientSession(f"http://{http}", connector=aiohttp.TCPConnector(limit=CONNECTIONS)) as session,
         grpc.aio.insecure_channel(target) as channel,
     ):
         stub = rpc.A2AServiceStub(channel)
-        yield Everywhere([OverGrpc(stub, who), OverRest(session, who), OverJsonRpc(session, who)])
+        yield AllBindings([GrpcCaller(stub, headers), RestCaller(session, headers), JsonRpcCaller(session, headers)])
 
 
 async def over_websocket(http: str, principal: str, calls: int, method: str, params: Any) -> list[Exception | Any]:
-    """The outcomes of so many calls in the frames of one connection."""
+    """Makes `calls` calls over one connection. Returns their results and errors."""
     outcomes: list[Exception | Any] = []
     async with (
         aiohttp.ClientSession(f"http://{http}") as session,
@@ -214,7 +215,7 @@ async def over_websocket(http: str, principal: str, calls: int, method: str, par
     ):
         for number in range(calls):
             await socket.send_json({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-            value = json.loads(await socket.receive_str())
-            assert value["id"] == number
-            outcomes.append(_judge(value["error"]["data"]) if "error" in value else value["result"])
+            message = json.loads(await socket.receive_str())
+            assert message["id"] == number
+            outcomes.append(_error_of(message["error"]["data"]) if "error" in message else message["result"])
     return outcomes

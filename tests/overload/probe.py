@@ -1,7 +1,7 @@
-"""Asks for health until its input ends: `python -m tests.overload.probe HOST:PORT`.
+"""Requests health until its input ends: `python -m tests.overload.probe HOST:PORT`.
 
-In a process of its own, because a client that is busy measures itself. Prints what each answer took, in milliseconds,
-as one line of JSON; a line of its own before that once the first was there.
+Runs in its own process, because a busy client would measure itself. Prints `probing` after the first responses, and at
+the end the milliseconds of every response as one line of JSON.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import time
 
 def main(address: str) -> None:
     connection = http.client.HTTPConnection(address)
-    over = threading.Event()
+    stop = threading.Event()
 
-    def wait() -> None:
+    def wait_for_end() -> None:
         sys.stdin.read()
-        over.set()
+        stop.set()
 
-    threading.Thread(target=wait, daemon=True).start()
-    took: list[float] = []
-    while not over.is_set():
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    times: list[float] = []
+    while not stop.is_set():
         for path in ("/healthz", "/readyz"):
-            begin = time.perf_counter()
+            started = time.perf_counter()
             connection.request("GET", path)
-            answer = connection.getresponse()
-            answer.read()
-            took.append((time.perf_counter() - begin) * 1000)
-            if answer.status != 200:
-                raise SystemExit(f"{path} answered {answer.status}")
-        if len(took) == 2:
+            response = connection.getresponse()
+            response.read()
+            times.append((time.perf_counter() - started) * 1000)
+            if response.status != 200:
+                raise SystemExit(f"{path} returned {response.status}")
+        if len(times) == 2:
             print("probing", flush=True)
-    print(json.dumps(took))
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Load beyond the limits, on a server in a process of its own (G7, G8).
+"""Load beyond the limits, on a server in its own process (G7, G8).
 
-The right refusals and no others, health all the while, everything as before when it is over, and nothing that grew.
+Only the expected rejections occur, health responds all the time, and afterwards the server works as before and has
+released its memory.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from typing import Any, Final
 
 import pytest
 from tests.cli.server import clean_environment
-from tests.overload.callers import CONNECTIONS, Everywhere, Failed, Rejected, everywhere, over_websocket
+from tests.overload.callers import CONNECTIONS, AllBindings, Failed, Rejected, over_all_bindings, over_websocket
 
 ROOT: Final = Path(__file__).parents[2]
 SCALE: Final = int(os.environ.get("OVERLOAD", "1"))
-"""How much more is asked for than a test needs; for measuring."""
+"""Multiplies the load, for measurements."""
 
 LIVE, STREAMS, QUEUED, RATE, SLOTS = 40, 20, 64 * 1024, 400, 64
-NEVER: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
+UNKNOWN_TASK: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
 WAIT_TIMEOUT: Final = 90.0
 
 
@@ -36,13 +37,13 @@ class Server:
     grpc: str
     process: asyncio.subprocess.Process
 
-    async def look(self) -> dict[str, int]:
-        """What the server has in its memory."""
+    async def report(self) -> dict[str, int]:
+        """Returns the sizes of what callers can make grow."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(b"look\n")
-        found: dict[str, int] = json.loads(await self.process.stdout.readline())
-        return found
+        self.process.stdin.write(b"report\n")
+        sizes: dict[str, int] = json.loads(await self.process.stdout.readline())
+        return sizes
 
 
 @asynccontextmanager
@@ -58,7 +59,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
         "requests_per_second": RATE,
     }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.overload.served", json.dumps(settings)),
+        *(sys.executable, "-m", "tests.overload.server_process", json.dumps(settings)),
         cwd=ROOT,
         env={**clean_environment(), "PYTHONPATH": str(ROOT)},
         stdin=asyncio.subprocess.PIPE,
@@ -67,8 +68,8 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        value = json.loads(await process.stdout.readline())
-        yield Server(value["http"], value["grpc"], process)
+        addresses = json.loads(await process.stdout.readline())
+        yield Server(addresses["http"], addresses["grpc"], process)
     finally:
         process.stdin.close()
         try:
@@ -81,19 +82,19 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
 
 
 async def outcome(call: Awaitable[Any]) -> Any:
-    """What a call gave, or how it was refused. Nothing else may become of it."""
+    """Returns the result of a call, or its rejection. Raises any other error."""
     try:
         return await call
-    except Rejected as refused:
-        if refused.after <= 0:
+    except Rejected as rejected:
+        if rejected.retry_after <= 0:
             raise
-        return refused
+        return rejected
 
 
 @asynccontextmanager
 async def probing(server: Server) -> AsyncIterator[list[float]]:
-    """Asks for health while the block runs. What each answer took, in milliseconds, is there when it has ended."""
-    took: list[float] = []
+    """Requests health while the block runs. Its list has the milliseconds of each response after the block."""
+    times: list[float] = []
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.overload.probe", server.http),
         cwd=ROOT,
@@ -103,30 +104,30 @@ async def probing(server: Server) -> AsyncIterator[list[float]]:
     assert process.stdout is not None
     try:
         assert await process.stdout.readline() == b"probing\n"
-        yield took
-        data, _ = await process.communicate(b"")  # which ends its input
-        assert process.returncode == 0, "health was not what it should be"
-        took += json.loads(data)
+        yield times
+        data, _ = await process.communicate(b"")  # closes its input
+        assert process.returncode == 0, "a health check failed"
+        times += json.loads(data)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
 
 
-async def patiently(caller: Everywhere, text: str, **details: Any) -> str:
-    """A send of a client that tries again when it is told to."""
+async def send_with_retries(caller: AllBindings, text: str, **details: Any) -> str:
+    """Sends, and waits after each rejection as long as it says."""
     while True:
         try:
             return await caller.next().send(text, **details)
-        except Rejected as refused:
-            await asyncio.sleep(refused.after)
+        except Rejected as rejected:
+            await asyncio.sleep(rejected.retry_after)
 
 
-# What each of them does ----------------------------------------------------------------------------------------------
+# The load of each caller ----------------------------------------------------------------------------------------------
 
 
-async def greedy(caller: Everywhere) -> list[str]:
-    """Far more tasks than one may have, all at once. Gives those it got."""
+async def exceed_live_tasks(caller: AllBindings) -> list[str]:
+    """Creates far more tasks than allowed at once. Returns those that were created."""
     results = await asyncio.gather(*(outcome(caller.next().send("go")) for _ in range(300)))
     tasks = [result for result in results if isinstance(result, str)]
     assert len(set(tasks)) == LIVE
@@ -134,91 +135,98 @@ async def greedy(caller: Everywhere) -> list[str]:
     return tasks
 
 
-async def hasty(caller: Everywhere, server: Server) -> None:
-    """Far more requests than are answered in a second."""
-    begin = time.monotonic()
+async def exceed_request_rate(caller: AllBindings, server: Server) -> None:
+    """Sends far more requests than allowed per second."""
+    started = time.monotonic()
 
-    async def ask(calls: int) -> list[Any]:
-        found = []
+    async def get_repeatedly(calls: int) -> list[Any]:
+        results = []
         for _ in range(calls):
             try:
-                found.append(await outcome(caller.next().get(NEVER)))
+                results.append(await outcome(caller.next().get(UNKNOWN_TASK)))
             except Failed as failed:
-                found.append(failed.reason)
-        return found
+                results.append(failed.reason)
+        return results
 
-    frames = over_websocket(server.http, "bob", 300 * SCALE, "GetTask", {"id": NEVER})
-    many = await asyncio.gather(*(ask(100 * SCALE) for _ in range(20)), frames)
-    results = [result.reason if isinstance(result, Failed) else result for some in many for result in some]
-    answered = results.count("TASK_NOT_FOUND")  # there is no such task, which is an answer
-    assert answered <= RATE * 2 + RATE * (time.monotonic() - begin) + 1
-    refused = [result for result in results if isinstance(result, Rejected)]
-    assert answered + len(refused) == 2300 * SCALE
-    assert {one.limit for one in refused} <= {"requests_per_second"}
+    frames = over_websocket(server.http, "bob", 300 * SCALE, "GetTask", {"id": UNKNOWN_TASK})
+    batches = await asyncio.gather(*(get_repeatedly(100 * SCALE) for _ in range(20)), frames)
+    results = [result.reason if isinstance(result, Failed) else result for batch in batches for result in batch]
+    answered = results.count("TASK_NOT_FOUND")  # the expected response: the task does not exist
+    assert answered <= RATE * 2 + RATE * (time.monotonic() - started) + 1
+    rejections = [result for result in results if isinstance(result, Rejected)]
+    assert answered + len(rejections) == 2300 * SCALE
+    assert {rejection.limit for rejection in rejections} <= {"requests_per_second"}
 
 
-async def curious(caller: Everywhere) -> None:
-    """More streams of its task than one may have open, and as many again when they are closed."""
-    task = await patiently(caller, "go")
+async def exceed_open_streams(caller: AllBindings) -> None:
+    """Opens more streams than allowed, and as many after closing them."""
+    task = await send_with_retries(caller, "go")
     for _ in range(2):
         async with AsyncExitStack() as stack:
             follows = [outcome(caller.next().follow(task, stack)) for _ in range(30)]
-            refused = [result for result in await asyncio.gather(*follows) if result is not None]
-            assert [result.limit for result in refused] == ["open_streams"] * (30 - STREAMS)
+            rejections = [result for result in await asyncio.gather(*follows) if result is not None]
+            assert [rejection.limit for rejection in rejections] == ["open_streams"] * (30 - STREAMS)
         while isinstance(await outcome(caller.next().send("?", agent="quick", wait=True)), Rejected):
-            pass  # the server hears of streams that were closed when they next have something to say, or at once
+            pass  # the server notices closed streams at once or with their next event
     await caller.next().cancel(task)
 
 
-async def talkative(caller: Everywhere) -> None:
-    """More to say than an agent that does not listen has room for."""
-    task = await patiently(caller, "go")
-    says = [outcome(caller.next().send("x" * 8_000, task=task)) for _ in range(40)]
-    results = await asyncio.gather(*says)
+async def exceed_queued_bytes(caller: AllBindings) -> None:
+    """Sends more messages than an agent that reads none has room for."""
+    task = await send_with_retries(caller, "go")
+    sends = [outcome(caller.next().send("x" * 8_000, task=task)) for _ in range(40)]
+    results = await asyncio.gather(*sends)
     accepted = [result for result in results if result == task]
     assert 1 <= len(accepted) <= QUEUED // 8_000
     assert {result.limit for result in results if result != task} == {"queued_bytes"}
     await caller.next().cancel(task)
 
 
-async def polite(caller: Everywhere) -> None:
-    """One thing after the other, and each of them is done."""
+async def stay_within_limits(caller: AllBindings) -> None:
+    """Sends one message after the other; each must succeed."""
     for number in range(20):
         assert await caller.next().send(f"{number}", agent="quick", wait=True)
 
 
-async def test_beyond_its_limits_a_server_refuses_answers_and_recovers(
+async def test_an_overloaded_server_rejects_stays_responsive_and_recovers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(WAIT_TIMEOUT * SCALE):
         server = await stack.enter_async_context(serving(tmp_path))
         names = ("alice", "bob", "carol", "dave", "erin")
-        opened = [await stack.enter_async_context(everywhere(server.http, server.grpc, name)) for name in names]
-        alice, bob, carol, dave, erin = opened
-        for caller in opened:  # so that connections are not counted below
+        callers = [await stack.enter_async_context(over_all_bindings(server.http, server.grpc, name)) for name in names]
+        alice, bob, carol, dave, erin = callers
+        for caller in callers:  # opens the connections, so they are in the first report
             for _ in range(3):
                 await caller.next().send("hello", agent="quick", wait=True)
-        before = await server.look()
-        async with probing(server) as took:
+        before = await server.report()
+        async with probing(server) as times:
             async with asyncio.TaskGroup() as group:
-                held = group.create_task(greedy(alice))
-                for load in (hasty(bob, server), curious(carol), polite(dave), talkative(erin)):
+                created = group.create_task(exceed_live_tasks(alice))
+                for load in (
+                    exceed_request_rate(bob, server),
+                    exceed_open_streams(carol),
+                    stay_within_limits(dave),
+                    exceed_queued_bytes(erin),
+                ):
                     group.create_task(load)
-            meanwhile = await server.look()
-        assert meanwhile["running"] == LIVE <= meanwhile["slots"] == SLOTS
-        assert meanwhile["paced"] == meanwhile["counted"] == len(names)
-        # Whoever had too much gives some of it back, and is served as before.
+            during = await server.report()
+        assert during["running"] == LIVE <= during["slots"] == SLOTS
+        assert during["paced"] == during["counted"] == len(names)
+        # After releasing what was over the limit, every caller is served as before.
         assert isinstance(await outcome(alice.next().send("one more")), Rejected)
-        await asyncio.gather(*(alice.next().cancel(task) for task in held.result()))
-        for caller in opened:
-            assert await patiently(caller, "again", agent="quick", wait=True)
-        after = await server.look()
+        await asyncio.gather(*(alice.next().cancel(task) for task in created.result()))
+        for caller in callers:
+            assert await send_with_retries(caller, "again", agent="quick", wait=True)
+        after = await server.report()
         assert (after["running"], after["open"], after["followed"], after["unread"]) == (0, 0, 0, 0)
         assert after["queued writes"] == 0
         assert after["counted"] == len(names)
-        # What ran and streamed is no task any more; connections that stay open are one or two each.
+        # No asyncio task of a run or stream is left; each open connection has one or two.
         assert after["tasks of the loop"] - before["tasks of the loop"] <= 2 * len(names) * CONNECTIONS
     with capsys.disabled():
-        took.sort()
-        p50, p99 = statistics.median(took), took[int(len(took) * 0.99)]
-        print(f"\nhealth under load: {len(took)} answers, p50 {p50:.1f} ms, p99 {p99:.1f} ms, most {took[-1]:.1f} ms")
+        times.sort()
+        p50, p99 = statistics.median(times), times[int(len(times) * 0.99)]
+        print(
+            f"\nhealth under load: {len(times)} responses, p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {times[-1]:.1f} ms"
+        )

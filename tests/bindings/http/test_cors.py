@@ -146,8 +146,8 @@ async def test_errors_before_the_first_event_have_cors_headers() -> None:
 async def test_a_websocket_upgrade_has_cors_headers_and_request_id() -> None:
     headers = {"Origin": APP, "X-Request-ID": "ws-1"}
     async with over_http(service(), cors=(APP,)) as client, client.ws_connect("/ws", headers=headers) as socket:
-        headers = socket._response.headers
-        assert (headers[ALLOW], headers["X-Request-ID"]) == (APP, "ws-1")
+        received = socket._response.headers
+        assert (received[ALLOW], received["X-Request-ID"]) == (APP, "ws-1")
 
 
 # Request ids -----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""A server that believes who calls, as a process of its own: `python -m tests.overload.served SETTINGS`.
+"""A server in its own process, which trusts callers' names: `python -m tests.overload.server_process SETTINGS`.
 
-SETTINGS are JSON. Its first line says where it listens; then each line it is sent is answered with what it has in its
-memory. It ends with its input.
+SETTINGS is JSON. The first line of its output has its addresses. It responds to each line of input with the sizes of
+what callers can make grow, and stops at the end of its input.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from dragoman.wiring.app import App, open_app
 
 @agent(default=True)
 async def hold(turn: Turn) -> None:
-    """Works until it is canceled, and reads nothing that arrives meanwhile."""
-    turn.status("at it")
+    """Works until it is canceled, and reads no messages."""
+    turn.status("working")
     await asyncio.Event().wait()
 
 
 @agent
 async def quick(turn: Turn) -> str:
-    """Says it back."""
+    """Returns the message text."""
     return turn.text
 
 
-def look(app: App) -> dict[str, int]:
-    """How much there is of what callers can make grow."""
-    service, dispatch = app.runtime.service, app.runtime.scheduler
+def report(app: App) -> dict[str, int]:
+    """Returns the sizes of everything that callers can make grow."""
+    service, scheduler = app.runtime.service, app.runtime.scheduler
     store, admission = service._store, service.admission
     assert isinstance(store, SqliteStore)
     counters = store._writer.quota_counters
@@ -42,8 +42,8 @@ def look(app: App) -> dict[str, int]:
         "open": sum(admission._open_streams.values()),
         "paced": len(admission._buckets),
         "followed": len(service._feeds._feeds),
-        "running": dispatch.running,
-        "slots": dispatch.running + dispatch.free_slots,
+        "running": scheduler.running,
+        "slots": scheduler.running + scheduler.free_slots,
         "queued writes": store._writer._queue.qsize(),
         "counted": len(counters._loads),
         "unread": len(counters._unread),
@@ -55,7 +55,7 @@ async def main(settings: dict[str, Any]) -> None:
     async with open_app(Settings(**settings), [hold, quick], ByHeader()) as app:
         print(json.dumps({"http": str(app.http), "grpc": str(app.grpc)}), flush=True)
         while await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(look(app)), flush=True)
+            print(json.dumps(report(app)), flush=True)
 
 
 if __name__ == "__main__":
