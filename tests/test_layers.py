@@ -19,7 +19,6 @@ PACKAGE: Final = Path(__file__).parents[1] / "server" / "dragoman"
 LAYERS: Final = {
     "core": 1,
     "ids": 1,
-    "release": 1,
     "wire": 2,
     "ports": 2,
     "calling": 3,
@@ -54,7 +53,6 @@ NEEDS_ONLY: Final = {
         "settings",
         "wiring",
         "worker",
-        "release",
         "fault_proxy",
         "testing",
     },
@@ -89,7 +87,7 @@ PURE: Final = {
 VAGUE: Final = {"utils", "util", "helpers", "common", "manager", "base", "misc", "models"}
 MAX_LINES: Final = 450
 MAX_FOLDER_FILES: Final = 15
-MAX_MODULES: Final = 345  # to become 340
+MAX_MODULES: Final = 341  # to become 340
 
 
 class Import(NamedTuple):
@@ -138,6 +136,8 @@ def violations(package: Path) -> list[str]:
     every = list(imports(package))
     for one in every:
         top = one.target.split(".")[0]
+        if one.target == f"{package.name}.__version__":  # metadata, for every layer
+            continue
         if top != package.name:
             if top in PURE.get(one.folder, ()):
                 found.append(one.violates(f"{one.folder} does without"))

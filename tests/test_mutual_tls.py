@@ -336,11 +336,11 @@ async def test_files_that_cannot_be_used_are_refused_at_the_start(response: dict
     (tmp_path / "bad").write_text("nothing\n")
     for more, why in (
         ({"tls_client_ca": tmp_path / "absent"}, "absent: No such file"),
-        ({"tls_client_ca": tmp_path / "bad"}, "bad must hold certificates of authorities, in PEM"),
+        ({"tls_client_ca": tmp_path / "bad"}, "bad must contain CA certificates in PEM"),
         ({"tls_client_revoked": tmp_path / "absent"}, "absent: No such file"),
-        ({"tls_client_revoked": tmp_path / "bad"}, "bad, line 1: is no serial number in hexadecimal"),
+        ({"tls_client_revoked": tmp_path / "bad"}, "bad, line 1: is neither a serial number in hexadecimal"),
         ({"tls_cert": None, "tls_key": None}, "needs encrypted ports"),
-        ({"tls_client_ca": None, "tls_client_grants": "a=operator"}, "means nothing without --tls-client-ca"),
+        ({"tls_client_ca": None, "tls_client_grants": "a=operator"}, "has no effect without --tls-client-ca"),
     ):
         with pytest.raises(SettingsError, match=why):
             async with opened(response, **more):

@@ -230,10 +230,10 @@ async def test_a_pair_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path
     certificate, key = write(tmp_path, authority.issue())
     (tmp_path / "absent.pem").unlink(missing_ok=True)
     for given, why in (
-        ({"tls_cert": certificate}, "belong together; set both, or none"),
-        ({"tls_key": key}, "belong together; set both, or none"),
+        ({"tls_cert": certificate}, "set both or neither"),
+        ({"tls_key": key}, "set both or neither"),
         ({"tls_cert": certificate, "tls_key": tmp_path / "absent.pem"}, "absent.pem: No such file"),
-        ({"tls_cert": key, "tls_key": key}, "must hold a certificate"),
+        ({"tls_cert": key, "tls_key": key}, "must contain a certificate"),
     ):
         settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0", **given)  # type: ignore[arg-type]
         with pytest.raises(SettingsError, match=rf"^--tls-cert, --tls-key: .*{why}"):

@@ -18,11 +18,17 @@ from dragoman.core.cards.agent_spec import Extension, Provider, Skill
 __all__ = ["agent", "retry", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types", "__version__"]
 
 __version__: str
+"""The version of the installed distribution; `0+source` without one."""
 
 
 def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from dragoman.release import version  # slow to import, and seldom asked
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib.metadata  # slow to import and rarely needed
 
-        return version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        version = importlib.metadata.version("dragoman")
+    except importlib.metadata.PackageNotFoundError:
+        version = "0+source"
+    globals()[name] = version
+    return version

@@ -1,4 +1,4 @@
-"""`python -m dragoman` is `dragoman`."""
+"""Runs the command line: `python -m dragoman` is `dragoman`."""
 
 from dragoman.cli import main
 

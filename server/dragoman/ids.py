@@ -1,7 +1,7 @@
-"""Random bytes for ids, asked of the system for many at once.
+"""Random ids from a pool, so that the system is called once per 256 ids.
 
-Each call into the system gives up the interpreter's lock, and whoever asks three times in a request waits three times
-for the threads that took it.
+Each call of os.urandom releases the interpreter's lock, and a request that needs three ids would wait three times to
+get it back from other threads.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 RANDOM_BYTES_PER_ID: Final = 16
-"""Bytes at a time: as many as a UUID has."""
+"""Size of a UUID."""
 
 IDS_PER_REFILL: Final = 256
-"""How many of them are kept at hand."""
 
 
 class IdGenerator:
-    """Gives SIZE random bytes that nobody else is given, in any thread, and in a process that was forked off."""
+    """Unique random ids, safe for threads and forks."""
 
     def __init__(self, source: Callable[[int], bytes] = os.urandom) -> None:
         self._source = source
@@ -27,7 +26,7 @@ class IdGenerator:
         os.register_at_fork(after_in_child=self._pool.clear)
 
     def random_bytes(self) -> bytes:
-        """SIZE bytes."""
+        """RANDOM_BYTES_PER_ID random bytes."""
         while True:
             try:
                 return self._pool.popleft()
@@ -43,12 +42,12 @@ class IdGenerator:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def hex(self) -> str:
-        """The same without its dashes."""
-        body = bytearray(self.random_bytes())
-        body[6] = 0x40 | body[6] & 0x0F
-        body[8] = 0x80 | body[8] & 0x3F
-        return body.hex()
+        """A random UUID as 32 hexadecimal digits."""
+        uuid = bytearray(self.random_bytes())
+        uuid[6] = 0x40 | uuid[6] & 0x0F
+        uuid[8] = 0x80 | uuid[8] & 0x3F
+        return uuid.hex()
 
 
 IDS: Final = IdGenerator()
-"""This process's own."""
+"""The generator of this process."""

@@ -1,6 +1,6 @@
-"""The playground: an agent that does whatever the first word of a message says, to try clients against.
+"""The playground: an agent for trying out clients; the first word of a message is a command.
 
-`dragoman serve` without APP runs it. Everything that is no command is echoed.
+`dragoman serve` without APP serves it. Messages without a command are echoed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] |
 @agent(
     id="playground",
     name="Playground",
-    description="Does what the first word of a message says; for trying out clients",
+    description="Runs the command in the first word of a message; for trying out clients",
     default=True,
     direct=True,
     input_modes=("text/plain", "application/json", "application/octet-stream", "text/csv"),
@@ -29,7 +29,7 @@ PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] |
         Skill(
             id="echo",
             name="Echo",
-            description="Gives TEXT back as an artifact; so does any message that is no command",
+            description="Returns TEXT as an artifact; messages without a command are echoed, too",
             tags=("artifact",),
             examples=("echo hello", "hello"),
         ),
@@ -43,7 +43,7 @@ PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] |
         Skill(
             id="sleep",
             name="Sleep",
-            description="sleep S: works for S seconds and gives nothing; can be canceled",
+            description="sleep S: works for S seconds, without a result; can be canceled",
             tags=("cancel",),
             examples=("sleep 10",),
         ),
@@ -57,14 +57,14 @@ PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] |
         Skill(
             id="parts",
             name="Kinds of parts",
-            description="file gives a small text file, data an object",
+            description="file returns a small text file, data an object",
             tags=("parts",),
             examples=("file", "data"),
         ),
     ],
 )
 async def playground(turn: Turn) -> PlaygroundResult:
-    """Does what the first word of the message says."""
+    """Runs the command in the first word of the message."""
     if turn.question is not None:
         return f"you said: {turn.text}"
     command, _, rest = turn.text.partition(" ")
@@ -113,14 +113,14 @@ async def _sleep(turn: Turn, rest: str) -> None:
         seconds = float(rest)
     except ValueError:
         seconds = -1
-    if not 0 <= seconds <= MAX_SLEEP_SECONDS:  # NaN is not between anything
+    if not 0 <= seconds <= MAX_SLEEP_SECONDS:  # NaN fails the comparison, too
         _usage(turn, f"sleep S: S is a number of seconds from 0 to {MAX_SLEEP_SECONDS}, not {_quoted(rest)}")
     turn.status(f"sleeping for {seconds:g} s")
     await asyncio.sleep(seconds)
 
 
 def _parse_integer(turn: Turn, name: str, text: str, minimum: int, maximum: int) -> int:
-    # The length is looked at first: int() refuses texts of thousands of digits with an error of its own.
+    # The length is checked first: int() rejects texts of thousands of digits with another error.
     if not (text.isascii() and text.isdecimal() and len(text) <= 9 and minimum <= int(text) <= maximum):
         _usage(turn, f"stream N [MS]: {name} is a whole number from {minimum} to {maximum}, not {_quoted(text)}")
     return int(text)

@@ -136,7 +136,7 @@ async def test_all_agents_may_be_public(opened: Open) -> None:
 
 
 async def test_an_agent_that_is_not_there_cannot_be_public(opened: Open) -> None:
-    with pytest.raises(SettingsError, match=r"^--public-agents: no agent nobody is served here$"):
+    with pytest.raises(SettingsError, match=r"^--public-agents: agent nobody is not served$"):
         async with opened(public_agents=("echo", "nobody")):
             pass
 

@@ -261,7 +261,7 @@ async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
             return await super().compare_and_set(name, value, expected=expected)
 
     keys = keys_of(key_values=Late())
-    with pytest.raises(Unavailable, match="changed by somebody else"):
+    with pytest.raises(Unavailable, match="changed by another call"):
         await keys.rotate("", lead=0, retention=0)
 
 

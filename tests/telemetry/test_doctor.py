@@ -102,7 +102,7 @@ def test_a_store_that_a_server_holds_is_left_alone(tmp_path: Path) -> None:
         )
     assert done.exit_code == 0, done.output
     assert "tasks.db is in use" in done.stdout
-    assert "-> stop the server to have each task looked at" in done.stdout
+    assert "-> stop the server to check every task" in done.stdout
 
 
 def test_invalid_settings_are_reported() -> None:

@@ -21,8 +21,8 @@ from dragoman import Turn, agent
 from dragoman.client import Client, ClientError, message
 from dragoman.core.counters import Histogram, MetricFamily, MetricSample
 from dragoman.settings.settings import Settings
-from dragoman.telemetry.prometheus import Exposition
 from dragoman.wiring.app import App, open_app
+from dragoman.wiring.telemetry import Exposition
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"

@@ -67,7 +67,7 @@ def test_what_cannot_be_recorded_or_replayed_is_told(
     Recording("office", [{"send": {"parts": []}}]).write(case)
     refused = command("replay", str(case), str(tmp_path / "none.py"))
     assert refused.exit_code == 2
-    assert "there is no such file" in refused.stderr
+    assert "this file does not exist" in refused.stderr
 
 
 @pytest.mark.usefixtures("dragoman_server")

@@ -33,9 +33,9 @@ def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 def test_a_slip_in_the_name_of_a_file_is_met_with_the_one_that_was_meant() -> None:
     write("agents.py", ECHO)
-    with pytest.raises(LoadError, match=r"^agent\.py: there is no such file; did you mean agents\.py\? \(APP is"):
+    with pytest.raises(LoadError, match=r"^agent\.py: this file does not exist; did you mean agents\.py\? \(APP is"):
         load_agents("agent.py")
-    with pytest.raises(LoadError, match=r"^other/agents\.py: there is no such file \(APP is"):
+    with pytest.raises(LoadError, match=r"^other/agents\.py: this file does not exist \(APP is"):
         load_agents("other/agents.py")
 
 
@@ -112,9 +112,9 @@ def test_a_mistake_in_an_imported_file_names_that_file() -> None:
 @pytest.mark.parametrize(
     ("app", "response"),
     [
-        ("absent.py", "absent.py: there is no such file"),
-        ("absent", 'absent: there is no module "absent"'),
-        ("absent.deep", 'absent.deep: there is no module "absent"'),
+        ("absent.py", "absent.py: this file does not exist"),
+        ("absent", 'absent: module "absent" does not exist'),
+        ("absent.deep", 'absent.deep: module "absent" does not exist'),
     ],
 )
 def test_an_app_that_is_not_there_says_what_an_app_is(app: str, response: str) -> None:

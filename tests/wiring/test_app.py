@@ -85,7 +85,7 @@ async def test_app_is_loaded_from_the_settings(tmp_path: Path) -> None:
     settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
     async with open_app(settings) as app:
         assert list(app.agents) == ["playground"]
-    with pytest.raises(LoadError, match=r"absent.py: there is no such file"):
+    with pytest.raises(LoadError, match=r"absent.py: this file does not exist"):
         async with open_app(settings.model_copy(update={"app": "absent.py"})):
             pass
 
@@ -216,7 +216,7 @@ def test_the_openapi_documents_are_found() -> None:
 
 
 async def test_a_policy_of_an_agent_that_is_not_there_is_a_mistake(opened: Open) -> None:
-    with pytest.raises(SettingsError, match='isolation: no agent "ecco" here; there are echo, slow'):
+    with pytest.raises(SettingsError, match='isolation: agent "ecco" is not served; agents are echo, slow'):
         async with opened(isolation="owner,ecco=scope"):
             pass
 
@@ -255,5 +255,5 @@ async def test_the_settings_say_what_may_be_called() -> None:
 async def test_authorities_that_are_none_are_told_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     for name in ("ca.pem", "absent.pem"):
-        with pytest.raises(SettingsError, match=r"^--outbound-ca: .* holds no certificates in PEM: "):
+        with pytest.raises(SettingsError, match=r"^--outbound-ca: .* must contain PEM certificates: "):
             open_outbound(Settings(outbound_ca=tmp_path / name))

@@ -68,7 +68,7 @@ async def test_a_new_file_is_shown_and_signed_and_a_bad_one_changes_nothing(
         for bad in ("[echo", "[echo]\nstreaming = true\n", "\x00"):
             file.write_text(bad)
             assert not app.card_file.refresh()
-        assert caplog.text.count("cards stay as they are") == 3
+        assert caplog.text.count("cards stay unchanged") == 3
         assert (await fetched(app, card))[1] == after
         file.write_text("")
         assert app.card_file.refresh()

@@ -32,8 +32,8 @@ def test_a_process_with_something_to_do_is_let_be(response: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("response", "why"),
     [
-        ({"role": "server"}, "--role server: an SQLite store has one process, so nobody would run what it takes"),
-        ({"role": "worker"}, "--role worker: an SQLite store has one process, so nobody would give it anything to run"),
+        ({"role": "server"}, "--role server: an SQLite store has one process, so no other could run its turns"),
+        ({"role": "worker"}, "--role worker: an SQLite store has one process, so no other could accept its requests"),
         ({"role": "worker", "workers_only": True, **SHARED}, "--workers-only: a process with --role worker runs"),
     ],
 )

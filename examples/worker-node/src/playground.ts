@@ -9,7 +9,7 @@ export const playground = (id: string): Agent => ({
     direct: true,
     card: {
       name: "Playground in TypeScript",
-      description: "Does what the first word of a message says; for trying out clients",
+      description: "Runs the command in the first word of a message; for trying out clients",
       version: "1.0.0",
       defaultInputModes: ["text/plain", "application/json", "application/octet-stream", "text/csv"],
       defaultOutputModes: ["text/plain", "application/json"],
@@ -17,7 +17,7 @@ export const playground = (id: string): Agent => ({
         {
           id: "echo",
           name: "Echo",
-          description: "Gives TEXT back as an artifact; so does any message that is no command",
+          description: "Returns TEXT as an artifact; messages without a command are echoed, too",
           tags: ["artifact"],
           examples: ["echo hello", "hello"],
         },
@@ -31,7 +31,7 @@ export const playground = (id: string): Agent => ({
         {
           id: "sleep",
           name: "Sleep",
-          description: "sleep S: works for S seconds and gives nothing; can be canceled",
+          description: "sleep S: works for S seconds, without a result; can be canceled",
           tags: ["cancel"],
           examples: ["sleep 10"],
         },
@@ -45,7 +45,7 @@ export const playground = (id: string): Agent => ({
         {
           id: "parts",
           name: "Kinds of parts",
-          description: "file gives a small text file, data an object",
+          description: "file returns a small text file, data an object",
           tags: ["parts"],
           examples: ["file", "data"],
         },

@@ -13,8 +13,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dragoman.release import version
-
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
 **Getting started**
@@ -115,7 +113,9 @@ cli = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"dragoman {version()}")
+        from dragoman import __version__  # reads the metadata of the distribution
+
+        typer.echo(f"dragoman {__version__}")
         raise typer.Exit
 
 

@@ -1,1 +1,1 @@
-"""Who may call: authenticators."""
+"""Authentication, TLS certificates, signing, encryption, and outbound HTTP."""

@@ -1,9 +1,9 @@
-"""The one way out: an HTTP client that connects only to addresses that were looked at.
+"""HTTP client for all outbound requests; it connects only to allowed addresses (SSRF protection).
 
-Three checks, so that no single bug opens the network: the URL; each address its name resolves to, resolved once and
-then connected to as it is; and the peer address of the socket, before a byte of the request is written. Error texts
-leave out path and query of the URL (they can contain secrets), resolved addresses, and responses: a caller who
-registers a webhook must not learn how our network looks.
+Three checks, so that no single bug opens the network: the URL; each address that its host resolves to, which is
+resolved once and then connected to; and the peer address of the socket, before the request is written. Error texts omit
+path and query of the URL (they may contain secrets), resolved addresses and responses: a caller who registers a webhook
+must not learn about our network.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from dragoman.core.net.targets import OutboundPolicy, UrlTarget, parse_target
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundResponse, OutboundResponseStream
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, for a port. Raises OSError when there are none."""
+"""Resolves a host and port to addresses. Raises OSError if there are none."""
 
 Dial = Callable[[Any], socket.socket]
-"""Makes the socket for one address, given as `socket.getaddrinfo` does."""
+"""Creates the socket for one address, given as a result of `socket.getaddrinfo`."""
 
 MAX_GET_BODY_BYTES: Final = 1024 * 1024
 MAX_POST_BODY_BYTES: Final = 64 * 1024
@@ -42,10 +42,10 @@ MAX_POST_BODY_BYTES: Final = 64 * 1024
 MAX_OUTBOUND_CONNECTIONS: Final = 256
 MAX_CONNECTIONS_PER_HOST: Final = 8
 OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0
-"""Seconds that a connection is kept for the next call."""
+"""Seconds for which an idle connection is kept."""
 
 DNS_LOOKUP_THREADS: Final = 8
-"""Threads that look up names. Their own, because a name server that never answers holds one for half a minute."""
+"""Threads for DNS lookups, apart from others: a name server that does not respond blocks one for half a minute."""
 
 MAX_HOST_ADDRESSES: Final = 16
 
@@ -55,16 +55,16 @@ _RESERVED_HEADERS: Final = frozenset(
     {"accept-encoding", "connection", "content-length", "expect", "host", "keep-alive"}
     | {"te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""Headers that say where a request goes or where it ends, and are nobody else's to set."""
+"""Headers that decide where a request goes or where it ends; callers must not set them."""
 
 log = logging.getLogger("dragoman.outbound")
 
-_current_host: ContextVar[str] = ContextVar("host of the call under way", default="")
+_current_host: ContextVar[str] = ContextVar("host of the current request", default="")
 
 
 @dataclass(frozen=True, slots=True)
 class _StreamedResponse:
-    """Implements `dragoman.ports.Opened`."""
+    """Implements `dragoman.ports.OutboundResponseStream`."""
 
     status: int
     headers: Mapping[str, str]
@@ -73,7 +73,7 @@ class _StreamedResponse:
 
 @dataclass(frozen=True, slots=True)
 class OutboundTimeouts:
-    """Seconds: until there is a connection, between two reads, and for everything together."""
+    """Timeouts in seconds: for the connection, between two reads, and in total."""
 
     connect: float = 10.0
     read: float = 10.0
@@ -81,7 +81,10 @@ class OutboundTimeouts:
 
 
 class OutboundClient:
-    """Calls other servers within `rules`. Implements `dragoman.ports.Outbound`. Made on the loop that it serves."""
+    """Sends requests to the addresses that a policy allows. Implements `dragoman.ports.OutboundHttp`.
+
+    Create it on the event loop that uses it.
+    """
 
     def __init__(
         self,
@@ -93,15 +96,15 @@ class OutboundClient:
         dial: Dial | None = None,
         per_host: int = MAX_CONNECTIONS_PER_HOST,
     ) -> None:
-        """`ca`: certificates (PEM) to trust beside the system's. Raises OSError when it cannot be read. `per_host`:
-        connections to one host at a time, others wait; 0 for as many as are asked for, and a new one for each call:
-        one that is closed without a word is then none that had been left from before."""
+        """ca: CA certificates (PEM), in addition to the system's. Raises OSError if they cannot be read. per_host:
+        maximum connections to one host; further requests wait. 0: no limit, and a new connection for each request, so
+        that a closed connection is never a stale one."""
         self._rules = rules
         self._lookup_host = lookup or self._system_lookup
         self._timeouts = timeouts or OutboundTimeouts()
         self._pool = ThreadPoolExecutor(DNS_LOOKUP_THREADS, thread_name_prefix="lookup")
         self._dial = dial or _dial
-        trusted: ssl.SSLContext | bool = True  # the system's, which aiohttp has read already: that takes 30 ms
+        trusted: ssl.SSLContext | bool = True  # the system's: aiohttp has loaded it already, which takes 30 ms
         if ca is not None:
             trusted = ssl.create_default_context()
             trusted.load_verify_locations(ca)
@@ -109,7 +112,7 @@ class OutboundClient:
             self._check_address,
             ssl=trusted,
             resolver=_CheckedResolver(self._lookup_host, self._allowed_addresses),
-            use_dns_cache=False,  # each new connection asks again, and what is answered is looked at again
+            use_dns_cache=False,  # each new connection resolves and checks again
             socket_factory=self._socket,
             limit=MAX_OUTBOUND_CONNECTIONS if per_host else 0,
             limit_per_host=per_host,
@@ -128,19 +131,19 @@ class OutboundClient:
         )
 
     def check_url(self, url: str) -> None:
-        """Looks at the text alone. Raises Forbidden."""
+        """Checks a URL without resolving it. Raises OutboundForbidden."""
         self._check_url(url)
 
     async def get(
         self, url: str, headers: Mapping[str, str] = {}, *, limit: int = MAX_GET_BODY_BYTES
     ) -> OutboundResponse:
-        """GET. A body over `limit` bytes, or a compressed one, is an Unreachable: it could not be used."""
+        """Sends a GET request. Raises OutboundFailed for a body over `limit` bytes or a compressed one."""
         return await self._call("GET", url, headers, None, limit)
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = MAX_POST_BODY_BYTES
     ) -> OutboundResponse:
-        """POST. The answer's body is cut at `limit` bytes: what counts is that the receiver took the message."""
+        """Sends a POST request. The response's body is truncated at `limit` bytes: its status is what matters."""
         return await self._call("POST", url, headers, body, limit)
 
     async def close(self) -> None:
@@ -165,31 +168,31 @@ class OutboundClient:
         ):
             complete, content = await _read_body(response, limit)
             if method == "GET" and not complete:
-                raise OutboundFailed(f"{target.host_port}: answered with more than {limit} bytes")
+                raise OutboundFailed(f"{target.host_port}: responded with more than {limit} bytes")
             response_headers = _headers(response)
             if (
                 method == "GET"
                 and content
                 and response_headers.get("content-encoding", "identity").lower() != "identity"
             ):
-                raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
+                raise OutboundFailed(f"{target.host_port}: sent a compressed response, which was not requested")
             return OutboundResponse(response.status, response_headers, content)
 
     @asynccontextmanager
     async def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
     ) -> AsyncIterator[OutboundResponseStream]:
-        """A call whose answer is read as it comes (`dragoman.ports.Outlet`)."""
+        """Sends a request and streams its response (`dragoman.ports.OutboundStreams`)."""
         connect = self._timeouts.connect
         timeout = aiohttp.ClientTimeout(None, connect, idle_timeout, connect)
         async with self._request(method, url, headers, body, timeout, _CONNECT_ERRORS) as (target, response):
             response_headers = _headers(response)
             if response_headers.get("content-encoding", "identity").lower() != "identity":
-                raise OutboundFailed(f"{target.host_port}: answered compressed, which was not asked for")
+                raise OutboundFailed(f"{target.host_port}: sent a compressed response, which was not requested")
             yield _StreamedResponse(response.status, response_headers, response.content.iter_any)
 
     async def resolve(self, url: str) -> Sequence[str]:
-        """The addresses behind a URL that may be connected to (`dragoman.ports.Outlet`)."""
+        """The allowed addresses of a URL (`dragoman.ports.OutboundStreams`)."""
         target = self._check_url(url)
         try:
             return self._allowed_addresses(target.host, target.port, await self._lookup_host(target.host, target.port))
@@ -215,7 +218,7 @@ class OutboundClient:
             port=target.port,
             path=target.path,
             query_string=target.query,
-            encoded=True,  # sent as it was given: receivers may have signed it
+            encoded=True,  # sent unchanged: receivers may have signed it
         )
         try:
             token = _current_host.set(target.host)
@@ -228,39 +231,39 @@ class OutboundClient:
             async with response:
                 yield target, response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = self._explain(error)
-            log.info("%s: %s", target.host_port, why, extra={"cause": repr(error)[:500]})
+            reason = self._explain(error)
+            log.info("%s: %s", target.host_port, reason, extra={"cause": repr(error)[:500]})
             raise (ConnectFailed if isinstance(error, unconnected_errors) else OutboundFailed)(
-                f"{target.host_port}: {why}"
+                f"{target.host_port}: {reason}"
             ) from None
 
     def _check_address(self, host: str, port: int, address: str) -> None:
-        """Raises Forbidden for an address that may not be called for this host."""
+        """Checks one address of a host. Raises OutboundForbidden."""
         problem = self._rules.address_policy.problem(ip_address(address), port, host)
         if problem:
-            log.warning("refused to call %s, which is %s: %s", host, address, problem)
+            log.warning("refused to connect to %s, which is %s: %s", host, address, problem)
             if host == address:
                 raise OutboundForbidden(f"{host}: {problem}")
-            allowed = "public addresses, and what the operator allows (outbound_allow)"
-            raise OutboundForbidden(f"{host}: stands for no address that may be called; allowed are {allowed}")
+            allowed = "public addresses, and those that the operator allows (outbound_allow)"
+            raise OutboundForbidden(f"{host}: resolves to no allowed address; allowed are {allowed}")
 
     def _allowed_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
-        """Those addresses of a host that may be called. Raises Forbidden when there are none among several."""
-        good: list[str] = []
-        refusal: OutboundForbidden | None = None
+        """The allowed ones of a host's addresses. Raises OutboundForbidden if all are forbidden."""
+        allowed: list[str] = []
+        rejection: OutboundForbidden | None = None
         for address in dict.fromkeys(addresses[:MAX_HOST_ADDRESSES]):
             try:
                 self._check_address(host, port, address)
             except OutboundForbidden as error:
-                refusal = error
+                rejection = error
             else:
-                good.append(address)
-        if not good and refusal is not None:
-            raise refusal
-        return good
+                allowed.append(address)
+        if not allowed and rejection is not None:
+            raise rejection
+        return allowed
 
     def _socket(self, info: Any) -> socket.socket:
-        """The socket for one address, which is looked at once more just before."""
+        """Creates the socket for one address, and checks the address a second time."""
         try:
             self._check_address(_current_host.get(), info[4][1], info[4][0])
         except OutboundForbidden as error:
@@ -268,13 +271,13 @@ class OutboundClient:
         return self._dial(info)
 
     async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
-        def ask() -> list[str]:
+        def lookup() -> list[str]:
             return [str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lookup)
 
     def _explain(self, error: Exception) -> str:
-        """What went wrong, in words that tell nothing of what is behind the address."""
+        """The reason for an error, without details about our network."""
         match error:
             case aiohttp.ConnectionTimeoutError():
                 return f"no connection within {self._timeouts.connect:g} s"
@@ -285,14 +288,14 @@ class OutboundClient:
             case aiohttp.ClientConnectorDNSError():
                 return "no such host, or its name server does not answer"
             case aiohttp.ClientConnectorCertificateError():
-                return f"its TLS certificate is not good: {_certificate_problem(error.certificate_error)}"
+                return f"its TLS certificate is invalid: {_certificate_problem(error.certificate_error)}"
             case aiohttp.ClientConnectorSSLError():
-                return "speaks no TLS, or none that is safe"
+                return "does not support TLS, or no secure version of it"
             case aiohttp.ClientConnectorError():
-                return _REASON_BY_ERRNO.get(error.os_error.errno or 0, "cannot be connected to")
+                return _REASON_BY_ERRNO.get(error.os_error.errno or 0, "connection failed")
             case aiohttp.ClientResponseError():
-                return "answered with what is no HTTP"
-        return "broke off"
+                return "responded with invalid HTTP"
+        return "connection lost"
 
 
 _NO_RESPONSE_ERRORS: Final = (
@@ -301,21 +304,21 @@ _NO_RESPONSE_ERRORS: Final = (
     aiohttp.ConnectionTimeoutError,
     aiohttp.ServerDisconnectedError,
 )
-"""What goes wrong before anybody has said a word."""
+"""Errors before the first byte of a response."""
 
 _CONNECT_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-"""What goes wrong before anything was sent."""
+"""Errors before the request was sent."""
 
 _REASON_BY_ERRNO: Final = {
     errno.ECONNREFUSED: "refused the connection",
-    errno.ENETUNREACH: "no way to its network",
-    errno.EHOSTUNREACH: "no way to it",
-    errno.ETIMEDOUT: "no connection",
+    errno.ENETUNREACH: "its network is unreachable",
+    errno.EHOSTUNREACH: "host unreachable",
+    errno.ETIMEDOUT: "connection timed out",
 }
 
 
 def _certificate_problem(error: BaseException) -> str:
-    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else "it cannot be checked"
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else "it cannot be verified"
 
 
 def _dial(info: Any) -> socket.socket:
@@ -324,17 +327,17 @@ def _dial(info: Any) -> socket.socket:
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
-    """Raises Forbidden for a header that would change where the request goes, or what it is."""
+    """Raises OutboundForbidden for a header that would change where the request goes, or where it ends."""
     for name, value in headers.items():
         if (
             not _HEADER_NAME_PATTERN.fullmatch(name)
             or name.lower() in _RESERVED_HEADERS
             or name.lower().startswith("proxy-")
         ):
-            raise OutboundForbidden(f"the header {name[:100]!r} cannot be chosen by others")
+            raise OutboundForbidden(f"the header {name[:100]!r} is reserved")
         if _CONTROL_CHARACTERS_PATTERN.search(value):
             raise OutboundForbidden(
-                f"the header {name}: its value holds control characters; allowed are printable ones"
+                f"the header {name}: its value contains control characters; use printable characters"
             )
 
 
@@ -343,20 +346,20 @@ def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> tuple[bool, bytes]:
-    """Whether the body is whole, and at most `limit` bytes of it. One that is longer is not read to its end."""
+    """Whether the body is complete, and at most `limit` bytes of it. The rest of a longer body is not read."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
         chunks.append(chunk)
         size += len(chunk)
         if size > limit:
-            response.close()  # and with it the connection, on which the rest would come
+            response.close()  # closes the connection, too: it would carry the rest of the body
             return False, b"".join(chunks)[:limit]
     return True, b"".join(chunks)
 
 
 class _CheckedResolver(AbstractResolver):
-    """Looks up a name once, and gives only addresses that may be called."""
+    """Resolves a host once, to its allowed addresses."""
 
     def __init__(self, lookup: Lookup, allowed_addresses: Callable[[str, int, Sequence[str]], list[str]]) -> None:
         self._lookup = lookup
@@ -379,11 +382,11 @@ class _CheckedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 class _CheckedConnector(aiohttp.TCPConnector):
-    """Gives a connection away only after a look at who is really at its other end."""
+    """Checks the peer address of each connection before its use."""
 
     def __init__(self, check_address: Callable[[str, int, str], None], **options: Any) -> None:
         super().__init__(**options)
@@ -394,7 +397,7 @@ class _CheckedConnector(aiohttp.TCPConnector):
         try:
             peer = connection.transport and connection.transport.get_extra_info("peername")
             if not peer:
-                raise aiohttp.ClientConnectionError("gone before it could be looked at")
+                raise aiohttp.ClientConnectionError("closed before its address could be checked")
             self._check_address(req.url.host or "", req.url.port or 0, peer[0])
         except BaseException:
             connection.close()

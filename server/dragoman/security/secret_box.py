@@ -20,10 +20,9 @@ SEALED_PREFIX: Final = " sealed:1:"
 """Starts with a space, which plaintext must not, so that no caller can forge a ciphertext."""
 
 SECRET_KEY_BYTES: Final = 32
-"""Bytes of a key."""
 
 _NONCE_BYTES: Final = 12
-"""Bytes, random for each text: a key may encrypt 2^32 of them (SP 800-38D §8.3)."""
+"""Size of a random nonce, which limits a key to 2^32 texts (SP 800-38D §8.3)."""
 
 _KEY_HINT: Final = "make one with: openssl rand -base64 32"
 

@@ -1,7 +1,7 @@
-"""Signing keys in the store, shared by its servers and read again every few seconds.
+"""Signatures of webhooks and agent cards, with keys in the store that its servers share.
 
 The first key is derived from the store's secret, so a new store can sign at once. Later keys are random and stored
-encrypted by the secret box.
+encrypted by the secret box. Servers read the keys every few seconds.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256, sha512
+from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.core.access import signing_keys
 from dragoman.core.access.signing_keys import SIGNING_ALGORITHMS, SigningAlgorithm, SigningKey, SigningKeyState
@@ -23,8 +24,7 @@ from dragoman.ports import KeyValues
 from dragoman.security.secret_box import AesGcmSecretBox
 
 if TYPE_CHECKING:
-    from dragoman.security.key_pairs import KeyPair
-
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 SIGNING_KEYS_ENTRY: Final = "signing keys"
 
@@ -32,9 +32,54 @@ SIGNING_KEYS_CACHE_TTL: Final = 5.0
 """Seconds for which keys are cached."""
 
 SIGNING_SEED_BYTES: Final = 32
-"""Bytes of a seed."""
+
+SIGNATURE_LIFETIME: Final = 300
+"""Seconds until a webhook's signature expires."""
+
+_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""Order of P-256's group (SEC 2 §2.4.2): private keys are smaller."""
 
 _log: Final = logging.getLogger("dragoman.signing")
+
+
+class KeyPair:
+    """A signing key pair, derived from a seed."""
+
+    def __init__(self, algorithm: SigningAlgorithm, seed: bytes) -> None:
+        """seed: 32 secret bytes. The same seed gives the same pair."""
+        # Imported here: loading cryptography takes 0.1 s, and most servers never sign.
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+        from jwt import PyJWS
+        from jwt.algorithms import ECAlgorithm, OKPAlgorithm
+
+        self.algorithm = algorithm
+        self._signer = PyJWS(algorithms=[algorithm])
+        self._private: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+        jwk: Mapping[str, Any]
+        if algorithm == "ES256":
+            # A digest of 512 bits makes the bias of the remainder negligible.
+            number = int.from_bytes(sha512(seed).digest()) % (_P256_ORDER - 1) + 1
+            self._private = private = ec.derive_private_key(number, ec.SECP256R1())
+            jwk = ECAlgorithm.to_jwk(private.public_key(), as_dict=True)
+        else:
+            self._private = edwards = ed25519.Ed25519PrivateKey.from_private_bytes(sha256(seed).digest())
+            jwk = OKPAlgorithm.to_jwk(edwards.public_key(), as_dict=True)
+        members: dict[str, str] = {name: str(jwk[name]) for name in ("crv", "kty", "x", "y") if name in jwk}
+        self.id = _thumbprint(members)
+        self.public = {**members, "kid": self.id, "alg": algorithm, "use": "sig"}
+        """The public key as a JWK."""
+
+    def sign(self, payload: bytes, header: Mapping[str, str]) -> str:
+        """Returns a compact JWS (RFC 7515 §7.1) with the key's id in the header."""
+        return self._signer.encode(
+            payload, self._private, algorithm=self.algorithm, headers={**header, "kid": self.id}, sort_headers=True
+        )
+
+
+def _thumbprint(public_members: Mapping[str, str]) -> str:
+    """The thumbprint of a public JWK (RFC 7638), which serves as its key id."""
+    digest = sha256(json.dumps(public_members, separators=(",", ":"), sort_keys=True).encode()).digest()
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 class StoredSigningKeys:
@@ -82,8 +127,8 @@ class StoredSigningKeys:
         Always reads the store: the caller may have a signature that another server made with a new key.
         """
         await self._refresh(force=True)
-        shown = [self._pairs[key.id].public for key in signing_keys.published_keys(self._keys, self._clock())]
-        return json.dumps({"keys": shown}, separators=(",", ":")).encode()
+        published = [self._pairs[key.id].public for key in signing_keys.published_keys(self._keys, self._clock())]
+        return json.dumps({"keys": published}, separators=(",", ":")).encode()
 
     async def list(self) -> Sequence[tuple[SigningKey, SigningKeyState]]:
         await self._refresh(force=True)
@@ -93,15 +138,15 @@ class StoredSigningKeys:
         ]
 
     async def rotate(self, algorithm: str, *, lead: int, retention: int) -> SigningKey:
-        for field, value in (("lead", lead), ("keep", retention)):
-            if not 0 <= value <= signing_keys.MAX_KEY_PERIOD_MS:
+        for field, milliseconds in (("lead", lead), ("keep", retention)):
+            if not 0 <= milliseconds <= signing_keys.MAX_KEY_PERIOD_MS:
                 raise InvalidParams.field(field, "must be 0 or more, and at most a year")
         await self._refresh(force=True)
         now = self._clock()
         chosen = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
         seed = self._random_bytes(SIGNING_SEED_BYTES)
         pair = await _make_key_pair(chosen, seed)
-        fresh = SigningKey(
+        new_key = SigningKey(
             id=pair.id,
             algorithm=chosen,
             seed=self._secret_box.encrypt(seed.hex(), pair.id),
@@ -109,71 +154,71 @@ class StoredSigningKeys:
             signs=now + lead,
         )
         try:
-            await self._write(signing_keys.rotate_keys(self._keys, fresh, retention=retention, now=now))
+            await self._write(signing_keys.rotate_keys(self._keys, new_key, retention=retention, now=now))
         except ValueError as error:
             raise InvalidParams(str(error)) from error
         _log.info("a new signing key is published", extra={"kid": pair.id, "alg": chosen, "signs_in": lead // 1000})
-        return fresh
+        return new_key
 
     async def withdraw(self, id: str) -> None:
         await self._refresh(force=True)
         try:
             await self._write(signing_keys.withdraw_key(self._keys, id, self._clock()))
         except KeyError:
-            raise KeyNotFound(f'id: no signing key "{id[:100]}" is shown; ListSigningKeys has those that are') from None
+            raise KeyNotFound(f'id: no signing key "{id[:100]}" is published; see ListSigningKeys') from None
         except ValueError as error:
             raise InvalidParams.field("id", str(error)) from error
         _log.warning("a signing key was withdrawn", extra={"kid": id})
 
     async def watch(self) -> None:
-        """Reads the keys every few seconds, until canceled: another key may start to sign."""
+        """Reads the keys every SIGNING_KEYS_CACHE_TTL seconds, until canceled, to notice changes."""
         while True:
             await asyncio.sleep(SIGNING_KEYS_CACHE_TTL)
             try:
                 await self._refresh(force=True)
-            except (A2AError, RuntimeError) as error:  # the store is in trouble: somebody else says so
-                _log.debug("the signing keys cannot be looked at: %s", error)
+            except (A2AError, RuntimeError) as error:  # reported by the store
+                _log.debug("the signing keys cannot be read: %s", error)
 
     async def _write(self, keys: tuple[SigningKey, ...]) -> None:
-        former = await self._key_values.get(SIGNING_KEYS_ENTRY)
-        same = not former or signing_keys.signing_keys_from_json(former) == self._keys
-        if not same or not await self._key_values.compare_and_set(
-            SIGNING_KEYS_ENTRY, signing_keys.signing_keys_to_json(keys), expected=former
+        stored = await self._key_values.get(SIGNING_KEYS_ENTRY)
+        unchanged = not stored or signing_keys.signing_keys_from_json(stored) == self._keys
+        if not unchanged or not await self._key_values.compare_and_set(
+            SIGNING_KEYS_ENTRY, signing_keys.signing_keys_to_json(keys), expected=stored
         ):
-            raise Unavailable("the signing keys were changed by somebody else in this moment; look, and try again")
+            raise Unavailable("the signing keys were changed by another call at the same time; list them and retry")
         await self._refresh(force=True)
 
     async def _refresh(self, *, force: bool = False) -> None:
-        """Reads the keys, unless that was done just now, and makes their pairs."""
+        """Reads the keys and derives their pairs, unless the cache is fresh."""
         if self._keys and not force and self._monotonic() - self._read_at < SIGNING_KEYS_CACHE_TTL:
             self._notify_change()
             return
         begun = self._reads_started
         async with self._read_lock:
-            if self._last_read > begun:  # somebody else has looked since
+            if self._last_read > begun:  # another task has read them meanwhile
                 return
             self._reads_started = number = self._reads_started + 1
-            looked = self._monotonic()
+            read_at = self._monotonic()
             text = await self._key_values.get(SIGNING_KEYS_ENTRY)
-            kept = signing_keys.signing_keys_from_json(text) if text else (await self._first_key(),)
+            keys = signing_keys.signing_keys_from_json(text) if text else (await self._first_key(),)
             pairs = {}
-            for key in signing_keys.published_keys(kept, self._clock()):
+            for key in signing_keys.published_keys(keys, self._clock()):
                 pairs[key.id] = self._pairs.get(key.id) or await self._key_pair(key)
-            self._keys, self._pairs, self._read_at, self._last_read = kept, pairs, looked, number
+            self._keys, self._pairs, self._read_at, self._last_read = keys, pairs, read_at, number
         self._notify_change()
 
     def _notify_change(self) -> None:
-        """Tells who wants to know when another key signs than before."""
+        """Calls the listeners if the signing key has changed."""
         current = signing_keys.active_key(self._keys, self._clock()).id
         if current != self._current_id:
-            was, self._current_id = self._current_id, current
-            if was:
-                _log.info("another key signs now", extra={"kid": current, "before": was})
-                for tell in self.change_listeners:
-                    tell()
+            previous, self._current_id = self._current_id, current
+            if previous:
+                _log.info("another key signs now", extra={"kid": current, "before": previous})
+                for listener in self.change_listeners:
+                    listener()
 
     async def _first_key(self) -> SigningKey:
-        """The one that follows from the store."""
+        """The key that is derived from the store's secret."""
         pair = await _make_key_pair("ES256", self._secret)
         return SigningKey(id=pair.id, algorithm="ES256", seed="", made=0, signs=0)
 
@@ -183,29 +228,19 @@ class StoredSigningKeys:
 
 
 async def _make_key_pair(algorithm: SigningAlgorithm, seed: bytes) -> KeyPair:
-    def make() -> KeyPair:
-        # Not above: most servers never sign anything, and loading cryptography takes a tenth of a second, in which no
-        # stream shall stand still.
-        from dragoman.security.key_pairs import KeyPair
-
-        return KeyPair(algorithm, seed)
-
-    return await asyncio.to_thread(make)
+    # In a thread: the first pair imports cryptography, which would block the event loop for 0.1 s.
+    return await asyncio.to_thread(KeyPair, algorithm, seed)
 
 
 def _parse_algorithm(name: str) -> SigningAlgorithm:
-    for one in SIGNING_ALGORITHMS:
-        if name == one:
-            return one
+    for algorithm in SIGNING_ALGORITHMS:
+        if name == algorithm:
+            return algorithm
     raise InvalidParams.field("algorithm", f"must be one of {', '.join(SIGNING_ALGORITHMS)}")
 
 
-SIGNATURE_LIFETIME: Final = 300
-"""Seconds for which a signature is good."""
-
-
 class WebhookSigner:
-    """Implements `dragoman.ports.Signer`."""
+    """Signs webhook requests with a JWT. Implements `dragoman.ports.Signer`."""
 
     def __init__(
         self,
@@ -215,7 +250,7 @@ class WebhookSigner:
         clock: Callable[[], float] = time.time,
         ids: Callable[[], str] = IDS.uuid,
     ) -> None:
-        """`issuer` gives the public address of this server, `clock` seconds since the epoch."""
+        """issuer: returns the public URL of this server. clock: seconds since the epoch."""
         self._keys = keys
         self._issuer = issuer
         self._clock = clock
@@ -239,13 +274,13 @@ class WebhookSigner:
 
 
 class JwsCardSigner:
-    """Implements `dragoman.ports.CardSigner`."""
+    """Signs agent cards (A2A 1.0 §8.4). Implements `dragoman.ports.CardSigner`."""
 
     def __init__(self, keys: StoredSigningKeys) -> None:
-        """`_keys` have been looked at before."""
+        """keys: must have been read before."""
         self._keys = keys
 
     def sign(self, texts: Iterable[bytes], keys_url: str) -> list[tuple[str, str]]:
         key, header = self._keys.cached_current, {"typ": "JOSE", "jku": keys_url}
-        signed = (key.sign(text, header).split(".") for text in texts)
-        return [(protected, signature) for protected, _, signature in signed]
+        parts = (key.sign(text, header).split(".") for text in texts)
+        return [(protected, signature) for protected, _, signature in parts]

@@ -11,20 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import (
-    ByteSize,
-    Field,
-    SecretStr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import ByteSize, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access import caller_credentials
@@ -301,18 +289,18 @@ class Settings(BaseSettings):
     @field_validator("token")
     @classmethod
     def _check_token(cls, value: SecretStr) -> SecretStr:
-        text = value.get_secret_value()
-        if text != text.strip() or not text.isascii() or not text.isprintable():
+        token = value.get_secret_value()
+        if token != token.strip() or not token.isascii() or not token.isprintable():
             raise ValueError("must be printable ASCII without leading or trailing spaces, to fit into a header")
-        if text.startswith(caller_credentials.API_KEY_PREFIX):
+        if token.startswith(caller_credentials.API_KEY_PREFIX):
             raise ValueError("is an API key, which identifies a client; choose a random text as the server's token")
         return value
 
     @field_validator("public_agents")
     @classmethod
     def _check_public_agents(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if wrong := [name for name in value if name != "*" and not AGENT_ID.fullmatch(name)]:
-            raise ValueError(f'"{wrong[0]}" is not an agent id')
+        if invalid := [name for name in value if name != "*" and not AGENT_ID.fullmatch(name)]:
+            raise ValueError(f'"{invalid[0]}" is not an agent id')
         return _needs_authentication(value, info)
 
     @field_validator("private_pages")
@@ -355,8 +343,8 @@ class Settings(BaseSettings):
     @property
     def own_app(self) -> str:
         """APP; empty with `workers_only`, and with upstreams or executors unless APP was given."""
-        others = self.upstream or self.executor
-        return "" if self.workers_only or (others and "app" not in self.model_fields_set) else self.app
+        has_other_agents = self.upstream or self.executor
+        return "" if self.workers_only or (has_other_agents and "app" not in self.model_fields_set) else self.app
 
     @property
     def sends_push(self) -> bool:
@@ -398,8 +386,8 @@ class Settings(BaseSettings):
     def retention_policy(self) -> RetentionPolicy:
         """Retention by state and agent; `retain_STATE` overrides the default of the table."""
         ages = {state: getattr(self, f"retain_{name.replace('-', '_')}") for name, state in RETENTION_STATES.items()}
-        simple = {state: age for state, age in ages.items() if age is not None}
-        return replace(self.retention, default={**self.retention.default, **simple})
+        given = {state: age for state, age in ages.items() if age is not None}
+        return replace(self.retention, default={**self.retention.default, **given})
 
     @property
     def quotas(self) -> Quotas:

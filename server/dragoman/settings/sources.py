@@ -17,7 +17,7 @@ DEFAULT_CONFIG_FILE: Final = Path("dragoman.toml")
 
 
 class SettingsError(Exception):
-    """Invalid settings: a line for each, with its name, its source and the rule."""
+    """Invalid settings; the text has one line for each, with its name, its source and the rule."""
 
 
 def read_config_file(config: Path | None) -> tuple[Path | None, dict[str, Any]]:
@@ -46,8 +46,8 @@ def has_environment_settings() -> bool:
 
 def environment_value(name: str) -> str | None:
     """The environment's value of a setting; None if unset or empty."""
-    wanted = ENV_PREFIX + name.upper()
-    return next((value for key, value in os.environ.items() if key.upper() == wanted and value), None)
+    variable = ENV_PREFIX + name.upper()
+    return next((value for key, value in os.environ.items() if key.upper() == variable and value), None)
 
 
 def explain_setting_error(
@@ -60,8 +60,8 @@ def explain_setting_error(
     name = str(item["loc"][0])
     option = "--" + name.replace("_", "-")
     if name not in fields:
-        known = ", ".join(sorted(set(fields) - {"config"}))
-        return f"{name}: is not a setting ({file or 'given in code'}); settings are {known}"
+        names = ", ".join(sorted(set(fields) - {"config"}))
+        return f"{name}: is not a setting ({file or 'given in code'}); settings are {names}"
     if name in arguments:
         source = f"{'APP' if name == 'app' else option} (command line)"
     elif environment_value(name) is not None:

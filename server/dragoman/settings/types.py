@@ -28,7 +28,6 @@ STORE_URL_FORMAT: Final = (
     "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
 )
 
-
 POSTGRES_URL_PREFIX: Final = "postgresql://"
 """Prefix of the URL of a store that several servers can share."""
 

@@ -1,1 +1,1 @@
-"""Exporters of metrics (Prometheus) and traces (OTLP)."""
+"""Traces: span recorder and OTLP exporter."""

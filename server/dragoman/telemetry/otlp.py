@@ -1,6 +1,6 @@
 """OTLP exporter: sends spans in batches to a collector, over HTTP or gRPC, from its own thread.
 
-A request costs a hundred times as much as a span in it, so spans are collected for a second. Failed requests are
+A request costs a hundred times as much as one of its spans, so spans are collected for a second. Failed requests are
 retried; meanwhile spans wait in a bounded queue.
 """
 
@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import grpc
 
+from dragoman import __version__
 from dragoman.core.durations import Backoff
-from dragoman.release import version
 from dragoman.telemetry import spans as messages
 from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
 
@@ -88,9 +88,9 @@ class OtlpHttpTransport:
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout)
         self._connection.request("POST", self._path, message, self._headers)
-        answer = self._connection.getresponse()
-        answer.read()
-        return answer.status, answer.reason
+        response = self._connection.getresponse()
+        response.read()
+        return response.status, response.reason
 
 
 class OtlpGrpcTransport:
@@ -156,9 +156,9 @@ class SpanExporter:
                 failures += 1
                 self._stop.wait(EXPORT_RETRY_BACKOFF.delay(failures))
                 continue
-            is_all = len(spans) < EXPORT_BATCH_SIZE
+            queue_empty = len(spans) < EXPORT_BATCH_SIZE
             spans, failures = [], 0
-            if stopping and is_all:
+            if stopping and queue_empty:
                 return
             if not stopping and self._recorder.queued < EXPORT_BATCH_SIZE:
                 self._batch_ready.wait(EXPORT_INTERVAL)
@@ -191,7 +191,7 @@ def resource_attributes(role: str) -> dict[str, str]:
     """Resource attributes of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence."""
     attributes = {
         "service.name": role,
-        "service.version": version(),
+        "service.version": __version__,
         "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
     }
     for item in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):

@@ -1,7 +1,7 @@
 """Span recorder: requests record tuples, the exporter encodes them later in batches.
 
-Encoding within the request would cost a multiple. A caller that sends `traceparent` decides whether its trace is
-recorded. Of traces that start here a share is sampled by trace id, so all servers decide alike.
+Encoding within the request would cost a multiple. A `traceparent` from the caller decides whether its trace is
+recorded. Traces that start here are sampled by trace id, so all servers decide alike.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
+from dragoman import __version__
 from dragoman.core import trace
 from dragoman.core.task import frames
 from dragoman.ids import IDS
 from dragoman.ports.tracing import SpanKind
-from dragoman.release import version
 
 MAX_QUEUED_SPANS: Final = 16_384
 """Spans that can wait for export; further spans are dropped and counted."""
@@ -36,17 +36,17 @@ class SpanRecorder:
         self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
         self.on_batch_ready: Callable[[], None] = lambda: None
-        """Called when EXPORT_BATCH_SIZE spans wait."""
+        """Called when EXPORT_BATCH_SIZE spans are queued."""
         self.recorded = 0
         self.dropped = 0
 
     def start_span(self, parent: str) -> str:
         # Same format as in core.trace, inlined: this runs twice per request.
         if not parent:
-            ids = IDS.random_bytes()
-            text = ids.hex()
-            recorded = int.from_bytes(ids[8:]) < self._sample_threshold
-            return f"00-{text}-{text[:16]}-{'01' if recorded else '00'}"
+            random = IDS.random_bytes()
+            trace_id = random.hex()
+            recorded = int.from_bytes(random[8:]) < self._sample_threshold
+            return f"00-{trace_id}-{trace_id[:16]}-{'01' if recorded else '00'}"
         if parent[-1] != "1":
             return parent
         return f"{parent[:36]}{IDS.random_bytes().hex()[:16]}-01"
@@ -67,19 +67,19 @@ class SpanRecorder:
         error: str = "",
         link: str = "",
     ) -> None:
-        waiting = len(self._queue)
-        if waiting >= MAX_QUEUED_SPANS:
+        queued = len(self._queue)
+        if queued >= MAX_QUEUED_SPANS:
             self.dropped += 1
             return
         # A tuple of strings and numbers: the garbage collector untracks it after its first pass.
         self._queue.append((name, kind, context, parent, seconds, time.time_ns(), attributes, values, error, link))
         self.recorded += 1
-        if waiting + 1 == EXPORT_BATCH_SIZE:
+        if queued + 1 == EXPORT_BATCH_SIZE:
             self.on_batch_ready()
 
     @property
     def queued(self) -> int:
-        """Finished spans that wait for export."""
+        """The number of spans that wait for export."""
         return len(self._queue)
 
     def take(self, max_spans: int) -> list[bytes]:
@@ -102,15 +102,15 @@ def _remote_span_class(api: Any) -> Any:
     """A span class that parses its trace context only when a child is created."""
     flags = api.TraceFlags(api.TraceFlags.SAMPLED)
 
-    class Handed(api.NonRecordingSpan):  # type: ignore[misc]  # of an optional module
+    class RemoteSpan(api.NonRecordingSpan):  # type: ignore[misc]  # of an optional module
         def __init__(self, context: str) -> None:
-            self._text = context
+            self._context = context
 
         def get_span_context(self) -> Any:
-            trace, span = int(self._text[3:35], 16), int(self._text[36:52], 16)
-            return api.SpanContext(trace, span, is_remote=True, trace_flags=flags)
+            trace_id, span_id = int(self._context[3:35], 16), int(self._context[36:52], 16)
+            return api.SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
-    return Handed
+    return RemoteSpan
 
 
 AttributeValue = str | int
@@ -121,7 +121,7 @@ _TIME_FIELDS: Final = struct.Struct("<BQBQ").pack
 """start_time_unix_nano and end_time_unix_nano, each after its key."""
 
 _UNCACHED_ATTRIBUTES: Final = frozenset(("dragoman.task", "dragoman.request", "dragoman.event"))
-"""Attributes with values that hardly ever repeat."""
+"""Attributes with values that rarely repeat."""
 
 
 def encode_span(
@@ -141,35 +141,35 @@ def encode_span(
     `context`, `parent` and `link` are trace contexts, the latter two may be empty. `attributes` are the names of
     `values`; empty strings are omitted.
     """
-    alone, shared = _split_attributes(attributes)
+    uncached, cached_values = _split_attributes(attributes)
     # trace_id, span_id and parent_span_id, each with its key and length
     ids = f"0a10{context[3:35]}1208{context[36:52]}{'2208' if parent else ''}{parent[36:52]}"
     times = _TIME_FIELDS(0x39, ended_at_nanos - int(seconds * 1e9), 0x41, ended_at_nanos)
-    written = bytes.fromhex(ids) + times + _shared_fields(name, kind, attributes, shared(values))
-    for place in alone:
-        written += _attribute_field(attributes[place], values[place])
+    span = bytes.fromhex(ids) + times + _cached_fields(name, kind, attributes, cached_values(values))
+    for index in uncached:
+        span += _attribute_field(attributes[index], values[index])
     if link:
-        written += frames.frame(13, bytes.fromhex(f"0a10{link[3:35]}1208{link[36:52]}"))
+        span += frames.frame(13, bytes.fromhex(f"0a10{link[3:35]}1208{link[36:52]}"))
     if error:
-        written += frames.frame(15, _text(2, error) + frames.integer(3, 2))
-    return written
+        span += frames.frame(15, _text(2, error) + frames.integer(3, 2))
+    return span
 
 
 @lru_cache(256)
 def _split_attributes(attributes: tuple[str, ...]) -> tuple[list[int], Callable[[tuple[AttributeValue, ...]], Any]]:
     """Indexes of the uncached attributes, and a getter for the values of the others."""
-    alone = [place for place, name in enumerate(attributes) if name in _UNCACHED_ATTRIBUTES]
-    others = [place for place, name in enumerate(attributes) if name not in _UNCACHED_ATTRIBUTES]
-    return alone, itemgetter(*others) if others else lambda values: ()
+    uncached = [index for index, name in enumerate(attributes) if name in _UNCACHED_ATTRIBUTES]
+    cached = [index for index, name in enumerate(attributes) if name not in _UNCACHED_ATTRIBUTES]
+    return uncached, itemgetter(*cached) if cached else lambda values: ()
 
 
 @lru_cache(4096)
-def _shared_fields(
+def _cached_fields(
     name: str, kind: str, attributes: tuple[str, ...], values: tuple[AttributeValue, ...] | AttributeValue
 ) -> bytes:
     """The cacheable fields of a span. `values`: those of the attributes not in _UNCACHED_ATTRIBUTES."""
-    shared = [each for each in attributes if each not in _UNCACHED_ATTRIBUTES]
-    fields = map(_attribute_field, shared, values if isinstance(values, tuple) else (values,))
+    cached = [attribute for attribute in attributes if attribute not in _UNCACHED_ATTRIBUTES]
+    fields = map(_attribute_field, cached, values if isinstance(values, tuple) else (values,))
     return b"".join([_text(5, name), frames.integer(6, _SPAN_KINDS[kind]), *fields])
 
 
@@ -179,8 +179,8 @@ def _attribute_field(name: str, value: AttributeValue) -> bytes:
         return b""
     if isinstance(value, int):
         return frames.frame(9, _key_value(name, value))
-    text = value.encode(errors="replace")
-    return _attribute_prefix(name, len(text)) + text
+    data = value.encode(errors="replace")
+    return _attribute_prefix(name, len(data)) + data
 
 
 @lru_cache(4096)
@@ -196,12 +196,12 @@ def _key_value(name: str, value: AttributeValue) -> bytes:
 
 
 def _text(number: int, value: str) -> bytes:
-    """Encodes a string field; empty for an empty string. Lone surrogates are replaced: it is too late for an error."""
+    """Encodes a string field; empty for an empty string. Lone surrogates are replaced: the request is over."""
     return frames.frame(number, value.encode(errors="replace")) if value else b""
 
 
 def encode_resource(attributes: Mapping[str, str]) -> bytes:
-    """Encodes the Resource, which precedes the spans of a request."""
+    """Encodes the Resource of an export request."""
     return frames.frame(1, b"".join(frames.frame(1, _key_value(*each)) for each in attributes.items()))
 
 
@@ -211,4 +211,4 @@ def encode_export_request(resource: bytes, spans: Iterable[bytes]) -> bytes:
     return frames.frame(1, resource + frames.frame(2, body))
 
 
-_SCOPE: Final = frames.frame(1, _text(1, "dragoman") + _text(2, version()))
+_SCOPE: Final = frames.frame(1, _text(1, "dragoman") + _text(2, __version__))

@@ -1,7 +1,6 @@
-"""APP: a `.py` file or a module, and the agents it declares.
+"""Loads APP, a `.py` file or a module, and starts executors.
 
-What goes wrong in it is the author's to mend, so it is told with the author's file and line, and without a
-traceback of ours.
+Errors in APP are reported with its file and line, and without a traceback of ours.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ DECLARE_HINT: Final = """\
 
 
 class LoadError(Exception):
-    """APP cannot be loaded; the text says why, and where in its files."""
+    """APP or an executor cannot be loaded; the text names the reason, the file and the line."""
 
 
 def load_agents(app: str) -> Sequence[Agent]:
@@ -78,7 +77,7 @@ def _load_file(app: str) -> ModuleType:
     path = Path(app).absolute()
     if not path.is_file():
         raise LoadError(
-            f"{app}: there is no such file{_similar_file_hint(path)} (APP is a .py file or the name of a module)"
+            f"{app}: this file does not exist{_similar_file_hint(path)} (APP is a .py file or the name of a module)"
         )
     _search_first(path.parent)
     name = path.stem
@@ -86,9 +85,9 @@ def _load_file(app: str) -> ModuleType:
         name = f"dragoman_app_{name}"  # never shadows a module that is already imported
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise LoadError(f"{app}: is no Python file (APP is a .py file or the name of a module)")
+        raise LoadError(f"{app}: is not a Python file (APP is a .py file or the name of a module)")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling look a module up while it is being imported
+    sys.modules[name] = module  # dataclasses and pickle look a module up during its import
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -99,9 +98,9 @@ def _load_file(app: str) -> ModuleType:
 
 def _similar_file_hint(path: Path) -> str:
     """A "did you mean" hint for a misspelled file name; empty for none."""
-    there = [one.name for one in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, sorted(there), 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    names = [file.name for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    similar = difflib.get_close_matches(path.name, sorted(names), 1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def _load_name(app: str) -> ModuleType:
@@ -112,7 +111,7 @@ def _load_name(app: str) -> ModuleType:
         missing = isinstance(error, ModuleNotFoundError) and error.name
         if missing and (app == missing or app.startswith(f"{missing}.")):
             raise LoadError(
-                f'{app}: there is no module "{missing}" (APP is a .py file or the name of a module)'
+                f'{app}: module "{missing}" does not exist (APP is a .py file or the name of a module)'
             ) from error
         raise LoadError(_describe_error(app, error)) from error
 
@@ -124,20 +123,20 @@ def _search_first(directory: Path) -> None:
 
 def _describe_error(app: str, error: BaseException) -> str:
     """Formats an error as `FILE, line N: Error: text`, with the source line."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    description = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        file, line, what = error.filename, error.lineno, f"{type(error).__name__}: {error.msg}"
-    elif found := _author_line(app, error):
-        file, line = found
+        file, line, description = error.filename, error.lineno, f"{type(error).__name__}: {error.msg}"
+    elif location := _author_line(app, error):
+        file, line = location
     else:
-        return f"{app}: {what}"
-    text = linecache.getline(file, line).strip()
-    return f"{_relative_path(file)}, line {line}: {what}" + (f"\n    {text}" if text else "")
+        return f"{app}: {description}"
+    source = linecache.getline(file, line).strip()
+    return f"{_relative_path(file)}, line {line}: {description}" + (f"\n    {source}" if source else "")
 
 
 _INSTALLED_PREFIXES: Final = tuple(
-    f"{Path(place).resolve().as_posix()}/"
-    for place in (
+    f"{Path(folder).resolve().as_posix()}/"
+    for folder in (
         *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
         str(Path(__file__).parents[1]),
     )
@@ -145,9 +144,9 @@ _INSTALLED_PREFIXES: Final = tuple(
 
 
 def _author_line(app: str, error: BaseException) -> tuple[str, int] | None:
-    """The innermost line outside of Dragoman and of installed packages, unless APP itself is installed."""
+    """File and line of the innermost frame in the author's code: APP, or code that is not installed."""
     package = Path(app).name.partition(".")[0]
-    own, inside = None, None
+    own, installed = None, None
     for frame, line in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if file.startswith("<"):
@@ -155,8 +154,8 @@ def _author_line(app: str, error: BaseException) -> tuple[str, int] | None:
         if not Path(file).resolve().as_posix().startswith(_INSTALLED_PREFIXES):
             own = file, line
         elif frame.f_globals.get("__name__", "").partition(".")[0] == package:
-            inside = file, line
-    return own or inside
+            installed = file, line
+    return own or installed
 
 
 def _relative_path(file: str) -> str:
@@ -166,7 +165,7 @@ def _relative_path(file: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """The executors to run, and how."""
+    """The executors of a server, and their limits."""
 
     executors: Sequence[ExecutorSpec] = ()
     python: str = ""
@@ -186,22 +185,22 @@ class RunningExecutors:
 
     def on_capacity_change(self, callback: Callable[[], None]) -> None:
         """Sets the callback for an increased capacity of an executor."""
-        for host in self._supervisors:
-            host.on_capacity_change = callback
+        for supervisor in self._supervisors:
+            supervisor.on_capacity_change = callback
 
 
 @asynccontextmanager
 async def open_executors(
     options: ExecutorOptions, frame_bytes: int = MAX_MESSAGE_BYTES
 ) -> AsyncIterator[RunningExecutors]:
-    """Starts them one after the other, and ends them when the block is left. `frame_bytes`: of one event.
+    """Starts executors in order, and stops them when the block ends. frame_bytes: maximum bytes of an event.
 
-    Raises LoadError for the first that is none, when all before it have been ended.
+    Raises LoadError for the first that cannot start, after stopping the ones before it.
     """
     async with AsyncExitStack() as stack:
-        hosts, agents = [], []
+        supervisors, agents = [], []
         for executor in options.executors:
-            host = ExecutorSupervisor(
+            supervisor = ExecutorSupervisor(
                 executor,
                 options.python or sys.executable,
                 clock=now_ms,
@@ -209,10 +208,10 @@ async def open_executors(
                 retries=options.retries,
                 frame_bytes=frame_bytes,
             )
-            stack.push_async_callback(host.close)
+            stack.push_async_callback(supervisor.close)
             try:
-                agents.append(await host.open())
+                agents.append(await supervisor.open())
             except ExecutorStartFailed as error:
                 raise LoadError(f"--executor {executor.target}: {error}") from error
-            hosts.append(host)
-        yield RunningExecutors(hosts, agents)
+            supervisors.append(supervisor)
+        yield RunningExecutors(supervisors, agents)

@@ -19,7 +19,7 @@ from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
 from dragoman.ports import Agent, Bus, RegistryChange, SecretBox, Store
 from dragoman.runtime.registry import AgentRegistry
-from dragoman.security.file_stamps import FileStamps
+from dragoman.security.tls.certificate_files import FileStamps
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.agent_loader import ExecutorOptions, RunningExecutors, open_executors
@@ -28,7 +28,7 @@ from dragoman.wiring.infra import StartError, open_outbound
 
 @dataclass(frozen=True, slots=True)
 class ServerAgents:
-    """The agents of one server."""
+    """All agents of a server, and the components that bring them."""
 
     agents: Sequence[Agent]
     root: str
@@ -41,46 +41,51 @@ class ServerAgents:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Of all of them."""
+        """The ids of all agents."""
         return frozenset(agent.spec.id for agent in self.agents)
 
     async def attach(self, stack: AsyncExitStack, registry: AgentRegistry, bus: Bus, *, exclusive: bool) -> None:
-        """Lets others come and go. `alone`: no other server on the store has workers, or knows agents upstream; else
-        what they learn is known here, too, until the stack is left."""
+        """Connects workers and upstreams to the agent registry.
+
+        exclusive: no other process uses the store. Otherwise changes by other processes are followed until the stack
+        closes.
+        """
         registry.reserve_ids(agent.spec.id for agent in self.executors.agents)
         self.executors.on_capacity_change(registry.capacity_changed)
         self.worker_hub.attach_registry(registry)
         self.upstreams.attach_registry(registry)
         if exclusive:
             return
-        looks = (("roster of workers", self.worker_hub.run_sync()), ("agents upstream", self.upstreams.run_sync()))
-        for what, looking in looks:
-            stack.callback(asyncio.create_task(looking, name=what).cancel)
-        keepers: dict[RegistryChange, LocalWorkerHub | LocalUpstreamRegistry] = {
+        for name, sync in (("worker registry", self.worker_hub.run_sync()), ("upstreams", self.upstreams.run_sync())):
+            stack.callback(asyncio.create_task(sync, name=name).cancel)
+        sources: dict[RegistryChange, LocalWorkerHub | LocalUpstreamRegistry] = {
             RegistryChange.WORKERS: self.worker_hub,
             RegistryChange.UPSTREAMS: self.upstreams,
         }
-        for news, keeper in keepers.items():
-            keeper.on_change = partial(bus.publish_change, news)
-        stack.push_async_callback(await bus.subscribe_changes(lambda news: keepers[news].wakeup.set()))
+        for change, source in sources.items():
+            source.on_change = partial(bus.publish_change, change)
+        stack.push_async_callback(await bus.subscribe_changes(lambda change: sources[change].wakeup.set()))
 
 
 async def open_agents(
     stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
 ) -> ServerAgents:
-    """`agents` are the app's. Raises SettingsError, StartError, and LoadError for an executor."""
+    """Opens all agents of a server. agents: those of APP.
+
+    Raises SettingsError, StartError, and LoadError for an executor.
+    """
     executors = await stack.enter_async_context(open_executors(executor_options(settings), settings.message_bytes))
     own = [*agents, *executors.agents]
     if len({agent.spec.id for agent in own}) < len(own):
-        raise SettingsError("--executor: has the id of an agent of APP; say ID=MODULE:NAME")
-    directory = await _open_upstreams(stack, store, settings, secret_box, own)
-    own += directory.agents
+        raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
+    upstreams = await _open_upstreams(stack, store, settings, secret_box, own)
+    own += upstreams.agents
     hub = await _open_worker_hub(store, settings, own)
     is_empty = settings.workers_only and not own
     root = settings.root or (hub.oldest_agent if is_empty else "")
-    cast = ServerAgents([*own, *hub.agents], root, is_empty, executors, hub, directory)
-    _check_names(settings, cast)
-    return cast
+    every = ServerAgents([*own, *hub.agents], root, is_empty, executors, hub, upstreams)
+    _check_names(settings, every)
+    return every
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:
@@ -100,33 +105,35 @@ async def _open_upstreams(
     stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
 ) -> LocalUpstreamRegistry:
     """Opens the upstream registry. Raises SettingsError, StartError."""
-    bounds = replace(
+    limits = replace(
         DEFAULT_TRANSPORT_LIMITS,
         max_response_bytes=settings.upstream_bytes,
         blocking_timeout=settings.upstream_silence,
         idle_timeout=settings.upstream_silence,
     )
-    outlet = open_outbound(settings, per_host=0)
-    stack.push_async_callback(outlet.close)
-    means = TransportFactory(outlet, settings.outbound_ca, bounds)
-    directory = LocalUpstreamRegistry(means, store.upstreams, secret_box, clock=now_ms)
-    stack.push_async_callback(directory.close)
+    outbound = open_outbound(settings, per_host=0)
+    stack.push_async_callback(outbound.close)
+    transports = TransportFactory(outbound, settings.outbound_ca, limits)
+    upstreams = LocalUpstreamRegistry(transports, store.upstreams, secret_box, clock=now_ms)
+    stack.push_async_callback(upstreams.close)
     try:
-        await directory.start([with_token(one) for one in settings.upstream], [agent.spec.id for agent in agents])
+        await upstreams.start([with_token(spec) for spec in settings.upstream], [agent.spec.id for agent in agents])
     except OSError as error:
         raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SettingsError(f"--upstream: token_file: {error}") from error
     except InvalidUpstream as error:
         raise StartError(f"--upstream: {error}") from error
-    return directory
+    return upstreams
 
 
 def _check_names(settings: Settings, agents: ServerAgents) -> None:
-    """Raises SettingsError for settings of unknown agents, which would otherwise be ignored silently."""
-    for name, values in (("isolation", settings.isolation.by_agent), ("agent_limits", settings.agent_limits)):
-        if unknown := sorted(set(values) - agents.ids):
-            raise SettingsError(f'{name}: no agent "{unknown[0]}" here; there are {", ".join(sorted(agents.ids))}')
+    """Raises SettingsError for settings of unknown agents, which would be ignored silently."""
+    for name, by_agent in (("isolation", settings.isolation.by_agent), ("agent_limits", settings.agent_limits)):
+        if unknown := sorted(set(by_agent) - agents.ids):
+            raise SettingsError(
+                f'{name}: agent "{unknown[0]}" is not served; agents are {", ".join(sorted(agents.ids))}'
+            )
 
 
 CARD_FILE_POLL_INTERVAL: Final = 5.0
@@ -160,13 +167,13 @@ class CardFile:
         try:
             overrides = self._read()
         except InvalidCardFile as error:
-            log.error("cards stay as they are: %s", error)
+            log.error("the card file is invalid, cards stay unchanged: %s", error)
             return False
         if overrides == self._overrides:
             return False
         self._overrides = overrides
         self._on_change(overrides)
-        log.info("cards say now what is in %s", self._path)
+        log.info("cards now have the overrides in %s", self._path)
         return True
 
     async def watch(self, pause: float = CARD_FILE_POLL_INTERVAL) -> Never:
@@ -180,7 +187,7 @@ class CardFile:
             return agent_spec.parse_card_overrides(tomllib.loads(self._path.read_text("utf-8")))
         except OSError as error:
             raise InvalidCardFile(f"{self._path}: {error.strerror}") from error
-        except ValueError as error:  # tomllib's and UnicodeDecodeError, too
+        except ValueError as error:  # also TOMLDecodeError and UnicodeDecodeError
             raise InvalidCardFile(f"{self._path}: {error}") from error
 
 

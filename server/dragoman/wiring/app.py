@@ -1,7 +1,7 @@
 """The composition root: opens a server's components in dependency order.
 
-From the ground up: the lock, the store, the bus, the runtime, gRPC, HTTP. Leaving goes the other way, so that
-whoever is still being served has something under his feet.
+Lock, store, bus, runtime, gRPC, HTTP. Shutdown runs in reverse order, so that requests in flight keep the components
+they depend on.
 """
 
 from __future__ import annotations
@@ -106,12 +106,11 @@ class App:
         return self.runtime.scheduler.running
 
     async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
-        """Stops starting turns, and gives running ones `limit` seconds to finish; the rest end as FAILED.
+        """Starts no more turns, and gives running ones `limit` seconds to finish; the rest end as FAILED.
 
-        Meanwhile everything else is served; new messages are refused with Unavailable, and `/readyz` and gRPC health
-        say that we are leaving. `report` is told once a second how many turns are left. At last, calls
-        that wait for
-        turns of other processes are answered with their tasks as they are.
+        Meanwhile new messages are rejected with Unavailable, `/readyz` and gRPC health report not ready, and other
+        requests are served. `report` receives the number of running turns once a second. At the end, calls that wait
+        for turns of other processes return their tasks unfinished.
         """
         self.draining.set()
         await self.runtime.scheduler.drain(limit, report)
@@ -132,10 +131,10 @@ async def open_app(
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, while the block runs.
 
-    `authenticator` knows the callers, and `outbound` is the way to other servers, instead of what the settings say.
-    `shared`: other processes of ours listen on the same ports.
+    authenticator, outbound: used instead of those in the settings. shared: other server processes listen on the same
+    ports.
 
-    Raises StartError, SettingsError (an agent that is not there), and LoadError for APP.
+    Raises StartError, SettingsError (also for settings of unknown agents), and LoadError for APP.
     """
     if agents is None:
         agents = load_agents(settings.own_app)
@@ -149,19 +148,19 @@ async def open_app(
             secret_box = open_secret_box(settings.secrets_keys)
         except InvalidSecretKeys as error:
             raise SettingsError(f"--secrets-keys: {error}") from error
-        cast = await open_agents(stack, store, settings, secret_box, agents)
+        server_agents = await open_agents(stack, store, settings, secret_box, agents)
         bus = await open_bus(stack, settings, store.epoch)
-        certificates, holders = open_tls(stack, settings)
+        certificates, client_certificates = open_tls(stack, settings)
         if outbound is None:
             outbound = open_outbound(settings)
             stack.push_async_callback(outbound.close)
         access_policy = AccessPolicy(settings.requires_auth, frozenset(settings.public_agents), settings.private_pages)
-        if absent := access_policy.public_agents - cast.ids - {"*"}:
-            raise SettingsError(f"--public-agents: no agent {', '.join(sorted(absent))} is served here")
-        home, listening = "", asyncio.Event()
-        signing = StoredSigningKeys(store.key_values, store.secret("letters"), secret_box, clock=now_ms)
-        webhook_encoder = DialectWebhookEncoder(WebhookSigner(signing, lambda: home), secret_box)
-        pushing = (
+        if absent := access_policy.public_agents - server_agents.ids - {"*"}:
+            raise SettingsError(f"--public-agents: agent {', '.join(sorted(absent))} is not served")
+        base_url, listening = "", asyncio.Event()
+        signing_keys = StoredSigningKeys(store.key_values, store.secret("letters"), secret_box, clock=now_ms)
+        webhook_encoder = DialectWebhookEncoder(WebhookSigner(signing_keys, lambda: base_url), secret_box)
+        push_options = (
             PushOptions(outbound, webhook_encoder, settings.push_retry_policy, ready=listening)
             if settings.sends_push
             else None
@@ -171,10 +170,10 @@ async def open_app(
                 open_runtime(
                     store,
                     bus,
-                    cast.agents,
-                    root=cast.root,
+                    server_agents.agents,
+                    root=server_agents.root,
                     exclusive=lock is not None,
-                    allow_no_agents=cast.is_empty,
+                    allow_no_agents=server_agents.is_empty,
                     limits=Limits(
                         message_bytes=settings.message_bytes,
                         blocking_wait=settings.blocking_wait,
@@ -187,7 +186,7 @@ async def open_app(
                     quotas=settings.quotas,
                     coalesce=Coalesce(settings.coalesce_ms / 1000, settings.coalesce_bytes),
                     access_policy=access_policy,
-                    push_options=pushing,
+                    push_options=push_options,
                     worker_wait=settings.worker_wait,
                     runs_agents=settings.role != "server",
                     audit=AuditOptions(now_ms, settings.audit, settings.retain_audit or 0),
@@ -197,16 +196,16 @@ async def open_app(
             )
         except ValueError as error:
             raise SettingsError(f"--root: {error}") from error
-        except Unavailable as error:  # the store can be opened, but takes nothing
+        except Unavailable as error:  # the store can be opened, but not written
             raise store_start_error(settings.store_name, error.__cause__ or error) from error
         auditor = runtime.auditor
         draining, request_metrics = asyncio.Event(), RequestMetrics(tracer)
-        refusals = AuthFailureLog(audit=auditor.note_denied if auditor else None)
-        numbers = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)
-        at_metrics = None
+        auth_failures = AuthFailureLog(audit=auditor.note_denied if auditor else None)
+        metrics = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)
+        metrics_address = None
         if settings.metrics is not None:
-            shown = monitoring.serve_metrics(settings.metrics.host, settings.metrics.port, numbers.read)
-            at_metrics = await _listen(stack, "--metrics", settings.metrics, shown)
+            metrics_server = monitoring.serve_metrics(settings.metrics.host, settings.metrics.port, metrics.read)
+            metrics_address = await _listen(stack, "--metrics", settings.metrics, metrics_server)
         if settings.role == "worker":
             http_options = HttpOptions(
                 host=settings.http.host,
@@ -217,19 +216,19 @@ async def open_app(
                 draining=draining,
                 bus_problem=lambda: bus.problem,
             )
-            await cast.attach(stack, runtime.registry, bus, exclusive=False)
-            at = await _listen(stack, "--http", settings.http, monitoring.serve_health(http_options))
+            await server_agents.attach(stack, runtime.registry, bus, exclusive=False)
+            health_address = await _listen(stack, "--http", settings.http, monitoring.serve_health(http_options))
             yield App(
-                at,
+                health_address,
                 None,
-                _reachable_url(at),
+                _reachable_url(health_address),
                 settings.store_name,
                 runtime,
                 draining,
-                cast.worker_hub,
-                cast.upstreams,
+                server_agents.worker_hub,
+                server_agents.upstreams,
                 certificates,
-                metrics=at_metrics,
+                metrics=metrics_address,
             )
             return
         security = await stack.enter_async_context(
@@ -239,11 +238,11 @@ async def open_app(
                 issuers=settings.issuers,
                 outbound=outbound,
                 clock=now_ms,
-                certificates=holders,
+                certificates=client_certificates,
             )
         )
         authenticator = authenticator or security.authenticator
-        keyring = ApiKeyService(store.api_keys, clock=now_ms, on_change=security.forget)
+        api_keys = ApiKeyService(store.api_keys, clock=now_ms, on_change=security.forget)
         cards = Cards(
             runtime.service.agents,
             runtime.service.root,
@@ -258,15 +257,15 @@ async def open_app(
             ),
             access_policy=access_policy,
             push=settings.push,
-            signer=JwsCardSigner(signing) if settings.sign_cards else None,
+            signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
         )
         if settings.sign_cards:
-            await _watch_signing_keys(stack, signing, cards)
+            await _watch_signing_keys(stack, signing_keys, cards)
         card_file = open_card_file(stack, settings.card_file, cards.apply_overrides)
         runtime.registry.add_listener(cards.put_agent, cards.remove_agent)
-        await cast.attach(stack, runtime.registry, bus, exclusive=lock is not None)
-        store.blobs.set_base_url(lambda: home or cards.base_url(None))
-        over_grpc = ServerOptions(
+        await server_agents.attach(stack, runtime.registry, bus, exclusive=lock is not None)
+        store.blobs.set_base_url(lambda: base_url or cards.base_url(None))
+        grpc_options = ServerOptions(
             host=settings.grpc.host,
             port=settings.grpc.port,
             channelz=settings.channelz,
@@ -276,15 +275,15 @@ async def open_app(
             certificates=certificates,
             connections=settings.connections,
             authenticator=authenticator,
-            client_certificates=holders,
+            client_certificates=client_certificates,
             access_policy=access_policy,
             private_pages=settings.private_pages,
-            auth_failures=refusals,
+            auth_failures=auth_failures,
             request_metrics=request_metrics,
             auditor=auditor,
             draining=draining,
         )
-        over_http = HttpOptions(
+        http_options = HttpOptions(
             host=settings.http.host,
             port=settings.http.port,
             shared=shared,
@@ -293,10 +292,10 @@ async def open_app(
             certificates=certificates,
             connections=settings.connections,
             authenticator=authenticator,
-            client_certificates=holders,
+            client_certificates=client_certificates,
             access_policy=access_policy,
             private_pages=settings.private_pages,
-            auth_failures=refusals,
+            auth_failures=auth_failures,
             request_metrics=request_metrics,
             auditor=auditor,
             cors=settings.cors,
@@ -305,57 +304,56 @@ async def open_app(
             lossy_numbers=settings.lossy_numbers,
             openapi=openapi_files(),
             blobs=store.blobs,
-            jwks=signing.public if settings.push or settings.sign_cards else None,
+            jwks=signing_keys.public if settings.push or settings.sign_cards else None,
             bus_problem=lambda: bus.problem,
-            metrics=numbers.read,
+            metrics=metrics.read,
         )
-        at_grpc = await _listen(
+        grpc_address = await _listen(
             stack,
             "--grpc",
             settings.grpc,
             grpc.serve_grpc(
                 runtime.service,
                 cards,
-                over_grpc,
+                grpc_options,
                 runtime.explainer,
                 runtime.maintenance,
-                keyring,
+                api_keys,
                 runtime.redelivery,
-                cast.worker_hub,
-                signing,
-                cast.upstreams,
+                server_agents.worker_hub,
+                signing_keys,
+                server_agents.upstreams,
             ),
         )
-        operated = AdminServices(runtime.explainer, runtime.maintenance, runtime.redelivery, cast.worker_hub)
-        at_http = await _listen(
-            stack, "--http", settings.http, http.serve_http(runtime.service, cards, over_http, operated)
+        admin = AdminServices(runtime.explainer, runtime.maintenance, runtime.redelivery, server_agents.worker_hub)
+        http_address = await _listen(
+            stack, "--http", settings.http, http.serve_http(runtime.service, cards, http_options, admin)
         )
-        home = cards.base_url(None)  # also in the last words, when nothing listens any more
+        base_url = cards.base_url(None)  # kept for webhooks that are sent after the listeners have closed
         listening.set()
         if lock is not None:
-            lock.publish(http=_reachable_url(at_http), grpc=str(at_grpc))
-        public = settings.public_url or _reachable_url(at_http)
+            lock.publish(http=_reachable_url(http_address), grpc=str(grpc_address))
         yield App(
-            at_http,
-            at_grpc,
-            public,
+            http_address,
+            grpc_address,
+            settings.public_url or _reachable_url(http_address),
             settings.store_name,
             runtime,
             draining,
-            cast.worker_hub,
-            cast.upstreams,
+            server_agents.worker_hub,
+            server_agents.upstreams,
             certificates,
             card_file,
-            at_metrics,
+            metrics_address,
         )
 
 
-async def _watch_signing_keys(stack: AsyncExitStack, signing: StoredSigningKeys, cards: Cards) -> None:
+async def _watch_signing_keys(stack: AsyncExitStack, signing_keys: StoredSigningKeys, cards: Cards) -> None:
     """Re-signs cards when the signing key changes, until the stack closes."""
-    await signing.current()
-    signing.change_listeners.append(cards.clear_cache)
-    watching = asyncio.create_task(signing.watch(), name="signing keys")
-    stack.callback(watching.cancel)
+    await signing_keys.current()
+    signing_keys.change_listeners.append(cards.clear_cache)
+    watch = asyncio.create_task(signing_keys.watch(), name="signing keys")
+    stack.callback(watch.cancel)
 
 
 async def _listen(
@@ -364,8 +362,10 @@ async def _listen(
     try:
         return await stack.enter_async_context(server)
     except OSError as error:
-        why = error.strerror or "taken by another process, or no address of this machine"
-        raise StartError(f"{option}: cannot listen on {address}: {why}; choose another, or port 0 for any") from error
+        reason = error.strerror or "in use by another process, or not an address of this machine"
+        raise StartError(
+            f"{option}: cannot listen on {address}: {reason}; choose another, or port 0 for any"
+        ) from error
 
 
 def _reachable_url(bound: BoundAddress) -> str:
@@ -376,8 +376,8 @@ def _reachable_url(bound: BoundAddress) -> str:
 def openapi_files() -> Mapping[str, bytes]:
     """The OpenAPI 2 documents by relative path: beside the generated code in a wheel, one up in a source tree."""
     package = files("dragoman_pb")
-    for place in (package / "openapi", package / ".." / "openapi"):
-        root = Path(str(place))
+    for folder in (package / "openapi", package / ".." / "openapi"):
+        root = Path(str(folder))
         if root.is_dir():
             return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
     return {}

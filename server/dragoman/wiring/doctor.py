@@ -1,7 +1,7 @@
 """The checks of `dragoman doctor`: everything a start needs, and the tasks of the store.
 
-Nothing is changed, but that a store which no server holds is opened as a start would open it. One check that fails
-keeps no other from being made.
+Changes nothing, except that a store without a running server is opened, and migrated, like at a start. All checks run,
+also when some fail.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ async def run_checks(settings: Settings) -> AsyncIterator[Finding]:
         try:
             for finding in await check(settings):
                 yield finding
-        except Exception as error:  # what nobody thought of is a finding, too
-            yield Finding("fail", name, f"could not be looked at: {type(error).__name__}: {error}")
+        except Exception as error:  # an unexpected error is a finding, too
+            yield Finding("fail", name, f"could not be checked: {type(error).__name__}: {error}")
 
 
 # Agents and cards --------------------------------------------------------------------------------------------------
@@ -77,30 +77,30 @@ async def run_checks(settings: Settings) -> AsyncIterator[Finding]:
 async def check_agents(settings: Settings) -> list[Finding]:
     """Checks that APP can be loaded, and lists its agents."""
     if settings.workers_only:
-        return [Finding("ok", "agents", "those of workers, as they dial in")]
+        return [Finding("ok", "agents", "only those of workers")]
     try:
-        found = load_agents(settings.own_app)
+        agents = load_agents(settings.own_app)
     except LoadError as error:
         return [Finding("fail", "agents", str(error), "correct APP, or name another")]
-    return [Finding("ok", "agents", ", ".join(sorted(agent.spec.id for agent in found)))]
+    return [Finding("ok", "agents", ", ".join(sorted(agent.spec.id for agent in agents)))]
 
 
 async def check_card(settings: Settings) -> list[Finding]:
     """Checks the card of a running server: whether its addresses can be reached."""
     url = f"{'https' if settings.tls_cert else 'http'}://{settings.http}/.well-known/agent-card.json"
     try:
-        status, answer = await _fetch_json(url)
+        status, card = await _fetch_json(url)
     except (OSError, aiohttp.ClientError, TimeoutError):
-        return [Finding("ok", "card", "no server runs at --http now, so there is none to look at")]
+        return [Finding("ok", "card", "not checked: no server runs at --http")]
     if status in (401, 403):
         return [Finding("ok", "card", "for callers with credentials only (--private-pages)")]
-    if status != 200 or not isinstance(answer, dict):
-        return [Finding("fail", "card", f"{url} answers {status}", "look at the server's log")]
-    shown = dict.fromkeys(str(one.get("url", "")) for one in answer.get("supportedInterfaces", []))
+    if status != 200 or not isinstance(card, dict):
+        return [Finding("fail", "card", f"{url} responds with status {status}", "look at the server's log")]
+    urls = ", ".join(dict.fromkeys(str(interface.get("url", "")) for interface in card.get("supportedInterfaces", [])))
     if not settings.public_url and not settings.is_loopback:
-        what = f"shows {', '.join(shown)}; behind a proxy that is not where clients are"
-        return [Finding("warn", "card", what, "set --public-url and --public-grpc")]
-    return [Finding("ok", "card", f"{answer.get('name')}: {', '.join(shown)}")]
+        warning = f"has {urls}, which clients cannot reach if the server is behind a proxy"
+        return [Finding("warn", "card", warning, "set --public-url and --public-grpc")]
+    return [Finding("ok", "card", f"{card.get('name')}: {urls}")]
 
 
 # Ports and certificates --------------------------------------------------------------------------------------------
@@ -108,22 +108,22 @@ async def check_card(settings: Settings) -> list[Finding]:
 
 async def check_ports(settings: Settings) -> list[Finding]:
     """Checks that the addresses are free, or used by a Dragoman server."""
-    held = _store_holder(settings)
-    wanted = [("--http", settings.http), ("--grpc", settings.grpc)]
-    wanted += [("--metrics", settings.metrics)] if settings.metrics else []
-    return [_check_port(option, address, held) for option, address in wanted]
+    holder = _store_holder(settings)
+    addresses = [("--http", settings.http), ("--grpc", settings.grpc)]
+    addresses += [("--metrics", settings.metrics)] if settings.metrics else []
+    return [_check_port(option, address, holder) for option, address in addresses]
 
 
 def _check_port(option: str, address: Address, holder: str) -> Finding:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((address.host, address.port))
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address.host, address.port))
     except OSError as error:
         if holder and f":{address.port}" in holder:
-            return Finding("ok", option, f"{address} is held by the server that runs")
-        return Finding("fail", option, f"{address}: {error.strerror}", f"stop who has it, or choose another {option}")
+            return Finding("ok", option, f"{address} is in use by the running server")
+        return Finding("fail", option, f"{address}: {error.strerror}", f"stop that process, or change {option}")
     return Finding("ok", option, f"{address} is free")
 
 
@@ -132,10 +132,8 @@ async def check_certificate(settings: Settings) -> list[Finding]:
     if settings.tls_cert is None or settings.tls_key is None:
         if settings.is_loopback:
             return []
-        why = "the ports are not encrypted, and other machines reach them"
-        return [
-            Finding("warn", "certificate", why, "set --tls-cert and --tls-key, or put a proxy before it that encrypts")
-        ]
+        warning = "the ports are not encrypted, and other machines can reach them"
+        return [Finding("warn", "certificate", warning, "set --tls-cert and --tls-key, or use a proxy that encrypts")]
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
         ends = x509.load_pem_x509_certificate(settings.tls_cert.read_bytes()).not_valid_after_utc
@@ -143,10 +141,9 @@ async def check_certificate(settings: Settings) -> list[Finding]:
         return [Finding("fail", "certificate", f"{settings.tls_cert}: {error}", "see docs/how-to/tls.md")]
     left = (ends - datetime.now(UTC)).total_seconds()
     level: FindingLevel = "ok" if left > EXPIRY_WARNING_SECONDS else "warn" if left > 0 else "fail"
-    text = f"{'good until' if left > 0 else 'ended'} {ends:%Y-%m-%d}"
-    return [
-        Finding(level, "certificate", text, "" if level == "ok" else "renew it; a running server takes the new one up")
-    ]
+    validity = f"{'valid until' if left > 0 else 'expired on'} {ends:%Y-%m-%d}"
+    do = "" if level == "ok" else "renew it; a running server loads the new one"
+    return [Finding(level, "certificate", validity, do)]
 
 
 async def check_open_files(settings: Settings) -> list[Finding]:
@@ -155,11 +152,11 @@ async def check_open_files(settings: Settings) -> list[Finding]:
         import resource
     except ImportError:  # not on this system
         return []
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * settings.connections
-    if most != resource.RLIM_INFINITY and most < needed:
+    if limit != resource.RLIM_INFINITY and limit < needed:
         do = "raise `ulimit -n` (LimitNOFILE of systemd), or lower --connections"
-        return [Finding("warn", "open files", f"at most {most}, and two ports may hold {needed} connections", do)]
+        return [Finding("warn", "open files", f"at most {limit}, but two ports may have {needed} connections", do)]
     return [Finding("ok", "open files", "enough for every connection")]
 
 
@@ -167,35 +164,31 @@ async def check_open_files(settings: Settings) -> list[Finding]:
 
 
 async def check_store(settings: Settings) -> list[Finding]:
-    """Checks the store: it opens, has free space, its clock and keys are fine, and its tasks can be read."""
-    found = [] if settings.is_shared else _check_disk(settings.store_path)
-    if held := _store_holder(settings):
-        do = "stop the server to have each task looked at; `dragoman explain` and /metrics tell of a running one"
+    """Checks that the store opens, its free space, clock and API keys, and that its tasks can be read."""
+    findings = [] if settings.is_shared else _check_disk(settings.store_path)
+    if holder := _store_holder(settings):
+        do = "stop the server to check every task; for a running one see `dragoman explain` and /metrics"
         return [
-            *found,
-            Finding("ok", "store", f"{held}"),
-            Finding("ok", "tasks", "not looked at: a server works on them", do),
+            *findings,
+            Finding("ok", "store", holder),
+            Finding("ok", "tasks", "not checked: a server is running", do),
         ]
     if not settings.is_shared and not settings.store_path.exists():
-        return [*found, Finding("ok", "store", f"{settings.store_path} is not there yet; the first start makes it")]
+        return [*findings, Finding("ok", "store", f"{settings.store_path} does not exist; the first start creates it")]
     async with AsyncExitStack() as stack:
         try:
-            _, opened = await open_store(stack, settings, create=False)
+            _, store = await open_store(stack, settings, create=False)
         except StartError as error:
-            return [*found, Finding("fail", "store", str(error), "see docs/how-to/failures.md")]
-        stack.push_async_callback(opened.close)
-        store_stats = await opened.stats()
-        count = sum(store_stats.tasks.values())
-        found.append(
-            Finding(
-                "ok", "store", f"{settings.store_name}: {count} tasks, {len(store_stats.backlog)} agents with a queue"
-            )
-        )
-        found.append(_check_clock(store_stats.counted_at))
-        found += await _check_api_keys(settings, opened)
-        found += await _check_tasks(opened)
-        found += await _check_bus(settings, stack, opened.epoch)
-    return found
+            return [*findings, Finding("fail", "store", str(error), "see docs/how-to/failures.md")]
+        stack.push_async_callback(store.close)
+        stats = await store.stats()
+        summary = f"{sum(stats.tasks.values())} tasks, {len(stats.backlog)} agents with a queue"
+        findings.append(Finding("ok", "store", f"{settings.store_name}: {summary}"))
+        findings.append(_check_clock(stats.counted_at))
+        findings += await _check_api_keys(settings, store)
+        findings += await _check_tasks(store)
+        findings += await _check_bus(settings, stack, store.epoch)
+    return findings
 
 
 def _store_holder(settings: Settings) -> str:
@@ -213,25 +206,27 @@ def _store_holder(settings: Settings) -> str:
 
 def _check_disk(path: Path) -> list[Finding]:
     if not path.parent.is_dir():
-        return [Finding("fail", "disk", f"there is no folder {path.parent}", "make it, or name another --store")]
+        return [Finding("fail", "disk", f"folder {path.parent} does not exist", "create it, or choose another --store")]
     free = shutil.disk_usage(path.parent).free
     text = f"{free / 1024**3:.1f} GiB free for {path.parent}"
     if free < MIN_FREE_DISK_BYTES:
-        return [Finding("warn", "disk", text, "make room: a full disk accepts nothing; see docs/how-to/failures.md")]
+        return [
+            Finding("warn", "disk", text, "free some space: writes to a full disk fail; see docs/how-to/failures.md")
+        ]
     return [Finding("ok", "disk", text)]
 
 
 def _check_clock(store_time_ms: int) -> Finding:
-    """Checks the clock; `at` is the store's time in milliseconds."""
+    """Compares this machine's clock with the store's."""
     now = time.time()
-    off = now - store_time_ms / 1000
+    difference = now - store_time_ms / 1000
     if now < MIN_PLAUSIBLE_TIME:
         return Finding(
-            "fail", "clock", f"it is {datetime.fromtimestamp(now, UTC):%Y-%m-%d}", "set this machine's clock"
+            "fail", "clock", f"shows {datetime.fromtimestamp(now, UTC):%Y-%m-%d}", "set this machine's clock"
         )
-    if abs(off) > MAX_CLOCK_DIFFERENCE:
-        do = "have both machines keep the time (NTP): sessions and retention go by the store's, tokens by this one's"
-        return Finding("warn", "clock", f"this machine and the store differ by {abs(off):.1f} s", do)
+    if abs(difference) > MAX_CLOCK_DIFFERENCE:
+        do = "use NTP on both machines: sessions and retention use the store's clock, tokens this machine's"
+        return Finding("warn", "clock", f"this machine and the store differ by {abs(difference):.1f} s", do)
     return Finding("ok", "clock", "this machine and the store agree")
 
 
@@ -239,55 +234,56 @@ MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 """A clock that shows an earlier time is wrong."""
 
 
-async def _check_api_keys(settings: Settings, opened: Store) -> list[Finding]:
+async def _check_api_keys(settings: Settings, store: Store) -> list[Finding]:
     if not settings.api_keys:
         return []
     now = time.time() * 1000
-    good = [key for key in await opened.api_keys.list() if not key.problem(round(now))]
-    where = "--store postgresql://..." if settings.is_shared else f"--store {settings.store}"
-    if not good:
-        do = f"dragoman keys create NAME --grant operator {where}"
-        return [Finding("fail", "keys", "--api-keys asks for them, and there is none", do)]
-    if not any(OPERATOR_GRANT in key.grants for key in good):
-        do = f"dragoman keys create NAME --grant operator {where}"
-        return [Finding("warn", "keys", f"{len(good)} keys, and no operator among them", do)]
-    if ending := [key for key in good if key.expires and key.expires < now + EXPIRY_WARNING_SECONDS * 1000]:
-        named = ", ".join(f"{key.id} ({key.name})" for key in ending[:MAX_LISTED_TASKS])
-        return [Finding("warn", "keys", f"end within two weeks: {named}", "dragoman keys rotate ID --expires 90d")]
-    return [Finding("ok", "keys", f"{len(good)} are good")]
+    valid = [key for key in await store.api_keys.list() if not key.problem(round(now))]
+    option = "--store postgresql://..." if settings.is_shared else f"--store {settings.store}"
+    do = f"dragoman keys create NAME --grant operator {option}"
+    if not valid:
+        return [Finding("fail", "keys", "--api-keys is on, but the store has no valid key", do)]
+    if not any(OPERATOR_GRANT in key.grants for key in valid):
+        return [Finding("warn", "keys", f"{len(valid)} keys, none with the operator grant", do)]
+    if expiring := [key for key in valid if key.expires and key.expires < now + EXPIRY_WARNING_SECONDS * 1000]:
+        names = ", ".join(f"{key.id} ({key.name})" for key in expiring[:MAX_LISTED_TASKS])
+        return [Finding("warn", "keys", f"expire within two weeks: {names}", "dragoman keys rotate ID --expires 90d")]
+    return [Finding("ok", "keys", f"{len(valid)} are valid")]
 
 
-async def _check_tasks(opened: Store) -> list[Finding]:
+async def _check_tasks(store: Store) -> list[Finding]:
     """Checks that every task can be read with its events."""
-    bad: list[str] = []
-    looked = 0
+    unreadable: list[str] = []
+    count = 0
     for state in sorted(states.STORED_STATES):
-        async with aclosing(opened.select(TaskSelection(older_than=1, state=state))) as batches:
-            async for heads in batches:
-                looked += len(heads)
-                bad += [f"{head.id} ({why})" for head in heads if (why := await _read_problem(opened, head))]
-    if bad:
-        named = ", ".join(bad[:MAX_LISTED_TASKS]) + (
-            f", and {len(bad) - MAX_LISTED_TASKS} more" if len(bad) > MAX_LISTED_TASKS else ""
-        )
-        do = "restore a backup, or `dragoman purge --task ID`; a damaged disk damages more"
-        return [Finding("fail", "tasks", f"{len(bad)} of {looked} cannot be read: {named}", do)]
-    return [Finding("ok", "tasks", f"{looked} can be read")]
+        async with aclosing(store.select(TaskSelection(older_than=1, state=state))) as batches:
+            async for records in batches:
+                count += len(records)
+                unreadable += [
+                    f"{record.id} ({problem})" for record in records if (problem := await _read_problem(store, record))
+                ]
+    if not unreadable:
+        return [Finding("ok", "tasks", f"{count} can be read")]
+    names = ", ".join(unreadable[:MAX_LISTED_TASKS])
+    if len(unreadable) > MAX_LISTED_TASKS:
+        names += f", and {len(unreadable) - MAX_LISTED_TASKS} more"
+    do = "restore a backup, or `dragoman purge --task ID`; check the disk"
+    return [Finding("fail", "tasks", f"{len(unreadable)} of {count} cannot be read: {names}", do)]
 
 
-async def _read_problem(opened: Store, record: TaskRecord) -> str:
+async def _read_problem(store: Store, record: TaskRecord) -> str:
     """Why a task cannot be read; empty if it can."""
     try:
-        snapshot = await opened.read(record.ref)
-        if snapshot is None:
-            return "" if await opened.find(record.ref.owner, record.agent, record.id) is None else "it is gone"
+        snapshot = await store.read(record.ref)
+        if snapshot is None:  # deleted meanwhile, unless its row still exists
+            return "" if await store.find(record.ref.owner, record.agent, record.id) is None else "it has no content"
         pb.Task.FromString(snapshot.task)
         after = 0
         while after < record.last_sequence:
             try:
-                events = await opened.events(record.ref, after)
-            except LogTruncated as cut:
-                after = cut.oldest_sequence - 1
+                events = await store.events(record.ref, after)
+            except LogTruncated as truncated:
+                after = truncated.oldest_sequence - 1
                 continue
             if not events:
                 return f"its log ends at {after} of {record.last_sequence}"
@@ -304,21 +300,18 @@ async def _read_problem(opened: Store, record: TaskRecord) -> str:
 
 async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> list[Finding]:
     if not settings.bus.get_secret_value():
-        alone = "none: one server has the store to itself"
         if not settings.is_shared:
-            return [Finding("ok", "bus", alone)]
-        return [
-            Finding("ok", "bus", "none: several servers hear of each other by looking into the store, up to 2 s late")
-        ]
+            return [Finding("ok", "bus", "none: an SQLite store has one server")]
+        return [Finding("ok", "bus", "none: servers notice each other's changes by polling the store, up to 2 s late")]
     try:
         bus = await open_bus(stack, settings, epoch)
     except (SettingsError, StartError) as error:
         return [Finding("fail", "bus", str(error), "see docs/how-to/postgresql.md")]
     for _ in range(round(CHECK_TIMEOUT / 0.1)):
         if not bus.problem:
-            return [Finding("ok", "bus", "it answers")]
+            return [Finding("ok", "bus", "connected")]
         await asyncio.sleep(0.1)
-    return [Finding("warn", "bus", bus.problem, "everything works without it, up to 2 s later; look at NATS and --bus")]
+    return [Finding("warn", "bus", bus.problem, "servers work without it, up to 2 s late; check NATS and --bus")]
 
 
 async def check_collector(settings: Settings) -> list[Finding]:
@@ -333,17 +326,15 @@ async def check_collector(settings: Settings) -> list[Finding]:
         writer.close()
     except (OSError, TimeoutError) as error:
         do = "start the collector, or correct --otlp; servers work without it"
-        return [
-            Finding("warn", "traces", f"nobody listens at {parts.hostname}:{port}: {str(error) or 'no answer'}", do)
-        ]
-    return [Finding("ok", "traces", f"somebody listens at {parts.hostname}:{port}")]
+        return [Finding("warn", "traces", f"cannot connect to {parts.hostname}:{port}: {str(error) or 'timeout'}", do)]
+    return [Finding("ok", "traces", f"{parts.hostname}:{port} accepts connections")]
 
 
 async def _fetch_json(url: str) -> tuple[int, object]:
     client_timeout = aiohttp.ClientTimeout(total=CHECK_TIMEOUT)
     # Only checks reachability; the certificate is verified elsewhere.
-    async with aiohttp.ClientSession(timeout=client_timeout) as session, session.get(url, ssl=False) as answer:
-        return answer.status, await answer.json() if answer.status == 200 else None
+    async with aiohttp.ClientSession(timeout=client_timeout) as session, session.get(url, ssl=False) as response:
+        return response.status, await response.json() if response.status == 200 else None
 
 
 CHECKS: Final[Sequence[tuple[str, Check]]] = (

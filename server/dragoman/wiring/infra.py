@@ -1,7 +1,4 @@
-"""What a server stands on: the lock, the store, the bus and its certificates, opened as the settings say.
-
-Only here, in `app` and in `offline` adapters have names.
-"""
+"""Infrastructure of a server, opened from its settings: store lock, store, bus, certificates, outbound client."""
 
 from __future__ import annotations
 
@@ -58,9 +55,9 @@ async def open_store(
         sizes = StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
         return lock, sqlite.open_store(path, synchronous=settings.sqlite_synchronous, sizes=sizes)
     except FileNotFoundError as error:
-        raise StartError(f"--store: there is no folder {path.parent}") from error
+        raise StartError(f"--store: folder {path.parent} does not exist; create it, or choose another") from error
     except StoreInUseError as error:
-        raise StartError(f"{error}\nstop it, or name another store with --store sqlite:///other.db") from error
+        raise StartError(f"{error}\nstop it, or choose another store with --store sqlite:///other.db") from error
     except STORE_ERRORS as error:
         raise store_start_error(settings.store_name, error) from error
 
@@ -80,7 +77,7 @@ async def _open_postgres(settings: Settings, create: bool) -> Store:
             pooled=settings.postgres_pooler,
         )
     except postgres.InvalidDatabase as error:
-        raise store_start_error(settings.store_name, error) from None  # what caused it may hold a password
+        raise store_start_error(settings.store_name, error) from None  # the cause may contain a password
 
 
 def check_role(settings: Settings) -> None:
@@ -88,24 +85,24 @@ def check_role(settings: Settings) -> None:
     if settings.role == "all":
         return
     if not settings.is_shared:
-        lacks = "would run what it takes" if settings.role == "server" else "would give it anything to run"
+        missing = "run its turns" if settings.role == "server" else "accept its requests"
         raise SettingsError(
-            f"--role {settings.role}: an SQLite store has one process, so nobody {lacks}; use --role all, or a store "
-            "for several (--store postgresql://USER@HOST/DATABASE); agents in other processes: --workers-only and "
-            "`dragoman worker`"
+            f"--role {settings.role}: an SQLite store has one process, so no other could {missing}; use --role all, or "
+            "a shared store (--store postgresql://USER@HOST/DATABASE); to run agents in other processes, use "
+            "--workers-only and `dragoman worker`"
         )
     if settings.role == "worker" and settings.workers_only:
-        raise SettingsError("--workers-only: a process with --role worker runs the agents of APP, and would have none")
+        raise SettingsError("--workers-only: a process with --role worker runs only agents of APP, and would have none")
 
 
 async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus:
     """Raises StartError, SettingsError."""
-    here, url = LocalBus(), settings.bus.get_secret_value()
-    stack.push_async_callback(here.close)
+    local, url = LocalBus(), settings.bus.get_secret_value()
+    stack.push_async_callback(local.close)
     if not url:
-        return here
+        return local
     if not settings.is_shared:
-        raise SettingsError("--bus: one server alone has an SQLite store, so there is nobody to tell; see --store")
+        raise SettingsError("--bus: an SQLite store has one server, so there is no other to notify; see --store")
     try:
         from dragoman.bus import nats
     except ImportError as error:
@@ -114,27 +111,27 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
         address = nats.NatsAddress.parse(url, settings.bus_credentials, settings.bus_ca)
     except nats.InvalidNatsAddress as error:
         raise SettingsError(f"--bus: {error}") from None
-    return await stack.enter_async_context(nats.open_nats_bus(here, address, prefix=settings.bus_prefix, epoch=epoch))
+    return await stack.enter_async_context(nats.open_nats_bus(local, address, prefix=settings.bus_prefix, epoch=epoch))
 
 
 def open_tls(
     stack: AsyncExitStack, settings: Settings
 ) -> tuple[CertificateFiles | None, CertificateAuthenticator | None]:
-    """The servers' certificate, watched until the stack is left, and who knows callers by theirs.
+    """Opens the server's certificate, watched until the stack closes, and the authenticator of client certificates.
 
     Raises SettingsError.
     """
-    values = {"--tls-client-revoked": settings.tls_client_revoked, "--tls-client-grants": settings.tls_client_grants}
-    if settings.tls_client_ca is None and (idle := [name for name, value in values.items() if value]):
-        raise SettingsError(f"{idle[0]}: means nothing without --tls-client-ca")
+    options = {"--tls-client-revoked": settings.tls_client_revoked, "--tls-client-grants": settings.tls_client_grants}
+    if settings.tls_client_ca is None and (unused := [option for option, setting in options.items() if setting]):
+        raise SettingsError(f"{unused[0]}: has no effect without --tls-client-ca")
     if settings.tls_cert is None or settings.tls_key is None:
         if settings.tls_cert or settings.tls_key:
-            raise SettingsError("--tls-cert, --tls-key: a certificate and its key belong together; set both, or none")
+            raise SettingsError("--tls-cert, --tls-key: one is set without the other; set both or neither")
         if settings.tls_client_ca:
             raise SettingsError("--tls-client-ca: needs encrypted ports; add --tls-cert and --tls-key")
         return None, None
     try:
-        certificates, holders = open_certificates(
+        certificates, authenticator = open_certificates(
             settings.tls_cert,
             settings.tls_key,
             client_ca=settings.tls_client_ca,
@@ -144,13 +141,13 @@ def open_tls(
     except InvalidCertificate as error:
         names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls_client_ca else "")
         raise SettingsError(f"{names}: {error}") from error
-    watching = asyncio.create_task(certificates.watch(), name="certificates")
-    stack.callback(watching.cancel)
-    return certificates, holders
+    watch = asyncio.create_task(certificates.watch(), name="certificates")
+    stack.callback(watch.cancel)
+    return certificates, authenticator
 
 
 _LOCK_OFFSET: Final = 1 << 30
-"""Windows makes locked bytes unreadable, so the locked byte lies far behind the text."""
+"""Windows makes locked bytes unreadable, so the locked byte is far behind the text."""
 
 if sys.platform == "win32":
     import msvcrt
@@ -167,7 +164,7 @@ else:
 
 
 class StoreInUseError(Exception):
-    """Another process holds the store; the text says which, since when, and its addresses."""
+    """Another process holds the store; the text names it, the time since when, and its addresses."""
 
 
 class StoreLock:
@@ -177,20 +174,19 @@ class StoreLock:
         self._file = file
         self._details = details
 
-    def publish(self, **about: str) -> None:
+    def publish(self, **details: str) -> None:
         """Adds details of the holder for other processes."""
-        self._details |= about
-        text = json.dumps(self._details).encode()
+        self._details |= details
+        content = json.dumps(self._details).encode()
         os.lseek(self._file, 0, os.SEEK_SET)
-        os.write(self._file, text.ljust(512))
+        os.write(self._file, content.ljust(512))
 
 
 _held_files: set[int] = set()
 
 
 def _close_in_fork() -> None:
-    # A lock lives as long as any copy of its file: a child of an agent must not keep it when
-    # the server is killed.
+    # A lock lives as long as any copy of its file: the child of an agent must not keep it when the server is killed.
     for file in _held_files:
         with contextlib.suppress(OSError):
             os.close(file)
@@ -223,22 +219,22 @@ def hold_store(store: Path) -> Iterator[StoreLock]:
 
 def _describe_holder(store: Path, path: Path) -> str:
     try:
-        about = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # the holder is writing it just now
+        holder = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # the holder is writing the file
         return f"{store} is in use by another process (it holds {path})"
-    where = " and ".join(f"{kind} {about[kind]}" for kind in ("http", "grpc") if kind in about)
-    since = f"process {about.get('pid', '?')} has held it since {about.get('since', '?')}"
-    return f"{store} is in use: {since}{', serving ' + where if where else ', and is starting'}"
+    addresses = " and ".join(f"{kind} {holder[kind]}" for kind in ("http", "grpc") if kind in holder)
+    since = f"process {holder.get('pid', '?')} has held it since {holder.get('since', '?')}"
+    return f"{store} is in use: {since}{', serving ' + addresses if addresses else ', and is starting'}"
 
 
 def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOST) -> OutboundClient:
     """Opens the outbound client that all outgoing requests use. Raises SettingsError."""
-    rules = targets.OutboundPolicy(
+    policy = targets.OutboundPolicy(
         AddressPolicy(settings.outbound_allow, loopback=settings.is_loopback),
         https_only=settings.outbound_https_only,
         ports=settings.outbound_ports,
     )
     try:
-        return OutboundClient(rules, ca=settings.outbound_ca, per_host=per_host)
+        return OutboundClient(policy, ca=settings.outbound_ca, per_host=per_host)
     except OSError as error:
-        raise SettingsError(f"--outbound-ca: {settings.outbound_ca} holds no certificates in PEM: {error}") from error
+        raise SettingsError(f"--outbound-ca: {settings.outbound_ca} must contain PEM certificates: {error}") from error

@@ -26,7 +26,7 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
 def _local_operator(auditor: Auditor) -> OperatorCall:
-    """The local user, who may read and write the file of the store, as operator."""
+    """The local user as operator: a user who can write the store's file has access to all of it."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name
@@ -42,21 +42,21 @@ class _AuditedMaintenance(MaintenanceOperations):
         self._operator = operator
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
-        answer = await super().purge(request)
-        await self._operator.record("Purge", request, answer)
-        return answer
+        response = await super().purge(request)
+        await self._operator.record("Purge", request, response)
+        return response
 
     async def export_task(self, request: ops.ExportTaskRequest) -> AsyncGenerator[ops.ExportTaskResponse, None]:
         await self._operator.record("ExportTask", request)
-        async with aclosing(super().export_task(request)) as pieces:
-            async for piece in pieces:
-                yield piece
+        async with aclosing(super().export_task(request)) as responses:
+            async for response in responses:
+                yield response
 
     async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
         await self._operator.record("ExportAudit", request)
-        async with aclosing(super().export_audit(request)) as batches:
-            async for lot in batches:
-                yield lot
+        async with aclosing(super().export_audit(request)) as responses:
+            async for response in responses:
+                yield response
 
 
 class _AuditedApiKeys(ApiKeyOperations):
@@ -67,9 +67,9 @@ class _AuditedApiKeys(ApiKeyOperations):
         self._operator = operator
 
     async def create_key(self, request: ops.CreateKeyRequest) -> ops.CreateKeyResponse:
-        answer = await super().create_key(request)
+        response = await super().create_key(request)
         await self._operator.record("CreateKey", request)
-        return answer
+        return response
 
 
 @asynccontextmanager
@@ -86,10 +86,7 @@ async def open_operations(settings: Settings) -> AsyncIterator[MaintenanceOperat
 
 @asynccontextmanager
 async def open_keys(settings: Settings) -> AsyncIterator[ApiKeyOperations]:
-    """The operators' verbs on the API keys of a store that no server holds; it is made if it is not there.
-
-    Raises StartError.
-    """
+    """Opens API key operations on a store that no server holds; creates a missing store. Raises StartError."""
     async with AsyncExitStack() as stack:
         _, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
@@ -103,9 +100,9 @@ async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Ba
     _require_sqlite(settings)
     _require_store(settings)
     try:
-        async with aclosing(backup(settings.store_path, destination, now_ms)) as steps:
-            async for step in steps:
-                yield step
+        async with aclosing(backup(settings.store_path, destination, now_ms)) as reports:
+            async for progress in reports:
+                yield progress
     except STORE_ERRORS as error:
         raise store_start_error(settings.store_name, error) from error
 
@@ -131,4 +128,4 @@ def _require_sqlite(settings: Settings) -> None:
 
 def _require_store(settings: Settings) -> None:
     if not settings.store_path.is_file():
-        raise StartError(f"--store: there is no store {settings.store_path}")
+        raise StartError(f"--store: store {settings.store_path} does not exist")

@@ -1,36 +1,33 @@
-"""Metrics and tracing of a server, collected from its components.
-
-Only here adapters of `dragoman.telemetry` have names.
-"""
+"""Metrics and tracing of a server: Prometheus exposition, and the recorder with its exporter."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
+from dragoman import __version__
 from dragoman.bindings.request_log import RequestMetrics
-from dragoman.core.counters import MetricFamily, MetricSample, counter, gauge
-from dragoman.release import version
+from dragoman.core.counters import Histogram, MetricFamily, MetricSample, counter, gauge
 from dragoman.runtime import Runtime
 from dragoman.settings.settings import Settings
 from dragoman.settings.types import parse_headers
 from dragoman.telemetry.otlp import SpanExporter, otlp_transport, resource_attributes
-from dragoman.telemetry.prometheus import Exposition
 from dragoman.telemetry.spans import SpanRecorder
 
 if TYPE_CHECKING:
-    pass
+    from prometheus_client.core import Metric
+
+METRIC_PREFIX: Final = "dragoman_"
 
 
 async def start_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | None:
     """Starts sending traces until the stack closes; None without a collector."""
     if not settings.otlp:
         return None
-    pass  # most servers need none of it
-
     headers = parse_headers(settings.otlp_headers.get_secret_value())
     return await stack.enter_async_context(open_tracing(settings.otlp, headers, settings.trace_share))
 
@@ -46,9 +43,9 @@ class MetricsEndpoint:
         draining: asyncio.Event,
         tracing: Tracing | None,
     ) -> None:
-        about = (version(), "postgresql" if settings.is_shared else "sqlite")
+        labels = (__version__, "postgresql" if settings.is_shared else "sqlite")
         help = "The version of this server, and the kind of its store."
-        self._build_info = MetricFamily("build_info", "gauge", help, ("version", "store"), (MetricSample(about, 1),))
+        self._build_info = MetricFamily("build_info", "gauge", help, ("version", "store"), (MetricSample(labels, 1),))
         self._runtime = runtime
         self._request_metrics = request_metrics
         self._draining = draining
@@ -73,6 +70,60 @@ class MetricsEndpoint:
         return self._exposition.render(await self.families(), accept)
 
 
+class Exposition:
+    """Prometheus exposition of our metrics, and those of the process and of Python.
+
+    Imports the library when created, at the first scrape: most servers are never scraped.
+    """
+
+    def __init__(self) -> None:
+        from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+        from prometheus_client.registry import CollectorRegistry
+
+        self._families: Iterable[MetricFamily] = ()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+
+    def render(self, families: Iterable[MetricFamily], accept: str = "") -> tuple[bytes, str]:
+        """Returns the text and its media type: OpenMetrics if accepted, otherwise the Prometheus text format."""
+        from prometheus_client.exposition import choose_encoder
+
+        encode, media_type = choose_encoder(accept)
+        self._families = families
+        return encode(self._registry), media_type
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the library."""
+        return map(_to_metric, self._families)
+
+
+def _to_metric(family: MetricFamily) -> Metric:
+    """Converts one family to the library's form. Names get the prefix `dragoman_`."""
+    from prometheus_client import core
+
+    name, help, labels = METRIC_PREFIX + family.name, family.help, family.labels
+    if family.kind == "histogram":
+        histogram = core.HistogramMetricFamily(name, help, labels=labels)
+        for sample in family.samples:
+            assert isinstance(sample.value, Histogram)
+            histogram.add_metric(sample.labels, _buckets(sample.value), sample.value.sum)
+        return histogram
+    kind = core.CounterMetricFamily if family.kind == "counter" else core.GaugeMetricFamily
+    metric = kind(name, help, labels=labels)
+    for sample in family.samples:
+        assert not isinstance(sample.value, Histogram)
+        metric.add_metric(sample.labels, float(sample.value))
+    return metric
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Cumulative counts by upper bound."""
+    bounds = [*map(repr, histogram.bounds), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Tracing:
     """The running tracing: recorder and exporter."""
@@ -83,9 +134,9 @@ class Tracing:
     def families(self) -> Iterator[MetricFamily]:
         """The metrics of the exporter."""
         yield counter("spans", "Spans recorded.", self.tracer.recorded)
-        yield counter("spans_sent", "Spans that the collector took.", self.exporter.sent)
-        yield counter("spans_dropped", "Spans for which there was no room.", self.tracer.dropped)
-        yield gauge("traces_up", "Whether the collector took what it was sent last.", not self.exporter.is_failing)
+        yield counter("spans_sent", "Spans that the collector accepted.", self.exporter.sent)
+        yield counter("spans_dropped", "Spans dropped because the queue was full.", self.tracer.dropped)
+        yield gauge("traces_up", "Whether the collector accepted the last request.", not self.exporter.is_failing)
 
 
 @asynccontextmanager

@@ -52,7 +52,7 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_reloaded(tmp_path: 
         assert fetched(f"{server.http}/.well-known/agent-card.json")["name"] == "First"
         cards.write_text('[playground]\nname = "Second"\n')
         server.signal(signal.SIGHUP)
-        server.err.until("cards say now what is in")
+        server.err.until("cards now have the overrides in")
         assert fetched(f"{server.http}/.well-known/agent-card.json")["name"] == "Second"
         server.signal(signal.SIGTERM)
         assert server.ends() == 0

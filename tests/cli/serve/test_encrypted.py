@@ -39,7 +39,7 @@ def test_commands_connect_with_a_ca(tmp_path: Path, dragoman: Run) -> None:
 
         write(tmp_path, other.issue())
         server.signal(signal.SIGHUP)
-        server.err.until("new connections are shown the new certificate")
+        server.err.until("new connections use the new certificate")
         again = dragoman("get", task, *grpc, "--ca", str(other.ca))
         assert again.code == 0, again
         server.signal(signal.SIGTERM)

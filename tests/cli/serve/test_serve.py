@@ -136,7 +136,7 @@ def test_agents_that_fail_to_load_are_reported_with_file_and_line(tmp_path: Path
             2,
             'error: --store (command line): "redis://x" is not the URL of a store; use sqlite:///',
         ),
-        (["--store", "sqlite:///no/such/place.db"], 1, "error: --store: there is no folder "),
+        (["--store", "sqlite:///no/such/place.db"], 1, "error: --store: folder "),
     ],
 )
 def test_invalid_settings_are_rejected_in_one_line(

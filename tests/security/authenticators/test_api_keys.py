@@ -102,7 +102,7 @@ async def test_what_does_not_begin_like_a_key_is_for_others_to_judge(world: Worl
 @pytest.mark.parametrize("text", [TEXT[:-1], TEXT + "a", TEXT[:20] + "z" + TEXT[21:], "dgm_", "dgm_x_y", TEXT.upper()])
 async def test_a_key_that_is_cut_or_mistyped_is_refused_without_a_look(world: World, text: str) -> None:
     if text.startswith("dgm_"):
-        assert "not whole, or mistyped" in (await world.refused(text)).message
+        assert "truncated or mistyped" in (await world.refused(text)).message
     assert world.kept.looks == 0
 
 
@@ -110,7 +110,7 @@ async def test_a_stranger_learns_nothing_of_which_ids_there_are(world: World) ->
     unknown, _ = created_value(7)
     forged = caller_credentials.format_api_key(KEY.id, b"f" * 32)
     unauthenticateds = [await world.refused(text) for text in (unknown, forged)]
-    assert unauthenticateds[0].message == unauthenticateds[1].message == "there is no such API key"
+    assert unauthenticateds[0].message == unauthenticateds[1].message == "this API key does not exist"
     assert unauthenticateds[1].log_details == {"key": KEY.id}
 
 
@@ -119,7 +119,7 @@ async def test_a_key_that_is_over_says_so_to_who_has_it_and_to_nobody_else(world
     assert (await world.refused(TEXT)).message == "this API key has expired"
     assert (
         await world.refused(caller_credentials.format_api_key(KEY.id, b"f" * 32))
-    ).message == "there is no such API key"
+    ).message == "this API key does not exist"
     world.kept.keys[KEY.id] = replace(KEY, revoked=1)
     world.check.forget(KEY.id)
     assert (await world.refused(TEXT)).message == "this API key was revoked"
@@ -168,7 +168,7 @@ async def test_a_secret_that_was_rotated_is_good_while_its_grace_lasts(world: Wo
     assert await world.check.identify(new) == KEY.identity
     assert await world.check.identify(TEXT) == KEY.identity
     world.now += 10
-    assert (await world.refused(TEXT)).message == "there is no such API key"
+    assert (await world.refused(TEXT)).message == "this API key does not exist"
     assert await world.check.identify(new) == KEY.identity
 
 

@@ -17,6 +17,7 @@ import grpc
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from dragoman import __version__
 from dragoman.bindings.admin import rpc_handler
 from dragoman.bindings.admin.rpc_handler import OPS_SERVICE, AbortCall, AuthorizeOperator, GrpcContext
 from dragoman.bindings.admin.tasks import push_config_message
@@ -27,7 +28,6 @@ from dragoman.core.audit import format_audit_line
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
 from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
-from dragoman.release import version
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -92,7 +92,7 @@ class MaintenanceOperations:
         head = entry.record
         header = ops.ExportHeader(
             version=EXPORT_FORMAT_VERSION,
-            dragoman=version(),
+            dragoman=__version__,
             task_id=head.id,
             agent=head.agent,
             principal=head.principal,

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dragoman import __version__
 from dragoman.bindings import a2a_headers
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.openapi import examples, responses
@@ -34,7 +35,6 @@ from dragoman.bindings.openapi.schemas import (
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.cards.security_schemes import NO_SECURITY, SecurityScheme, ServerSecurity
 from dragoman.core.errors import A2AError, PushNotificationNotSupported
-from dragoman.release import version
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.http.httprule import Rule, Template, Wildcard
@@ -130,7 +130,7 @@ class _DocumentBuilder:
         schemas = {**responses.ERROR_SCHEMAS, **responses.SERVER_SCHEMAS, **self._schemas.schemas}
         return {
             "openapi": "3.1.0",
-            "info": {"title": "Dragoman", "version": version(), "description": _DESCRIPTION},
+            "info": {"title": "Dragoman", "version": __version__, "description": _DESCRIPTION},
             "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
             "paths": paths,
             "components": {

@@ -25,7 +25,6 @@ from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import Agent
-from dragoman.release import version
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.agent_loader import LoadError, load_agents
 from dragoman.wiring.app import App, open_app
@@ -238,10 +237,12 @@ def banner(app: App, settings: Settings, processes: int = 0) -> str:
 
     processes: their number, if there are several; else 0.
     """
+    from dragoman import __version__  # reads the metadata of the distribution
+
     suffix = f", {processes} processes" if processes else ""
     if app.grpc_address is None:
         return f"""\
-Dragoman {version()}, worker on a shared store{suffix}
+Dragoman {__version__}, worker on a shared store{suffix}
 
   Health   {app.http.url}/readyz
   Agents   {", ".join(sorted(app.agents))}
@@ -255,7 +256,7 @@ Dragoman {version()}, worker on a shared store{suffix}
     example = f"Try it:\n\n  {curl_line(app, settings)}\n\n" if app.root in app.agents else ""
     role = "\n  Role     server; turns run in processes with --role worker or all" if settings.role == "server" else ""
     return f"""\
-Dragoman {version()}{suffix}
+Dragoman {__version__}{suffix}
 
   Card     {app.card_url}
   HTTP     {app.public_url}

@@ -1,1 +1,1 @@
-"""Identify callers by bearer token, API key or JWT."""
+"""Authenticators of static tokens, API keys and JWTs."""

@@ -1,7 +1,7 @@
-"""API keys as callers show them: looked up in the store, and remembered for a few seconds.
+"""Authenticates callers by API key, with a cache of a few seconds before the store.
 
-A key that is revoked or rotated through this process is forgotten at once; through another one sharing the store, at
-most `FRESH` seconds later. Only keys that proved to be good are remembered, so strangers fill nothing.
+A key revoked or rotated through this process leaves the cache at once; through another process of the store, at most
+API_KEY_CACHE_TTL later. Only valid keys are cached, so unauthenticated callers cannot fill the cache.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from dragoman.core.errors import A2AError, Unauthenticated
 from dragoman.ports import ApiKeys
 
 API_KEY_CACHE_TTL: Final = 5.0
-"""Seconds for which a key that was looked up is taken for what it was."""
+"""Seconds for which keys are cached."""
 
 MAX_CACHED_API_KEYS: Final = 1024
-"""Keys remembered."""
 
 API_KEY_USE_INTERVAL_MS: Final = 600_000
-"""Milliseconds between two notes of a key's use."""
+"""Milliseconds between two writes of a key's last use."""
 
 _log: Final = logging.getLogger("dragoman.security")
 
@@ -39,7 +38,7 @@ class _CachedKey:
 
 
 class ApiKeyAuthenticator:
-    """Knows callers by their API keys."""
+    """Authenticates callers by API key."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class ApiKeyAuthenticator:
         clock: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` gives milliseconds since the epoch, `monotonic` seconds since any moment."""
+        """clock: milliseconds since the epoch. monotonic: seconds."""
         self._keys = keys
         self._clock = clock
         self._monotonic = monotonic
@@ -56,49 +55,49 @@ class ApiKeyAuthenticator:
         self._use_writes: set[asyncio.Task[None]] = set()
 
     async def identify(self, text: str) -> Identity | None:
-        """Who shows this text; None when it is no API key. Raises Unauthenticated for a key that is not good."""
+        """The identity of an API key; None for other texts. Raises Unauthenticated for an invalid key."""
         if not text.startswith(caller_credentials.API_KEY_PREFIX):
             return None
-        shown = caller_credentials.parse_api_key(text)
-        if shown is None:
+        presented = caller_credentials.parse_api_key(text)
+        if presented is None:
             raise _unauthenticated(
-                "this API key is not whole, or mistyped",
+                "this API key is truncated or mistyped",
                 text.removeprefix(caller_credentials.API_KEY_PREFIX).partition("_")[0],
             )
         now = self._clock()
-        key = await self._find(shown, now)
+        key = await self._find(presented, now)
         if key is None:
-            raise _unauthenticated("there is no such API key", shown.id)
-        if trouble := key.problem(now):
-            raise _unauthenticated(f"this API key {trouble}", shown.id)
+            raise _unauthenticated("this API key does not exist", presented.id)
+        if problem := key.problem(now):
+            raise _unauthenticated(f"this API key {problem}", presented.id)
         self._record_use(key, now)
         return key.identity
 
     async def check(self, id: str) -> None:
-        """Looks again at a key that was good. Raises Unauthenticated when it is not any more."""
+        """Checks again a key that was valid. Raises Unauthenticated if it no longer is."""
         key = await self._keys.find(id)
-        if key is None or (trouble := key.problem(self._clock())):
-            raise _unauthenticated("this API key was withdrawn" if key is None else f"this API key {trouble}", id)
+        if key is None or (problem := key.problem(self._clock())):
+            raise _unauthenticated("this API key was withdrawn" if key is None else f"this API key {problem}", id)
 
     def forget(self, id: str) -> None:
-        """Looks this key up again when it is shown next."""
+        """Removes a key from the cache."""
         self._cache.pop(id, None)
 
     async def close(self) -> None:
-        """Waits until what was noted is written."""
+        """Waits for pending writes."""
         await asyncio.gather(*self._use_writes)
 
     async def _find(self, presented: PresentedKey, now: int) -> ApiKey | None:
-        remembered = self._cache.get(presented.id)
-        if remembered and self._monotonic() < remembered.expires and remembered.key.matches(presented.digest, now):
+        cached = self._cache.get(presented.id)
+        if cached and self._monotonic() < cached.expires and cached.key.matches(presented.digest, now):
             self._cache.move_to_end(presented.id)
-            return remembered.key
+            return cached.key
         started = self._monotonic()
         key = await self._keys.find(presented.id)
         if key is None or not key.matches(presented.digest, now):
             return None
-        if remembered:  # a note of its use may not be written yet
-            key = replace(key, used=max(key.used, remembered.key.used))
+        if cached:  # its last use may not be written yet
+            key = replace(key, used=max(key.used, cached.key.used))
         self._cache[presented.id] = _CachedKey(key, started + API_KEY_CACHE_TTL)
         self._cache.move_to_end(presented.id)
         if len(self._cache) > MAX_CACHED_API_KEYS:
@@ -108,19 +107,19 @@ class ApiKeyAuthenticator:
     def _record_use(self, key: ApiKey, now: int) -> None:
         if now - key.used < API_KEY_USE_INTERVAL_MS:
             return
-        if remembered := self._cache.get(key.id):
-            remembered.key = replace(key, used=now)
-        note = asyncio.create_task(self._write_use(key.id, now), name="the use of an API key")
-        self._use_writes.add(note)
-        note.add_done_callback(self._use_writes.discard)
+        if cached := self._cache.get(key.id):
+            cached.key = replace(key, used=now)
+        write = asyncio.create_task(self._write_use(key.id, now), name="last use of an API key")
+        self._use_writes.add(write)
+        write.add_done_callback(self._use_writes.discard)
 
     async def _write_use(self, id: str, now: int) -> None:
         try:
             await self._keys.touch(id, now=now)
-        except (A2AError, RuntimeError) as error:  # the store is in trouble, or closed: somebody else says so
-            _log.debug("the use of an API key was not noted: %s", error, extra={"key": id})
+        except (A2AError, RuntimeError) as error:  # the store fails, which it reports itself, or is closed
+            _log.debug("the last use of an API key was not written: %s", error, extra={"key": id})
 
 
 def _unauthenticated(reason: str, id: str) -> Unauthenticated:
-    about = {"key": id} if caller_credentials.API_KEY_ID.fullmatch(id) else {}
-    return Unauthenticated(reason, error="invalid_token", log_details=about)
+    log_details = {"key": id} if caller_credentials.API_KEY_ID.fullmatch(id) else {}
+    return Unauthenticated(reason, error="invalid_token", log_details=log_details)

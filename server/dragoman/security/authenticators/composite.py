@@ -1,4 +1,4 @@
-"""Everything that knows callers, as one: a static token, API keys, tokens of issuers."""
+"""Authenticates callers by static token, API key, JWT or client certificate, as the settings say."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class CredentialAuthenticator(Protocol):
-    """One way to know a caller."""
+    """Authenticates one kind of credential."""
 
     async def identify(self, text: str) -> Identity | None:
-        """Who shows this text; None when it is nothing of this kind. Raises Unauthenticated."""
+        """The identity of a credential; None if it is of another kind. Raises Unauthenticated."""
         ...
 
 
 class CompositeAuthenticator:
-    """Asks one after the other. Implements `dragoman.ports.Authenticator`."""
+    """Tries authenticators in order. Implements `dragoman.ports.Authenticator`."""
 
     def __init__(
         self,
@@ -39,23 +39,23 @@ class CompositeAuthenticator:
         api_keys: ApiKeyAuthenticator | None = None,
         check_certificate: Callable[[str], None] | None = None,
     ) -> None:
-        """`keys`, one of the checks, is asked alone for what comes as X-API-Key. `look_at_certificate` raises
-        Unauthenticated for one that counts no more."""
+        """api_keys: one of `authenticators`, the only one for X-API-Key. check_certificate: raises Unauthenticated for
+        the credential id of a certificate that is no longer valid."""
         self._check_certificate = check_certificate
         self._authenticators = tuple(authenticators)
         self._api_keys = api_keys
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
-        """Who shows these credentials; None without any."""
-        shown = read_credentials(headers, keys=self._api_keys is not None)
-        if shown is None:
+        """The identity of a request's credentials; None without any. Raises Unauthenticated."""
+        credentials = read_credentials(headers, keys=self._api_keys is not None)
+        if credentials is None:
             return None
-        checks = (self._api_keys,) if shown.key and self._api_keys else self._authenticators
-        for check in checks:
-            if (identity := await check.identify(shown.key or shown.bearer)) is not None:
+        candidates = (self._api_keys,) if credentials.key and self._api_keys else self._authenticators
+        for authenticator in candidates:
+            if (identity := await authenticator.identify(credentials.key or credentials.bearer)) is not None:
                 return identity
-        what = "X-API-Key" if shown.key else "the bearer token"
-        raise Unauthenticated(f"{what} is none that this server knows", error="invalid_token")
+        source = "X-API-Key" if credentials.key else "the bearer token"
+        raise Unauthenticated(f"{source} is not known to this server", error="invalid_token")
 
     async def recheck(self, identity: Identity) -> None:
         """Checks a key or certificate again, for streams. A token stays valid for the stream it started.
@@ -85,9 +85,9 @@ class Credentials(NamedTuple):
 
 
 def read_credentials(headers: Iterable[tuple[str, str]], *, keys: bool) -> Credentials | None:
-    """The credentials in these headers, None when there are none. `keys`: X-API-Key is one of ours to read.
+    """The credentials in headers; None without any. keys: also read X-API-Key.
 
-    Another scheme than Bearer is not ours to judge, and counts as none. Raises Unauthenticated.
+    Other schemes than Bearer, which a proxy may use, count as none. Raises Unauthenticated.
     """
     fields = [(name.lower(), value) for name, value in headers]
     authorization = _single_value("Authorization", [value for name, value in fields if name == "authorization"])
@@ -107,16 +107,16 @@ def read_credentials(headers: Iterable[tuple[str, str]], *, keys: bool) -> Crede
 
 def _single_value(name: str, values: list[str]) -> str | None:
     if len(values) > 1:
-        raise _malformed(f"{name}: must be there once, and is there {len(values)} times")
+        raise _malformed(f"{name}: must be given once, but is given {len(values)} times")
     if values and len(values[0].encode(errors="replace")) > MAX_CREDENTIAL_HEADER_BYTES:
-        raise _malformed(f"{name}: at most {MAX_CREDENTIAL_HEADER_BYTES} bytes are taken")
+        raise _malformed(f"{name}: must have at most {MAX_CREDENTIAL_HEADER_BYTES} bytes")
     return values[0] if values else None
 
 
 def _credential_text(name: str, value: str) -> str:
     value = value.strip()
     if not value or not value.isascii() or not value.isprintable():
-        raise _malformed(f"{name}: must hold a credential, of printable ASCII")
+        raise _malformed(f"{name}: must contain a credential in printable ASCII")
     return value
 
 
@@ -128,13 +128,13 @@ STATIC_TOKEN_PRINCIPAL: Final = "token"
 
 
 class StaticTokenAuthenticator:
-    """Knows whoever shows the token, all as the one principal `token`, and as an operator."""
+    """Authenticates all callers with the static token as principal `token`, operator and worker."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     async def identify(self, text: str) -> Identity | None:
-        """Who shows this text; None for any other."""
+        """The identity of the token; None for other texts."""
         if not hmac.compare_digest(text.encode(errors="replace"), self._token):
             return None
         return Identity(STATIC_TOKEN_PRINCIPAL, frozenset((OPERATOR_GRANT, WORKER_GRANT)))
@@ -145,14 +145,14 @@ _log: Final = logging.getLogger("dragoman.security")
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What knows callers; without it nobody is asked who they are."""
+    """The authentication of a server; without an authenticator it is off."""
 
     authenticator: Authenticator | None = None
     api_keys: ApiKeyAuthenticator | None = None
     certificates: CertificateIdentifier | None = None
 
     def forget(self, id: str) -> None:
-        """An API key was rotated or revoked: looks it up again when it is shown next."""
+        """Removes a rotated or revoked API key from the cache."""
         if self.api_keys is not None:
             self.api_keys.forget(id)
 
@@ -167,43 +167,41 @@ async def open_security(
     clock: Callable[[], int],
     certificates: CertificateAuthenticator | None = None,
 ) -> AsyncIterator[Security]:
-    """Knows callers by a static token, by API keys, and by tokens of issuers: by what is given of these.
+    """Opens the authenticators of the given kinds of credentials, while the block runs.
 
-    `holders` knows them by certificates, and is asked by who has the connection.
-
-    The keys of issuers are fetched at once, in the background; `outbound` is needed where they are not in files.
-    `clock` gives milliseconds since the epoch.
+    Fetches the keys of issuers at once, in the background; outbound: required unless they are in files. certificates:
+    called by the bindings, with the connection's certificate. clock: milliseconds since the epoch.
     """
-    checks: list[CredentialAuthenticator] = [StaticTokenAuthenticator(token)] if token else []
+    authenticators: list[CredentialAuthenticator] = [StaticTokenAuthenticator(token)] if token else []
     keys = ApiKeyAuthenticator(api_keys, clock=clock) if api_keys is not None else None
     if keys is not None and api_keys is not None:
-        checks.append(keys)
+        authenticators.append(keys)
         if not token and not issuers and certificates is None:
             await _warn_without_operator(api_keys, clock())
-    sets = _add_jwt_authenticator(issuers, outbound, checks) if issuers else []
-    fetching = [asyncio.create_task(one.prefetch(), name="keys of an issuer") for one in sets]
+    key_sets = _add_jwt_authenticator(issuers, outbound, authenticators) if issuers else []
+    fetches = [asyncio.create_task(key_set.prefetch(), name="keys of an issuer") for key_set in key_sets]
     try:
-        chain = (
-            CompositeAuthenticator(checks, keys, certificates.check if certificates else None)
-            if checks or certificates
+        composite = (
+            CompositeAuthenticator(authenticators, keys, certificates.check if certificates else None)
+            if authenticators or certificates
             else None
         )
-        yield Security(chain, keys, certificates)
+        yield Security(composite, keys, certificates)
     finally:
-        for fetch in fetching:
+        for fetch in fetches:
             fetch.cancel()
-        await asyncio.gather(*fetching, return_exceptions=True)
-        for one in sets:
-            await one.close()
+        await asyncio.gather(*fetches, return_exceptions=True)
+        for key_set in key_sets:
+            await key_set.close()
         if keys is not None:
             await keys.close()
 
 
 async def _warn_without_operator(api_keys: ApiKeys, now: int) -> None:
-    """Where nobody could make the next key, somebody should know how to make the first."""
+    """Warns if no API key may create further ones."""
     if not any(key.identity.is_operator and not key.problem(now) for key in await api_keys.list()):
         _log.warning(
-            "no API key here is an operator's, so nobody can make any; stop, and make one: "
+            "no API key has the operator grant, so no key can be created; stop the server and create one: "
             "dragoman keys create NAME --grant operator --store URL"
         )
 
@@ -211,11 +209,11 @@ async def _warn_without_operator(api_keys: ApiKeys, now: int) -> None:
 def _add_jwt_authenticator(
     issuers: Sequence[Issuer], outbound: OutboundHttp | None, authenticators: list[CredentialAuthenticator]
 ) -> list[IssuerKeySet]:
-    # Not above: cryptography takes its time to load, and most servers have no use for it.
+    # Imported here: cryptography is slow to import, and most servers do not need it.
     from dragoman.security.authenticators import jwks
     from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
 
-    get = jwks.outbound_fetcher(outbound) if outbound is not None else jwks.no_fetcher
-    sets = [jwks.IssuerKeySet(issuer, get) for issuer in issuers]
-    authenticators.append(JwtAuthenticator(zip(issuers, sets, strict=True)))
-    return sets
+    fetch_url = jwks.outbound_fetcher(outbound) if outbound is not None else jwks.no_fetcher
+    key_sets = [jwks.IssuerKeySet(issuer, fetch_url) for issuer in issuers]
+    authenticators.append(JwtAuthenticator(zip(issuers, key_sets, strict=True)))
+    return key_sets

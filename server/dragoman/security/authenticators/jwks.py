@@ -1,8 +1,8 @@
-"""The keys with which an issuer signs (RFC 7517), as they are now: fetched, remembered, fetched again.
+"""Key sets of token issuers (RFC 7517): fetched, cached and refreshed.
 
-Where the keys are is given, or found out (OpenID Connect Discovery §4). They are fetched again when they are old, and
-when a token names a key that is not among them, which is how issuers rotate; never more often than every `PAUSE`
-seconds, whatever strangers send. While an issuer cannot be asked, the keys it had are good for a day more.
+Their URL is a setting or comes from OpenID Connect Discovery (§4). A set is fetched again after JWKS_REFRESH_AGE, and
+when a token names an unknown key, which is how issuers rotate; at most once in JWKS_MIN_FETCH_INTERVAL, so tokens with
+made-up key ids cause no load. While an issuer is unavailable, its cached keys stay valid for a day.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
 from dragoman.wire import body_scan
 
 JWKS_REFRESH_AGE: Final = 600.0
-"""Seconds after which keys are fetched again, while those there are go on being used."""
+"""Seconds after which keys are fetched again in the background."""
 
 JWKS_MAX_AGE: Final = 86_400.0
-"""Seconds after which keys that could not be fetched again are good no more."""
+"""Seconds after which keys that could not be fetched again are no longer valid."""
 
 JWKS_MIN_FETCH_INTERVAL: Final = 10.0
 """Seconds between two attempts to fetch."""
 
 MAX_JWKS_KEYS: Final = 100
-"""Keys of one issuer."""
+"""Maximum keys of one issuer; further keys are ignored."""
 
 MIN_RSA_BITS: Final = 2048
 
@@ -47,7 +47,7 @@ FetchUrl = Callable[[str], Awaitable[bytes]]
 
 
 class IssuerKeySet:
-    """The keys of one issuer."""
+    """The key set of one issuer."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class IssuerKeySet:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`monotonic` gives seconds since any moment."""
+        """monotonic: seconds."""
         self._issuer = issuer
         self._fetch_url = fetch_url
         self._monotonic = monotonic
@@ -66,37 +66,39 @@ class IssuerKeySet:
         self._fetch_task: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK:
-        """The key of a token. Raises Unauthenticated when the issuer shows no such key, Unavailable when it shows
-        none at all that could be trusted now."""
+        """The key of a token.
+
+        Raises Unauthenticated if the issuer has no such key, Unavailable if there are no valid keys to search.
+        """
         now = self._monotonic()
         if self._keys is None or now - self._keys.fetched_at >= JWKS_MAX_AGE:
             await self._fetch()
         elif now - self._keys.fetched_at >= JWKS_REFRESH_AGE:
             self._start_fetch()
         if self._keys is None or self._monotonic() - self._keys.fetched_at >= JWKS_MAX_AGE:
-            raise Unavailable("the keys of the token's issuer cannot be had now; try again")
+            raise Unavailable("the keys of the token's issuer are unavailable; try again later")
         if found := self._keys.find(kid, algorithm):
             return found
         await self._fetch()
         if found := self._keys.find(kid, algorithm):
             return found
-        about = {"issuer": self._issuer.url, "kid": (kid or "")[:64]}
-        raise invalid_token("the token's issuer shows no key that it could be signed with", **about)
+        log_details = {"issuer": self._issuer.url, "kid": (kid or "")[:64]}
+        raise invalid_token("the token's issuer publishes no key that fits the token", **log_details)
 
     async def prefetch(self) -> None:
-        """Fetches the keys before the first token comes. What goes wrong is logged, and tried again then."""
+        """Fetches the keys before the first token arrives. Failures are logged; the first token tries again."""
         await self._fetch()
 
     async def close(self) -> None:
-        """Stops fetching."""
+        """Cancels a fetch in progress."""
         if self._fetch_task is not None:
             self._fetch_task.cancel()
             await asyncio.wait((self._fetch_task,))
 
     async def _fetch(self) -> None:
-        """Waits for the fetch that is under way, or one of its own if it is time for one."""
-        if fetching := self._start_fetch():
-            await asyncio.shield(fetching)
+        """Waits for the fetch in progress, or for a new one if the minimum interval has passed."""
+        if fetch := self._start_fetch():
+            await asyncio.shield(fetch)
 
     def _start_fetch(self) -> asyncio.Task[None] | None:
         if self._fetch_task is None or self._fetch_task.done():
@@ -113,7 +115,7 @@ class IssuerKeySet:
             keys = _KeySnapshot(await self._read_keys(), now)
         except A2AError as error:
             if error.message != self._last_error:
-                _log.warning("the keys of an issuer cannot be had: %s", error.message, extra={"issuer": issuer})
+                _log.warning("the keys of an issuer cannot be fetched: %s", error.message, extra={"issuer": issuer})
             self._last_error = error.message
             return
         except Exception:
@@ -124,45 +126,45 @@ class IssuerKeySet:
         self._keys, self._last_error = keys, ""
 
     async def _read_keys(self) -> list[Any]:
-        where = self._issuer.jwks
-        if not where:
+        source = self._issuer.jwks
+        if not source:
             document = _json_object(self._issuer.discovery, await self._fetch_url(self._issuer.discovery))
-            # OpenID Connect Discovery §4.3: else anyone who can put a file there could speak for another issuer.
+            # OpenID Connect Discovery §4.3: otherwise a file at this URL could give keys for another issuer.
             if document.get("issuer") != self._issuer.url:
-                raise Unavailable(f"{self._issuer.discovery} speaks for another issuer")
-            where = str(document.get("jwks_uri"))
-            if "://" not in where:
-                raise Unavailable(f"{self._issuer.discovery} says no jwks_uri")
-        data = await self._fetch_url(where) if "://" in where else await asyncio.to_thread(_read_file, where)
-        keys = _json_object(where, data).get("keys")
+                raise Unavailable(f"{self._issuer.discovery} names another issuer")
+            source = str(document.get("jwks_uri"))
+            if "://" not in source:
+                raise Unavailable(f"{self._issuer.discovery} has no jwks_uri")
+        data = await self._fetch_url(source) if "://" in source else await asyncio.to_thread(_read_file, source)
+        keys = _json_object(source, data).get("keys")
         if not isinstance(keys, list):
-            raise Unavailable(f"{where} holds no list of keys")
+            raise Unavailable(f"{source} has no list of keys")
         return keys
 
 
 def outbound_fetcher(outbound: OutboundHttp) -> FetchUrl:
-    """Fetches through the one way out."""
+    """A fetcher that uses the outbound client."""
 
     async def get(url: str) -> bytes:
         try:
-            reply = await outbound.get(url, {"Accept": "application/json"})
+            response = await outbound.get(url, {"Accept": "application/json"})
         except (OutboundForbidden, OutboundFailed) as error:
             raise Unavailable(f"{url}: {error}") from error
-        if reply.status != 200:
-            raise Unavailable(f"{url} answers {reply.status}")
-        return reply.body
+        if response.status != 200:
+            raise Unavailable(f"{url} responded with status {response.status}")
+        return response.body
 
     return get
 
 
 async def no_fetcher(url: str) -> bytes:
-    """For a server that calls no other: its issuers' keys are in files."""
-    raise Unavailable(f"{url}: this server calls no other")
+    """The fetcher of a server without outbound requests, whose issuers have their keys in files."""
+    raise Unavailable(f"{url}: this server makes no outbound requests")
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyType:
-    """What a key must be to check signatures of an algorithm (RFC 7518 §3.1, RFC 8037 §3.1)."""
+    """The type of the keys of an algorithm (RFC 7518 §3.1, RFC 8037 §3.1)."""
 
     kty: str
     curve: str = ""
@@ -175,11 +177,12 @@ class _KeyType:
 
 
 class _KeySnapshot:
-    """A set as it was fetched."""
+    """A key set as it was fetched."""
 
     def __init__(self, keys: list[Any], fetched_at: float) -> None:
         self.fetched_at = fetched_at
-        # Only what is public: a set that shows more than it should must not make us sign, or check by a shared secret.
+        # Public members only: a set with private or symmetric keys must not lead to signing, or to verification with a
+        # shared secret.
         self._keys = [
             {name: value for name, value in key.items() if name not in _PRIVATE_MEMBERS}
             for key in keys[:MAX_JWKS_KEYS]
@@ -192,13 +195,13 @@ class _KeySnapshot:
         return [str(key.get("kid", ""))[:64] for key in self._keys]
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """The key of that id for that algorithm. A token that names no key means the only one there is."""
+        """The key for a key id and algorithm. Without a key id, the only key for the algorithm."""
         parsed = self._parsed.get((kid, algorithm))
         if parsed is None:
-            fits = [key for key in self._keys if kid in (None, key.get("kid")) and _fits_algorithm(key, algorithm)]
-            if len(fits) != 1:
+            matches = [key for key in self._keys if kid in (None, key.get("kid")) and _fits_algorithm(key, algorithm)]
+            if len(matches) != 1:
                 return None
-            parsed = _parse_key(fits[0], algorithm)
+            parsed = _parse_key(matches[0], algorithm)
             if parsed is not None:
                 self._parsed[kid, algorithm] = parsed
         return parsed
@@ -210,9 +213,11 @@ def _may_verify(key: Mapping[str, Any]) -> bool:
 
 
 def _fits_algorithm(key: Mapping[str, Any], algorithm: str) -> bool:
-    family = _KeyType.of(algorithm)
+    key_type = _KeyType.of(algorithm)
     return (
-        key.get("kty") == family.kty and key.get("alg", algorithm) == algorithm and family.curve in ("", key.get("crv"))
+        key.get("kty") == key_type.kty
+        and key.get("alg", algorithm) == algorithm
+        and key_type.curve in ("", key.get("crv"))
     )
 
 
@@ -232,12 +237,12 @@ def _parse_key(key: dict[str, Any], algorithm: str) -> PyJWK | None:
 
 def _json_object(source: str, data: bytes) -> dict[str, Any]:
     try:
-        value = body_scan.loads(data, lossy_numbers=True)
+        document = body_scan.loads(data, lossy_numbers=True)
     except A2AError as error:
-        raise Unavailable(f"{source} holds no JSON that could be read") from error
-    if not isinstance(value, dict):
-        raise Unavailable(f"{source} holds no JSON object")
-    return value
+        raise Unavailable(f"{source} is not valid JSON") from error
+    if not isinstance(document, dict):
+        raise Unavailable(f"{source} is not a JSON object")
+    return document
 
 
 def _read_file(path: str) -> bytes:

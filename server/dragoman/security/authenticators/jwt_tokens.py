@@ -1,8 +1,8 @@
-"""Tokens that issuers signed (JWT: RFC 7519, as RFC 8725 would have it looked at).
+"""Authenticates callers by JWTs of trusted issuers (RFC 7519, RFC 8725).
 
-In this order: form, issuer, header, claims, key, signature. What a token says is looked at before its signature, so
-that what is refused anyway costs no key to be fetched; nothing of it counts before the signature does. A signature that
-was good is not checked again while the issuer's key is the same; everything else is, each time.
+Checks in this order: form, issuer, header, claims, key, signature. Claims come before the signature, so a token that is
+rejected anyway causes no fetch of keys; they have no effect until the signature is verified. A verified signature is
+cached while the issuer's key stays the same; everything else is checked with each request.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from dragoman.security.authenticators.jwks import IssuerKeySet
 from dragoman.wire import body_scan
 
 MAX_VERIFIED_TOKENS: Final = 1024
-"""Tokens whose signatures are not checked again, as long as the key is the same."""
+"""Maximum tokens with a cached signature check."""
 
 _JWT_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 _JWS_VERIFIER: Final = PyJWS(algorithms=list(TOKEN_ALGORITHMS))
 
 
 class JwtAuthenticator:
-    """Knows callers by tokens of the issuers that this server trusts."""
+    """Authenticates callers by JWT."""
 
     def __init__(
         self,
@@ -43,37 +43,39 @@ class JwtAuthenticator:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` gives seconds since the epoch."""
+        """clock: seconds since the epoch."""
         self._issuers = {issuer.url: (issuer, keys) for issuer, keys in issuers}
         self._clock = clock
         self._verified: OrderedDict[bytes, _ParsedToken] = OrderedDict()
 
     async def identify(self, text: str) -> Identity | None:
-        """Whom this token names; None for what is no token. Raises Unauthenticated, PermissionDenied for scopes it
-        lacks, Unavailable while its issuer's keys are not to be had."""
+        """The identity of a JWT; None for other texts.
+
+        Raises Unauthenticated, PermissionDenied for missing scopes, Unavailable without keys of its issuer.
+        """
         if not _JWT_PATTERN.fullmatch(text):
             return None
         digest = sha256(text.encode()).digest()
-        read = self._verified.get(digest) or self._parse(text)
+        token = self._verified.get(digest) or self._parse(text)
         try:
-            jwt_claims.check_claims(read.claims, read.issuer, self._clock())
-            key = await read.keys.find(read.kid, read.algorithm)
-            if read.key is not key:
-                _verify(text, key, read.algorithm)
-                self._cache_verified(digest, read, key)
-            return jwt_claims.identity_from_claims(read.claims, read.issuer)
+            jwt_claims.check_claims(token.claims, token.issuer, self._clock())
+            key = await token.keys.find(token.kid, token.algorithm)
+            if token.key is not key:
+                _verify(text, key, token.algorithm)
+                self._cache_verified(digest, token, key)
+            return jwt_claims.identity_from_claims(token.claims, token.issuer)
         except (Unauthenticated, PermissionDenied) as error:
-            error.log_details = {**read.log_fields, **error.log_details}
+            error.log_details = {**token.log_fields, **error.log_details}
             raise
 
     def _parse(self, text: str) -> _ParsedToken:
         """Parses a token without verifying it."""
-        head, body, _ = text.split(".")
-        header, claims = _decode_segment("header", head), _decode_segment("claims", body)
+        header_segment, claims_segment, _ = text.split(".")
+        header, claims = _decode_segment("header", header_segment), _decode_segment("claims", claims_segment)
         url = str(claims.get("iss"))
         issuer, keys = self._issuers.get(url, (None, None))
         if issuer is None or keys is None:
-            raise invalid_token("the token's issuer is none that this server trusts", issuer=url[:100])
+            raise invalid_token("the token's issuer is not trusted by this server", issuer=url[:100])
         try:
             algorithm, kid = jwt_claims.check_token_header(header, issuer)
         except Unauthenticated as error:
@@ -90,7 +92,7 @@ class JwtAuthenticator:
 
 @dataclass(slots=True)
 class _ParsedToken:
-    """A token that was read, and the key that was found to have signed it, if it was looked at."""
+    """A parsed token, and the key that verified its signature, if any."""
 
     claims: dict[str, Any]
     issuer: Issuer
@@ -113,10 +115,10 @@ def _verify(text: str, key: PyJWK, algorithm: str) -> None:
 
 def _decode_segment(name: str, text: str) -> dict[str, Any]:
     try:
-        # A number too large for us may stand in a claim that we do not read.
-        value = body_scan.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)), lossy_numbers=True)
+        # A claim that we do not read may have a number of any size.
+        decoded = body_scan.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)), lossy_numbers=True)
     except (binascii.Error, ValueError, A2AError) as error:
         raise invalid_token(f"the token's {name} cannot be read") from error
-    if not isinstance(value, dict):
-        raise invalid_token(f"the token's {name} is no JSON object")
-    return value
+    if not isinstance(decoded, dict):
+        raise invalid_token(f"the token's {name} is not a JSON object")
+    return decoded

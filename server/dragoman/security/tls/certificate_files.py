@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Never
 
 from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.ports.security import CertificatePair
-from dragoman.security.file_stamps import FileStamps
 
 if TYPE_CHECKING:
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
@@ -25,6 +24,31 @@ CERTIFICATE_CHECK_INTERVAL: Final = 5.0
 """Seconds between two polls of the files."""
 
 log = logging.getLogger("dragoman.tls")
+
+
+class FileStamps:
+    """Detects changes of files by polling modification time, inode and size. A missing file is a state, too."""
+
+    def __init__(self, *paths: Path) -> None:
+        self._paths = paths
+        self._last = self._read()
+
+    def changed(self) -> bool:
+        """Whether a file has changed since the last call, or since this object was created."""
+        current = self._read()
+        changed, self._last = current != self._last, current
+        return changed
+
+    def _read(self) -> tuple[tuple[int, int, int], ...]:
+        stamps = []
+        for path in self._paths:
+            try:
+                status = path.stat()
+            except OSError:
+                stamps.append((0, 0, 0))
+            else:
+                stamps.append((status.st_mtime_ns, status.st_ino, status.st_size))
+        return tuple(stamps)
 
 
 class InvalidCertificate(Exception):
@@ -76,12 +100,12 @@ class CertificateFiles:
         try:
             pair, clients, context = self._load()
         except InvalidCertificate as error:
-            log.error("the new certificate cannot be used, the one before stays in use: %s", error)
+            log.error("the new certificate cannot be used, the previous one stays in use: %s", error)
             return False
         if (pair, clients) == (self._pair, self.client_authorities):
             return False
         self._pair, self.client_authorities, self._current_context = pair, clients, context
-        log.info("new connections are shown the new certificate in %s", self._certificate)
+        log.info("new connections use the new certificate in %s", self._certificate)
         return True
 
     async def watch(self, interval: float = CERTIFICATE_CHECK_INTERVAL) -> Never:
@@ -109,19 +133,19 @@ class CertificateFiles:
             try:
                 context.load_verify_locations(cadata=clients.decode("ascii"))
             except (ValueError, ssl.SSLError) as error:
-                raise InvalidCertificate(f"{self._ca} must hold certificates of authorities, in PEM") from error
+                raise InvalidCertificate(f"{self._ca} must contain CA certificates in PEM") from error
         if (pair, clients) != self._read_files():
             raise InvalidCertificate(f"{self._certificate} or {self._key} is being written")
         return pair, clients, context
 
     def _read_files(self) -> tuple[CertificatePair, bytes]:
-        found = []
+        contents = []
         for path in filter(None, (self._certificate, self._key, self._ca)):
             try:
-                found.append(path.read_bytes())
+                contents.append(path.read_bytes())
             except OSError as error:
                 raise InvalidCertificate(f"{path}: {error.strerror}") from error
-        return CertificatePair(*found[:2]), b"".join(found[2:])
+        return CertificatePair(*contents[:2]), b"".join(contents[2:])
 
     def _refuse_passphrase(self) -> str:
         """Replaces OpenSSL's prompt on the terminal."""
@@ -131,7 +155,7 @@ class CertificateFiles:
         if isinstance(error, ssl.SSLError):
             if "KEY_VALUES_MISMATCH" in str(error):
                 return f"{self._key} is not the key of the certificate in {self._certificate}"
-            return f"{self._certificate} must hold a certificate and {self._key} its key, both in PEM"
+            return f"{self._certificate} must contain a certificate and {self._key} its key, both in PEM"
         return str(error)
 
 

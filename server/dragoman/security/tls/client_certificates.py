@@ -26,8 +26,7 @@ from dragoman.core.access.caller_credentials import (
 )
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import Unauthenticated
-from dragoman.security.file_stamps import FileStamps
-from dragoman.security.tls.certificate_files import InvalidCertificate
+from dragoman.security.tls.certificate_files import FileStamps, InvalidCertificate
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
@@ -59,32 +58,32 @@ class CertificateAuthenticator:
 
     def identify(self, certificate: bytes) -> Identity:
         try:
-            found = parse_certificate(certificate)
+            parsed = parse_certificate(certificate)
         except ValueError as error:
             raise _certificate_rejected("this certificate cannot be read") from error
-        short = sha256(found.issuer.encode()).hexdigest()[:16]
-        self._issuers[short] = found.issuer
-        key = f"{CERTIFICATE_ID_PREFIX}{found.serial:x}:{short}:{int(found.not_after)}"
-        self._check_validity(found.issuer, found.serial, found.not_before, found.not_after, key)
+        issuer_hash = sha256(parsed.issuer.encode()).hexdigest()[:16]
+        self._issuers[issuer_hash] = parsed.issuer
+        key = f"{CERTIFICATE_ID_PREFIX}{parsed.serial:x}:{issuer_hash}:{int(parsed.not_after)}"
+        self._check_validity(parsed.issuer, parsed.serial, parsed.not_before, parsed.not_after, key)
         try:
-            principal = found.principal(self._principals.name_kind)
+            principal = parsed.principal(self._principals.name_kind)
         except ValueError as error:
-            raise _certificate_rejected(f"this certificate names nobody: {error}", key) from error
+            raise _certificate_rejected(f"this certificate names no principal: {error}", key) from error
         return Identity(principal, self._principals.grants.get(principal, frozenset()), key)
 
     def check(self, key: str) -> None:
         """Checks a certificate again by the credential id from `identify`. Raises Unauthenticated."""
         serial, _, rest = key.removeprefix(CERTIFICATE_ID_PREFIX).partition(":")
-        short, _, ends = rest.partition(":")
-        self._check_validity(self._issuers.get(short, ""), int(serial, 16), 0.0, float(ends), key)
+        issuer_hash, _, not_after = rest.partition(":")
+        self._check_validity(self._issuers.get(issuer_hash, ""), int(serial, 16), 0.0, float(not_after), key)
 
-    def _check_validity(self, issuer: str, serial: int, begins: float, ends: float, key: str) -> None:
+    def _check_validity(self, issuer: str, serial: int, not_before: float, not_after: float, key: str) -> None:
         now = self._clock()
         if self._is_revoked(issuer, serial):
             raise _certificate_rejected("this certificate was revoked", key)
-        if now > ends:
+        if now > not_after:
             raise _certificate_rejected("this certificate has expired", key)
-        if now < begins:
+        if now < not_before:
             raise _certificate_rejected("this certificate is not valid yet", key)
 
 
@@ -92,22 +91,22 @@ class CertificateAuthenticator:
 def parse_certificate(certificate: bytes) -> ClientCertificate:
     """Parses issuer, serial number, validity and names of a certificate in DER or PEM. Raises ValueError."""
     is_pem = certificate.startswith(b"-----")
-    found = x509.load_pem_x509_certificate(certificate) if is_pem else x509.load_der_x509_certificate(certificate)
+    parsed = x509.load_pem_x509_certificate(certificate) if is_pem else x509.load_der_x509_certificate(certificate)
     names: dict[CertificateName, tuple[str, ...]] = {
-        "cn": tuple(str(one.value) for one in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
+        "cn": tuple(str(name.value) for name in parsed.subject.get_attributes_for_oid(NameOID.COMMON_NAME))
     }
     try:
-        alternatives = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternatives = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         pass
     else:
-        for part, kind in _NAME_TYPES.items():
-            names[part] = tuple(str(one) for one in alternatives.get_values_for_type(kind))
+        for kind, name_type in _NAME_TYPES.items():
+            names[kind] = tuple(str(name) for name in alternatives.get_values_for_type(name_type))
     return ClientCertificate(
-        issuer=found.issuer.rfc4514_string(),
-        serial=found.serial_number,
-        not_before=found.not_valid_before_utc.timestamp(),
-        not_after=found.not_valid_after_utc.timestamp(),
+        issuer=parsed.issuer.rfc4514_string(),
+        serial=parsed.serial_number,
+        not_before=parsed.not_valid_before_utc.timestamp(),
+        not_after=parsed.not_valid_after_utc.timestamp(),
         names=names,
     )
 
@@ -117,7 +116,7 @@ def _certificate_rejected(reason: str, key: str = "") -> Unauthenticated:
 
 
 ANY_ISSUER: Final = ""
-"""The issuer of serial numbers in a list without issuers: any."""
+"""The issuer of a serial number from a list without issuers: any issuer."""
 
 _CRL_PATTERN: Final = re.compile(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 _SERIAL_PATTERN: Final = re.compile(r"(?:0[xX])?((?:[0-9a-fA-F]{2}:)*[0-9a-fA-F]+)")
@@ -147,16 +146,16 @@ class Revocations:
         try:
             revoked = self._read()
         except InvalidCertificate as error:
-            log.error("revocations cannot be read, those before stay in force: %s", error)
+            log.error("revocations cannot be read, the previous ones stay in force: %s", error)
             return False
         if revoked == self._revoked:
             return False
         self._revoked = revoked
-        log.info("certificates that are revoked now, by %s: %d", self._path, len(revoked))
+        log.info("revoked certificates in %s: %d", self._path, len(revoked))
         return True
 
     def _read(self) -> frozenset[tuple[str, int]]:
-        """Raises InvalidCertificate."""
+        """Reads pairs of issuer and serial number. Raises InvalidCertificate."""
         try:
             data = self._path.read_bytes()
         except OSError as error:
@@ -171,15 +170,15 @@ class Revocations:
         revoked = set()
         try:
             authorities = x509.load_pem_x509_certificates(self._authorities())
-            for one in crls:
-                if not any(_is_signed_by(one, each) for each in authorities):
-                    who = one.issuer.rfc4514_string()
-                    raise InvalidCertificate(f"{self._path}: a CRL of {who} is not signed by any of the authorities")
-                if one.next_update_utc and one.next_update_utc.timestamp() < self._clock():
-                    log.warning("the CRL in %s is old: the next one was due at %s", self._path, one.next_update_utc)
-                revoked |= {(one.issuer.rfc4514_string(), each.serial_number) for each in one}
+            for crl in crls:
+                issuer = crl.issuer.rfc4514_string()
+                if not any(_is_signed_by(crl, authority) for authority in authorities):
+                    raise InvalidCertificate(f"{self._path}: a CRL of {issuer} is not signed by any of the CAs")
+                if crl.next_update_utc and crl.next_update_utc.timestamp() < self._clock():
+                    log.warning("the CRL in %s is old: the next one was due at %s", self._path, crl.next_update_utc)
+                revoked |= {(issuer, entry.serial_number) for entry in crl}
         except ValueError as error:
-            raise InvalidCertificate(f"{self._path}: holds a CRL that cannot be read: {error}") from error
+            raise InvalidCertificate(f"{self._path}: contains an invalid CRL: {error}") from error
         return frozenset(revoked)
 
     def _parse_serials(self, data: bytes) -> Iterable[int]:
@@ -191,12 +190,12 @@ class Revocations:
             text = line.partition("#")[0].strip().removeprefix("serial=")
             if not text:
                 continue
-            found = _SERIAL_PATTERN.fullmatch(text)
-            if found is None:
+            match = _SERIAL_PATTERN.fullmatch(text)
+            if match is None:
                 raise InvalidCertificate(
-                    f"{self._path}, line {number}: is no serial number in hexadecimal, nor is it a CRL"
+                    f"{self._path}, line {number}: is neither a serial number in hexadecimal nor a CRL"
                 )
-            yield int(found[1].replace(":", ""), 16)
+            yield int(match[1].replace(":", ""), 16)
 
 
 def _is_signed_by(crl: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
@@ -204,5 +203,5 @@ def _is_signed_by(crl: x509.CertificateRevocationList, authority: x509.Certifica
         return False
     try:
         return crl.is_signature_valid(cast("CertificateIssuerPublicKeyTypes", authority.public_key()))
-    except TypeError:  # a key of a kind that signs nothing
+    except TypeError:  # a type of key that cannot sign
         return False
