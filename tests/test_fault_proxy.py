@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.certificates import Authority, write
-from tests.runtime.test_fencing import until
+from tests.eventually import eventually
 
 from dragoman.fault_proxy import (
     FIRST_REQUEST_POINTS,
@@ -136,7 +136,7 @@ async def ask(
 async def test_every_third_connection_is_dropped_at_one_of_three_points() -> None:
     async with proxied(seed=1) as (server, proxy, drops):
         answers = [await ask(proxy) for _ in range(60)]
-        await until(lambda: len(drops) == 20)
+        await eventually(lambda: len(drops) == 20)
     assert [number for number, answer in enumerate(answers, start=1) if answer != ANSWER] == list(range(3, 61, 3))
     points = {drop.number: drop.point for drop in drops}
     assert set(points.values()) == {DropPoint.BEFORE_REQUEST, DropPoint.BEFORE_RESPONSE, DropPoint.DURING_RESPONSE}
@@ -154,7 +154,7 @@ async def test_a_request_dropped_before_forwarding_does_not_reach_the_server() -
         for number in range(1, 20):
             received_count = len(server.received)
             await ask(proxy)
-            await until(lambda: len(drops) == number)  # noqa: B023  # awaited at once
+            await eventually(lambda: len(drops) == number)  # noqa: B023  # awaited at once
             if drops[-1].point is DropPoint.BEFORE_REQUEST:
                 assert len(server.received) == received_count
                 assert drops[-1].up == 0
@@ -174,7 +174,7 @@ async def test_responses_are_cut_at_the_size_limit() -> None:
     async with proxied(every=0, after=DropLimit(response_bytes=20_000)) as (_, proxy, drops):
         got = await ask(proxy, b"more\n", 100 * len(ANSWER))
         assert 10_000 <= len(got) <= 30_000
-        await until(lambda: drops)
+        await eventually(lambda: drops)
         assert drops[0].point is DropPoint.AFTER_LIMIT
         assert drops[0].down == len(got)
 
@@ -201,9 +201,9 @@ async def test_a_reset_is_an_error_on_both_sides() -> None:
                 await ask(proxy)
             except ConnectionResetError:
                 errors += 1
-        await until(lambda: len(drops) == 10)
+        await eventually(lambda: len(drops) == 10)
         number = sum(drop.point is not DropPoint.BEFORE_REQUEST for drop in drops)
-        await until(lambda: len(server.ends) == 10)
+        await eventually(lambda: len(server.ends) == 10)
         assert server.ends.count("reset") >= number > 0
     assert errors == 10
 
@@ -213,13 +213,13 @@ async def test_a_hanging_connection_forwards_nothing_and_closes_with_the_client(
         host, _, port = proxy.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"ask\n")
-        await until(lambda: drops)
+        await eventually(lambda: drops)
         rest = asyncio.create_task(reader.readexactly(len(ANSWER)))
         done, _ = await asyncio.wait((rest,), timeout=0.2)
         assert not done
         assert server.ends == []
         writer.close()
-        await until(lambda: server.ends)
+        await eventually(lambda: server.ends)
         with pytest.raises(asyncio.IncompleteReadError):
             await rest
 
@@ -262,7 +262,7 @@ async def test_tls_passes_through_and_is_dropped_after_the_handshake(tmp_path: P
     server, drops = Server(), list[Drop]()
     async with server.open(server_tls) as address, FaultProxy(address, every=2, seed=2, on_drop=drops.append) as proxy:
         answers = [await ask(proxy, tls=client_tls) for _ in range(20)]
-        await until(lambda: len(drops) == 10)
+        await eventually(lambda: len(drops) == 10)
     assert [answer == ANSWER for answer in answers] == [True, False] * 10
     not_received = sum(drop.point is DropPoint.BEFORE_REQUEST for drop in drops)
     assert len(server.received) == 20 - not_received

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.certificates import Authority, write
+from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.client import Client, ClientError, message
@@ -247,9 +248,7 @@ async def test_a_worker_is_known_by_a_certificate_of_its_own(
         with pytest.raises(ClientError, match="worker"):
             await Worker([far], address, ca=server_ca, cert=other).run()
         working = asyncio.create_task(Worker([far], address, ca=server_ca, cert=box).run())
-        async with asyncio.timeout(60):
-            while "far" not in app.agents:  # noqa: ASYNC110 (nobody tells)
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not ("far" not in app.agents))
         assert await ask(client_of(app, "grpc", server_ca, other, agent="far")) == "from afar"
         # Its certificate is revoked: the stream that is open ends, and it is not let in again.
         (tmp_path / "revoked").write_text(f"{serial_of(box):x}\n")

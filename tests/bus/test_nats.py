@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trustme
 from tests.bus.nats_credentials import with_claims
+from tests.eventually import eventually
 from tests.nats import PASSWORD, PREFIX, WHO, NatsServer, granted, grants
 
 from dragoman.bus.local import LocalBus
@@ -36,13 +37,6 @@ async def opened(url: str, epoch: str, prefix: str = PREFIX, authority: Path | N
     address = NatsAddress.parse(url, ca_file=authority)
     async with open_nats_bus(LocalBus(), address, prefix=prefix, epoch=epoch, server=next(_servers)) as bus:
         yield bus
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for something that the loop brings about."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - there is nothing to wait on
-            await asyncio.sleep(0.005)
 
 
 class TwoProcesses:
@@ -170,15 +164,15 @@ async def test_subscriptions_resume_when_nats_comes_back(
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         await received_events.listen(other, ref)
         own_nats.stop()
-        await until(lambda: one.problem and other.problem)
+        await eventually(lambda: one.problem and other.problem)
         await received_events.listen(other, later)
         own_nats.start()
-        await until(lambda: not (one.problem or other.problem))
+        await eventually(lambda: not (one.problem or other.problem))
         await other.flush()
         for task in (ref, later):
             one.publish(task, [event(7)])
         await one.flush()
-        await until(lambda: len(received_events.events) == 2)
+        await eventually(lambda: len(received_events.events) == 2)
     lines = [record.getMessage().partition(" (")[0] for record in caplog.records]
     assert sorted(" ".join(word for word in line.split() if "://" not in word) for line in lines) == [
         *["connected to the bus"] * 2,
@@ -203,13 +197,13 @@ async def test_a_connection_that_breaks_mid_message_is_reopened(
         monkeypatch.setattr(client._transport, "writelines", refuses)
         client._pending, client._pending_data_size = [b"PING\r\n"], 6
         own_nats.stop()
-        await until(lambda: one.problem and other.problem)
+        await eventually(lambda: one.problem and other.problem)
         own_nats.start()
-        await until(lambda: not (one.problem or other.problem))
+        await eventually(lambda: not (one.problem or other.problem))
         await other.flush()
         one.publish(ref, [event(7)])
         await one.flush()
-        await until(lambda: len(received_events.events) == 1)
+        await eventually(lambda: len(received_events.events) == 1)
 
 
 async def test_a_transport_that_is_closed_before_its_client_knows_breaks_off_nothing(
@@ -227,7 +221,7 @@ async def test_a_transport_that_is_closed_before_its_client_knows_breaks_off_not
         await other.flush()
         one.publish(ref, [event(7)])
         await one.flush()
-        await until(lambda: len(received_events.events) == 1)
+        await eventually(lambda: len(received_events.events) == 1)
 
 
 async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one(
@@ -245,16 +239,16 @@ async def test_a_connection_that_did_not_answer_is_not_held_against_the_next_one
         monkeypatch.setattr(first, "flush_fully", too_late)
         asking = asyncio.create_task(one.flush())
         own_nats.stop()
-        await until(lambda: one.problem and other.problem)
+        await eventually(lambda: one.problem and other.problem)
         own_nats.start()
-        await until(lambda: not (one.problem or other.problem))
+        await eventually(lambda: not (one.problem or other.problem))
         later.set()
         await asking
         assert one.problem == ""
         await received_events.listen(other, ref)
         one.publish(ref, [event(7)])
         await one.flush()
-        await until(lambda: len(received_events.events) == 1)
+        await eventually(lambda: len(received_events.events) == 1)
 
 
 async def test_a_signal_given_while_nats_is_away_arrives_when_it_is_back(own_nats: NatsServer) -> None:
@@ -262,10 +256,10 @@ async def test_a_signal_given_while_nats_is_away_arrives_when_it_is_back(own_nat
     async with opened(own_nats.url(WHO), epoch) as one, opened(own_nats.url(WHO), epoch) as other:
         await received_events.listen(other, ref)
         own_nats.stop()
-        await until(lambda: one.problem and other.problem)
+        await eventually(lambda: one.problem and other.problem)
         one.publish_signal(ref, TaskSignal.CANCEL)
         own_nats.start()
-        await until(lambda: received_events.signals)
+        await eventually(lambda: received_events.signals)
         assert received_events.signals[0] == (ref, TaskSignal.CANCEL)
 
 
@@ -278,7 +272,7 @@ async def test_who_comes_late_hears_the_signals_of_those_who_are_there(nats: Nat
         async with opened(nats.url(WHO), epoch) as other:
             await other.subscribe_signals(lambda task, signal: received_events.signals.append((task, signal)))
             other._on_connected()  # what it does when it comes back
-            await until(lambda: received_events.signals)
+            await eventually(lambda: received_events.signals)
 
 
 async def test_signals_are_kept_for_a_while_only(own_nats: NatsServer) -> None:
@@ -288,14 +282,14 @@ async def test_signals_are_kept_for_a_while_only(own_nats: NatsServer) -> None:
         now = one._clock()
         one._clock = lambda: now
         own_nats.stop()
-        await until(lambda: one.problem and other.problem)
+        await eventually(lambda: one.problem and other.problem)
         one.publish_signal(ref, TaskSignal.PUSH_CONFIGS)  # NATS is away for too long
         now += nats_bus.UNSENT_SIGNAL_TTL - 1
         one.publish_signal(ref, TaskSignal.CANCEL)  # it comes back soon
         now += 2
         own_nats.start()
-        await until(lambda: not (one.problem or other.problem))
-        await until(lambda: TaskSignal.CANCEL in [signal for _, signal in received_events.signals])
+        await eventually(lambda: not (one.problem or other.problem))
+        await eventually(lambda: TaskSignal.CANCEL in [signal for _, signal in received_events.signals])
         await one.flush()
         await other.flush()
         now += nats_bus.SENT_SIGNAL_TTL + 1
@@ -303,7 +297,7 @@ async def test_signals_are_kept_for_a_while_only(own_nats: NatsServer) -> None:
         one.publish_signal(ref, TaskSignal.MESSAGE)
         one._resend_signals()
         await one.flush()
-        await until(lambda: len(received_events.signals) == 2)
+        await eventually(lambda: len(received_events.signals) == 2)
         assert received_events.signals == [(ref, TaskSignal.MESSAGE)] * 2
 
 
@@ -318,7 +312,7 @@ async def test_a_nats_that_stands_still_is_away(own_nats: NatsServer, monkeypatc
             assert bus.problem == "not reachable"
         finally:
             own_nats.send(signals.SIGCONT)
-        await until(lambda: not bus.problem)
+        await eventually(lambda: not bus.problem)
 
 
 async def test_rejected_credentials_are_logged_once_and_retried_forever(
@@ -329,7 +323,7 @@ async def test_rejected_credentials_are_logged_once_and_retried_forever(
         (own_nats.folder / "server.conf").write_text(granted(password="wrong-secret"))
         own_nats.stop()
         own_nats.start()
-        await until(lambda: not bus.problem)
+        await eventually(lambda: not bus.problem)
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "Authorization Violation" in line
     assert "wrong-secret" not in caplog.text
@@ -338,7 +332,7 @@ async def test_rejected_credentials_are_logged_once_and_retried_forever(
 async def test_grants_that_are_missing_are_named(nats: NatsServer, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(nats.url(WHO), next(_epochs), prefix="elsewhere") as bus:
         await bus.subscribe_signals(lambda task, signal: None)
-        await until(lambda: bus.problem)
+        await eventually(lambda: bus.problem)
         assert bus.problem == "missing permissions"
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "permissions violation" in line
@@ -361,7 +355,7 @@ async def test_a_server_needs_each_of_its_grants(verb: str, subject: str) -> Non
             bus.publish(ref, [event(1)])
             bus.publish_job(Job(AGENT, ref))
             bus.publish_signal(ref, TaskSignal.CANCEL)
-            await until(lambda: bus.problem == "missing permissions")
+            await eventually(lambda: bus.problem == "missing permissions")
     finally:
         server.remove()
 
@@ -379,7 +373,7 @@ async def test_a_failing_subscriber_is_logged_and_gets_the_next_event(
         await other.subscribe(ref, breaks)
         for number in (1, 2):
             one.publish(ref, [event(number)])
-        await until(lambda: numbers == [1, 2])
+        await eventually(lambda: numbers == [1, 2])
         assert other.problem == ""
     assert caplog.text.count("RuntimeError: broken") == 2
 
@@ -396,7 +390,7 @@ async def test_what_does_not_fit_into_the_queue_is_lost_and_nothing_waits(
         await one.flush()
         one.publish(ref, [Event(6, bytes(400))])
         await one.flush()
-        await until(lambda: len(received_events.events) == 3)
+        await eventually(lambda: len(received_events.events) == 3)
         assert [response_event.sequence for response_event in received_events.events] == [1, 2, 6]
 
 
@@ -410,7 +404,7 @@ async def test_two_stores_on_one_prefix_hear_nothing_of_each_other_and_say_so(
     first, second, ref, received_events = next(_epochs), next(_epochs), new_ref(), ReceivedEvents()
     async with opened(nats.url(WHO), first) as one:
         async with opened(nats.url(WHO), second) as other:
-            await until(lambda: one.problem and other.problem)
+            await eventually(lambda: one.problem and other.problem)
             assert one.problem == other.problem == "servers of another store use the same prefix"
             await received_events.listen(other, ref)
             one.publish(ref, [event(1)])
@@ -484,7 +478,7 @@ async def test_credentials_are_not_sent_in_the_clear_with_tls_required(
     server = await asyncio.start_server(lies, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, opened(f"tls://{WHO}127.0.0.1:{port}", next(_epochs)) as bus:
-        await until(lambda: received)
+        await eventually(lambda: received)
         assert bus.problem == "not reachable"
     assert set(received) == {b""}
     assert "does not offer TLS" in caplog.text
@@ -539,7 +533,7 @@ async def test_credentials_may_be_a_file_with_claims(tmp_path: Path) -> None:
             one.publish(ref, [event(1)])
             one.publish_job(Job(AGENT, ref))
             one.publish_signal(ref, TaskSignal.CANCEL)
-            await until(lambda: received_events.events and received_events.jobs and received_events.signals)
+            await eventually(lambda: received_events.events and received_events.jobs and received_events.signals)
             assert (one.problem, other.problem, stranger.problem) == ("", "", "not reachable")
     finally:
         server.remove()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state, texts
-from tests.runtime.test_fencing import until
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn
@@ -144,7 +144,7 @@ async def test_a_late_commit_is_found(tmp_path: Path, polls: list[int]) -> None:
         store.next = comes_late
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: len(polls) > 2)
+        await eventually(lambda: len(polls) > 2)
         await store.does(late[0])
         assert texts(await here.ended(await only(here))) == ["hello"]
 
@@ -158,7 +158,7 @@ async def test_a_claim_that_never_appears_is_not_polled_for_ever(
         store.next = store.does_not
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: bool(polls))
+        await eventually(lambda: bool(polls))
         assert not (await here.list()).tasks
         assert state(await here.send("hello")) == "COMPLETED"
     assert polls == [0]
@@ -178,7 +178,7 @@ async def test_a_running_turn_does_not_begin_twice(tmp_path: Path, polls: list[i
         store.next = store.does  # the message of a caller who comes while it runs
         with pytest.raises(Unavailable):
             await here.start("more", task_id=task.id)
-        await until(lambda: bool(polls))
+        await eventually(lambda: bool(polls))
         assert (begun, here.runtime.scheduler.running) == (["hello"], 1)
         here.at("over").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
@@ -204,7 +204,7 @@ async def test_a_task_taken_over_by_another_process_is_left_to_it(tmp_path: Path
         store.next = is_taken_over
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: bool(polls))
+        await eventually(lambda: bool(polls))
     assert (begun, polls) == ([], [0])
 
 
@@ -218,7 +218,7 @@ async def test_claims_with_a_known_outcome_are_not_polled(tmp_path: Path, polls:
         store.next = store.does
         with pytest.raises(Unavailable):
             await here.send("hello")
-        await until(lambda: bool(polls))
+        await eventually(lambda: bool(polls))
         assert [texts(await here.ended(task.id)) for task in (await here.list()).tasks] == [["hello"]]
     assert polls == [0]
 
@@ -256,7 +256,7 @@ async def test_a_claim_that_is_answered_later_than_the_question_begins_no_second
         async def answers_late(change: Append) -> Any:
             answer = await store._store.append(change)
             may.set()
-            await until(lambda: here.runtime.scheduler.running > 0)  # the question was answered first
+            await eventually(lambda: here.runtime.scheduler.running > 0)  # the question was answered first
             return answer
 
         answered = store._store.append
@@ -264,7 +264,7 @@ async def test_a_claim_that_is_answered_later_than_the_question_begins_no_second
             (answers_late if change.claim_session else answered)(change)
         )
         sending = asyncio.ensure_future(here.start("more", task_id=task.id))
-        await until(lambda: sending.done() and len(begun) > 1)
+        await eventually(lambda: sending.done() and len(begun) > 1)
         here.at("over").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
         await here.idle()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state, texts
 
 from dragoman import Turn, retry
@@ -47,13 +47,6 @@ def reaper_of(runtime: Runtime) -> Reaper:
     return Reaper(dispatch._store, dispatch._bus, dispatch._log, dispatch._session, agents, lambda: True)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    """Lets others run until something holds that nothing tells of."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - see above
-            await asyncio.sleep(0.005)
-
-
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
 async def test_late_writes_of_a_paused_process_are_rejected(tmp_path: Path, late: Any, again: bool) -> None:
@@ -80,7 +73,7 @@ async def test_late_writes_of_a_paused_process_are_rejected(tmp_path: Path, late
     ):
         task = await paused.start()
         run = next(iter(paused.runtime.scheduler._runners.values()))
-        await until(lambda: run.record.last_sequence >= 3)
+        await eventually(lambda: run.record.last_sequence >= 3)
         now.now += int(LEASE_SECONDS * 1000) + 1
         assert await reaper_of(other.runtime).reap() == 1
         before = await other.ended(task.id)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.eventually import eventually
 from tests.nats import PREFIX, WHO, NatsServer
 from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
-from tests.runtime.test_fencing import until
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
@@ -97,7 +97,7 @@ async def test_a_subscriber_on_another_server_sees_every_event_without_reading_t
         reads = reads_of(servers.other.store)
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for _ in range(5)]
         (ref,) = (run.record.ref for run in servers.one.runtime.scheduler._runners.values())
-        await until(lambda: _waiting(servers.other, ref) == 5)
+        await eventually(lambda: _waiting(servers.other, ref) == 5)
         go_on.set()
         for shown in await asyncio.gather(*following):
             assert kinds(shown)[-101:] == [*map(str, range(100)), "COMPLETED"]
@@ -236,7 +236,7 @@ async def test_a_draining_server_gets_no_jobs(tmp_path: Path, postgres_url: str,
         await servers.other.start()
         await begun.wait()
         draining = asyncio.create_task(servers.other.runtime.scheduler.drain(30))
-        await until(lambda: servers.other.runtime.scheduler.draining)
+        await eventually(lambda: servers.other.runtime.scheduler.draining)
         received_jobs = list[Job]()
         address, epoch = NatsAddress.parse(nats.url(WHO)), servers.one.store.epoch
         async with open_nats_bus(LocalBus(), address, prefix=PREFIX, epoch=epoch, server=next(_servers)) as third:
@@ -246,7 +246,7 @@ async def test_a_draining_server_gets_no_jobs(tmp_path: Path, postgres_url: str,
             jobs = [Job("waits", new_ref()) for _ in range(20)]
             for job in jobs:
                 servers.buses[0].publish_job(job)
-            await until(lambda: len(received_jobs) == len(jobs))
+            await eventually(lambda: len(received_jobs) == len(jobs))
         go_on.set()
         await draining
 
@@ -291,13 +291,13 @@ async def test_an_outage_of_nats_loses_no_events(
 
         say("a")
         own_nats.stop()
-        await until(lambda: all(bus.problem for bus in servers.buses))
+        await eventually(lambda: all(bus.problem for bus in servers.buses))
         say("b")
         late = await servers.one.start("late")
         await steps.get()
         following.append(await _followed(servers.other, late.id))
         own_nats.start()
-        await until(lambda: not any(bus.problem for bus in servers.buses))
+        await eventually(lambda: not any(bus.problem for bus in servers.buses))
         say("c")
         say("")
         for shown, task in zip(await asyncio.gather(*following), [*tasks, late], strict=True):
@@ -320,7 +320,7 @@ async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(
         task = await servers.one.start()
         await begun.wait()
         own_nats.stop()
-        await until(lambda: all(bus.problem for bus in servers.buses))
+        await eventually(lambda: all(bus.problem for bus in servers.buses))
         assert state(await servers.other.cancel(task.id)) != "CANCELED"
         own_nats.start()
         assert state(await servers.one.ended(task.id)) == "CANCELED"
@@ -344,7 +344,7 @@ async def test_an_event_too_large_for_the_bus_is_read_where_it_is_wanted(
         await begun.wait()
         following = asyncio.create_task(collect(servers.other.follow(task.id)))
         (ref,) = (run.record.ref for run in servers.one.runtime.scheduler._runners.values())
-        await until(lambda: _waiting(servers.other, ref))
+        await eventually(lambda: _waiting(servers.other, ref))
         reads = reads_of(servers.other.store)
         go_on.set()
         assert [text[:1] for text in kinds(await following)[-4:]] == ["a", "b", "c", "C"]
@@ -366,7 +366,7 @@ async def test_a_lost_last_event_is_found_by_the_next_poll(tmp_path: Path, postg
         tasks = [await servers.one.start(str(number)) for number in range(20)]
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for task in tasks]
         refs = {run.task_id: run.record.ref for run in servers.one.runtime.scheduler._runners.values()}
-        await until(lambda: all(_waiting(servers.other, ref) for ref in refs.values()))
+        await eventually(lambda: all(_waiting(servers.other, ref) for ref in refs.values()))
         lost, publish = {refs[task.id] for task in tasks[::10]}, servers.buses[0].publish
 
         def loses(task: TaskRef, events: Sequence[Event]) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import collect, kinds, open_harness, state, texts
-from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of, speaks, until
+from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of, speaks
 
 from dragoman import Turn, retry
 from dragoman.core.task import states
@@ -58,7 +59,7 @@ async def test_late_writes_of_a_paused_process_are_rejected(
     ):
         task = await paused.start()
         run = next(iter(paused.runtime.scheduler._runners.values()))
-        await until(lambda: run.record.last_sequence >= 3)
+        await eventually(lambda: run.record.last_sequence >= 3)
         clock.now += int(LEASE_SECONDS * 1000) + 1
         assert await reaper_of(other.runtime).reap() == 1
         before = await other.ended(task.id)
@@ -88,7 +89,7 @@ async def test_waiting_tasks_run_once_on_any_process_with_room(tmp_path: Path, s
         open_harness(tmp_path, echo, store=stores[0], exclusive=False) as one,
         open_harness(tmp_path, echo, store=stores[1], exclusive=False) as other,
     ):
-        await until(lambda: len(runs) >= 60)
+        await eventually(lambda: len(runs) >= 60)
         await one.idle()
         await other.idle()
         page = await one.list(page_size=100)

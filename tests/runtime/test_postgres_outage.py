@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.postgres import Server
 from tests.runtime.harness import Harness, open_harness, state, status_text, texts
-from tests.runtime.test_fencing import until
 
 from dragoman import Turn
 from dragoman.core.durations import Backoff
@@ -67,12 +67,12 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
         both = (one, other)
         working = [(here, (await here.start("work")).id) for here in both for _ in range(TASKS)]
         waiting_tasks = [(here, (await here.send("ask")).id) for here in both for _ in range(TASKS)]
-        await until(lambda: all(here.runtime.scheduler.running == TASKS for here in both))
+        await eventually(lambda: all(here.runtime.scheduler.running == TASKS for here in both))
         sending = [asyncio.ensure_future(more(here, task)) for here, task in waiting_tasks]
         await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.to_thread(own_postgres.stop, signal.SIGQUIT)
         before = logged("could not be renewed")
-        await until(lambda: logged("could not be renewed") > before + 4)
+        await eventually(lambda: logged("could not be renewed") > before + 4)
         clock.now += int(sessions.LEASE_SECONDS * 1000) + 1
         await asyncio.to_thread(own_postgres.start)
         taken = [task for task in await asyncio.gather(*sending) if task]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import Harness, state, status_text
-from tests.runtime.test_fencing import until
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman.bus.local import LocalBus
@@ -158,7 +158,7 @@ async def test_only_processes_that_can_run_an_agent_get_its_jobs(tmp_path: Path)
 
 async def test_a_fetch_of_waiting_tasks_delays_no_new_task_where_there_is_room(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=4)) as here:
-        await until(lambda: here.runtime.scheduler.remote_capacity.accepts_message("far"))
+        await eventually(lambda: here.runtime.scheduler.remote_capacity.accepts_message("far"))
         looked, go_on = asyncio.Event(), asyncio.Event()
         store: Any = here.store
         waiting = store.ready_tasks
@@ -277,7 +277,7 @@ async def removed_meanwhile(tmp_path: Path, far: Far) -> AsyncIterator[tuple[Har
     try:
         async with open_runtime(store, LocalBus(), [Far("near"), far], root="far") as runtime:
             here = Harness(runtime, store)
-            await until(lambda: runtime.scheduler.remote_capacity.accepts_message("far") or not far.room)
+            await eventually(lambda: runtime.scheduler.remote_capacity.accepts_message("far") or not far.room)
             sending = asyncio.ensure_future(here.send())
             await store.arguments.wait()
             assert await runtime.registry.unregister("far") == 0
@@ -314,7 +314,7 @@ async def test_a_task_that_cannot_be_ended_does_not_block_shutdown(tmp_path: Pat
     before = asyncio.all_tasks()
     async with removed_meanwhile(tmp_path, Far("far", 1)) as (here, store, sending):
         store.may.set()
-        await until(lambda: store._store.commit_counters.changes.count > 0)
+        await eventually(lambda: store._store.commit_counters.changes.count > 0)
         store.unavailable.add("append")
         await store.tried("append")
         sending.cancel()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
-from tests.runtime.test_fencing import until
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
@@ -98,7 +98,7 @@ async def test_without_a_process_to_run_it_a_task_waits_and_explain_says_so(tmp_
 async def test_a_blocking_call_at_a_stopping_process_gets_the_task_as_it_is(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, worker):
         waiting = asyncio.create_task(server.send("wait"))
-        await until(lambda: server.runtime.service.pending_waits._timeouts)
+        await eventually(lambda: server.runtime.service.pending_waits._timeouts)
         await server.runtime.scheduler.drain(30)
         server.runtime.service.pending_waits.release_all()
         task = await waiting

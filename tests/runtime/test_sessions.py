@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, open_harness, state, status_text, texts
 
 from dragoman import Turn, retry
@@ -54,9 +55,7 @@ def reaper(here: Harness, session: int = 0, trusts_expiry: Callable[[], bool] = 
 
 async def begun(runs: Any) -> None:
     """Returns when there is a run."""
-    async with asyncio.timeout(60):
-        while not runs:  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.01)
+    await eventually(lambda: runs)
 
 
 async def hold(turn: Turn) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import eventually
+
 from dragoman.core.errors import Unavailable
 from dragoman.stores.sqlite import open_store
 
@@ -39,6 +41,4 @@ class UnavailableStore:
 
     async def tried(self, name: str, times: int = 2) -> None:
         """Returns when an unavailable method has been called so often."""
-        async with asyncio.timeout(60):
-            while self.refused[name] < times:  # noqa: ASYNC110 - no event to wait for
-                await asyncio.sleep(0.001)
+        await eventually(lambda: not (self.refused[name] < times))

@@ -9,7 +9,6 @@ import asyncio
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, texts, wait_for_state, wait_for_text
 from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import PROCESS_TIMEOUT, Server, clean_environment, serving
+from tests.eventually import eventually_blocking
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
@@ -48,10 +48,7 @@ def is_there(pid: int) -> bool:
 
 
 def wait_for_exit(pid: int) -> None:
-    deadline = time.monotonic() + PROCESS_TIMEOUT
-    while is_there(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.02)
+    eventually_blocking(lambda: not is_there(pid))
 
 
 async def test_it_is_the_only_agent_where_nobody_named_an_app(server: Server) -> None:

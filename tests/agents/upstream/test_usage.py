@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from tests.agents.turn_context import RecordingTurnContext, state_of
 from tests.agents.upstream.conftest import Open
 from tests.agents.upstream.scripted_transport import ScriptedTransport, run_turn, status, task
+from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.client import Client, message
@@ -72,8 +72,6 @@ async def test_usage_reported_by_an_upstream_dragoman_is_counted(opened: Open, t
         opened("front", behind.public_url) as front,
         Client(str(front.grpc)) as client,
     ):
-        async with asyncio.timeout(60):
-            while not front.agents:  # noqa: ASYNC110 - no event signals it
-                await asyncio.sleep(0.01)
+        await eventually(lambda: front.agents)
         answered = (await client.send(message("go"))).task
         assert MessageToDict(answered.metadata) == {"usage": {"tokens": 7.0, "cost": 0.5}}

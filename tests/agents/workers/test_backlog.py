@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 import pytest
 from tests.agents.workers.conftest import Open
 from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, wait_for_state
+from tests.eventually import eventually
 
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
@@ -45,9 +45,7 @@ async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opene
     async with opened() as app:
         async with connected_worker(str(app.grpc)) as line:
             await line.register(registration())
-        async with asyncio.timeout(60):
-            while app.worker_hub.list_agents()[0].workers:  # noqa: ASYNC110 - nothing tells that it is gone
-                await asyncio.sleep(0.005)
+        await eventually(lambda: not app.worker_hub.list_agents()[0].workers)
         async with Client(str(app.grpc), agent="desk") as client:
             task = (await client.send(message("x"), configuration=NOW)).task
             assert task.status.state == states.SUBMITTED
@@ -86,9 +84,7 @@ async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
 
 async def wait_until_absent(app: App) -> None:
     """Waits until no worker is connected."""
-    async with asyncio.timeout(60):
-        while app.runtime.scheduler.remote_capacity.seconds_absent("desk") == 0:  # noqa: ASYNC110  # nothing tells when
-            await asyncio.sleep(0)
+    await eventually(lambda: app.runtime.scheduler.remote_capacity.seconds_absent("desk") != 0)
 
 
 async def test_a_waiting_task_can_be_canceled(opened: Open) -> None:

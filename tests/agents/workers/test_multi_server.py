@@ -3,8 +3,7 @@ by a look at the store, which is put off here."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from tests.agents.upstream.agent_server import agent_server, card
 from tests.agents.workers.conftest import echo
 from tests.agents.workers.fake_worker import connected_worker, registration
+from tests.eventually import eventually
 from tests.nats import WHO, NatsServer
 
 from dragoman.agents.upstream import registry
@@ -40,25 +40,20 @@ async def two(url: str, nats: NatsServer) -> AsyncIterator[tuple[App, App]]:
         yield first, second
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.005)
-
-
 async def test_an_agent_that_a_worker_brings_is_known_to_all_servers_at_once(
     postgres_url: str, nats: NatsServer
 ) -> None:
     async with two(postgres_url, nats) as (one, other):
         async with connected_worker(str(one.grpc)) as line:
             await line.register(registration("desk"))
-            await until(lambda: "desk" in other.agents)
+            await eventually(lambda: "desk" in other.agents)
             assert other.runtime.scheduler.remote_capacity.seconds_absent("desk") == 0
-        await until(lambda: not one.worker_hub.list_agents()[0].workers)  # till then its own worker's word counts there
+        # Until then, the first server prefers the description of its own worker.
+        await eventually(lambda: not one.worker_hub.list_agents()[0].workers)
         # It comes again, to the other server, and says something else of itself.
         async with connected_worker(str(other.grpc)) as line:
             await line.register(registration("desk", card=pb.AgentCard(name="Desk", description="With drawers now")))
-            await until(lambda: one.agents["desk"].description == "With drawers now")
+            await eventually(lambda: one.agents["desk"].description == "With drawers now")
 
 
 async def test_an_agent_upstream_that_one_server_adds_is_served_by_all_at_once(
@@ -68,7 +63,7 @@ async def test_an_agent_upstream_that_one_server_adds_is_served_by_all_at_once(
         url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
         async with Operator(str(one.grpc)) as operator:
             added = (await operator.add_upstream(ops.AddUpstreamRequest(url=url))).upstream.agent
-            await until(lambda: added in other.agents)
+            await eventually(lambda: added in other.agents)
         async with Operator(str(other.grpc)) as operator:
             await operator.remove_upstream(ops.RemoveUpstreamRequest(agent=added))
-            await until(lambda: added not in one.agents)
+            await eventually(lambda: added not in one.agents)

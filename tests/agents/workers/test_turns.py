@@ -13,6 +13,7 @@ import pytest
 from tests.agents.workers.conftest import Open
 from tests.agents.workers.fake_worker import FakeWorker, connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, text_of, wait_for_state
+from tests.eventually import eventually
 
 from dragoman.client import Client, message
 from dragoman.core.task import states
@@ -28,9 +29,7 @@ async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, 
     """A worker with one credit for the agent `desk`, and a client of that agent."""
     async with connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
         await line.register(registration(**fields))
-        async with asyncio.timeout(60):  # until it was seen that no tasks wait, which those that come may not pass
-            while not app.runtime.scheduler.remote_capacity.accepts_message("desk"):  # noqa: ASYNC110 - nothing tells when
-                await asyncio.sleep(0.005)
+        await eventually(lambda: app.runtime.scheduler.remote_capacity.accepts_message("desk"))
         yield line, client
 
 

@@ -18,6 +18,7 @@ from tests import releases
 from tests.chaos.transports import BINDINGS
 from tests.cli.serve.test_rolling import AGENTS, Load
 from tests.cluster import Cluster, ServerPart
+from tests.eventually import eventually
 from tests.postgres import execute, needed
 from tests.releases import Release
 
@@ -46,9 +47,7 @@ async def under_load(servers: list[ServerPart]) -> AsyncIterator[Load]:
 async def go_on(load: Load) -> None:
     """Waits until every client has received a result."""
     streams, sends = load.seen["streamed"] + 2 * len(BINDINGS), load.seen["sent"] + len(BINDINGS)
-    async with asyncio.timeout(90):
-        while load.seen["streamed"] < streams or load.seen["sent"] < sends:  # noqa: ASYNC110 - of eight callers
-            await asyncio.sleep(0.05)
+    await eventually(lambda: load.seen["streamed"] >= streams and load.seen["sent"] >= sends, seconds=90)
 
 
 async def replace(server: ServerPart, release: Release) -> None:

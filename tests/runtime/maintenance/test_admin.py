@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import open_harness
 
 from dragoman.agents.functions.turn import Turn
@@ -94,8 +95,7 @@ async def test_subscribers_of_a_task_erased_by_another_process_are_notified_by_t
         task = await here.send()
         following = asyncio.create_task(_drain(here.follow(task.id)))
         followers = here.runtime.service._feeds
-        while not any(one.has_waiters for one in followers._feeds.values()):  # noqa: ASYNC110  # nobody tells of it
-            await asyncio.sleep(0)
+        await eventually(lambda: any(one.has_waiters for one in followers._feeds.values()))
         await here.store.erase(TaskSelection(task=task.id))  # past the runtime, as another process would
         await followers.poll()
         with pytest.raises(TaskNotFound):

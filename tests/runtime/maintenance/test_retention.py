@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, open_harness, state, status_text
 
 from dragoman.agents.functions.turn import Turn
@@ -47,8 +48,7 @@ def opened(tmp_path: Path, clock: Clock) -> Open:
         store = open_store(tmp_path / "t.db", clock=clock)
         async with open_harness(tmp_path, *functions, store=store, **options) as here:
             # The round that every start begins with finds nothing here; it is over before the test has its own.
-            while not here.runtime.retention.counts.rounds:  # noqa: ASYNC110  # counters only
-                await asyncio.sleep(0.001)
+            await eventually(lambda: here.runtime.retention.counts.rounds)
             yield here
 
     return open_it
@@ -187,8 +187,7 @@ async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
     monkeypatch.setattr(retention, "RETENTION_INTERVAL", 0.001)
     async with opened(echo, retention=rules(completed="1d")) as here:
         keeper = here.runtime.retention
-        while not keeper.counts.rounds:  # noqa: ASYNC110  # counters only
-            await asyncio.sleep(0.001)
+        await eventually(lambda: keeper.counts.rounds)
         inactive_states, failed = here.store.inactive_states, asyncio.Event()
 
         async def broken() -> list[tuple[str, int]]:
@@ -199,8 +198,7 @@ async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
         await failed.wait()
         monkeypatch.setattr(here.store, "inactive_states", inactive_states)
         rounds = keeper.counts.rounds
-        while keeper.counts.rounds == rounds:  # noqa: ASYNC110  # counters only
-            await asyncio.sleep(0.001)
+        await eventually(lambda: keeper.counts.rounds != rounds)
         assert keeper.counts.failed >= 1
     assert "the next round tries again" in caplog.text
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state
-from tests.runtime.test_fencing import until
 from tests.runtime.test_remote_agents import Far, served
 from tests.runtime.test_sessions import Shifted, reaper, two
 
@@ -66,7 +66,7 @@ async def test_a_cancel_that_a_bus_says_again_later_stops_no_other_turn(tmp_path
     async with asyncio.timeout(60), open_harness(tmp_path, asks) as here:
         task = await here.start()
         (run,) = here.runtime.scheduler._runners.values()
-        await until(lambda: run.record.last_sequence > 1)
+        await eventually(lambda: run.record.last_sequence > 1)
         bus, ref = here.runtime.scheduler._bus, run.record.ref
         await here.store.cancel_requests.request(ref)
         bus.publish_signal(ref, TaskSignal.CANCEL)  # as another server does
@@ -106,9 +106,7 @@ async def test_an_attempt_that_was_begun_before_the_cancel_was_found_is_canceled
         task = await one.start()
         clock.ahead += 15_000
         assert await reaper(other).reap() == 1
-        async with asyncio.timeout(60):
-            while not other.runtime.scheduler.running:  # noqa: ASYNC110 - nothing tells of it
-                await asyncio.sleep(0.01)
+        await eventually(lambda: other.runtime.scheduler.running)
         await one.cancel(task.id)
         await look(other)
         assert state(await other.ended(task.id)) == "CANCELED"

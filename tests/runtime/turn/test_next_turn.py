@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state, status_text
-from tests.runtime.test_fencing import until
 from tests.runtime.test_sessions import Shifted, reaper, two
 
 from dragoman import Turn, retry
@@ -242,7 +242,7 @@ async def test_references_of_a_message_do_not_carry_over_to_the_next(tmp_path: P
         other = await here.send("first")
         stage.may.clear()
         task = await here.start("first", reference_task_ids=[other.id])
-        await until(lambda: len(seen) == 2)
+        await eventually(lambda: len(seen) == 2)
         await here.start("second", task_id=task.id)
         stage.may.set()
         await stage.second.get()
@@ -259,11 +259,11 @@ async def test_only_the_turn_that_was_begun_again_counts_its_attempts(tmp_path: 
 
     async with asyncio.timeout(60), two(tmp_path, clock, counts, on_crash=retry(1)) as (one, other):
         task = await one.start("first")
-        await until(lambda: len(seen) == 1)
+        await eventually(lambda: len(seen) == 1)
         clock.ahead += 15_000
         await reaper(other).reap()
-        await until(lambda: len(seen) == 2)
+        await eventually(lambda: len(seen) == 2)
         await other.start("second", task_id=task.id)
         stage.may.set()
-        await until(lambda: len(seen) == 3)
+        await eventually(lambda: len(seen) == 3)
         assert seen == [("first", 1), ("first", 2), ("second", 1)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.eventually import eventually
 from tests.postgres import Server, execute
 
 from dragoman.core.errors import Unavailable
@@ -94,8 +95,7 @@ async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
                 refused.append(change)
 
     async def more_than(number: int) -> None:
-        while len(acknowledged) < number:  # noqa: ASYNC110 - nothing signals it
-            await asyncio.sleep(0.01)
+        await eventually(lambda: not (len(acknowledged) < number))
 
     writers = [asyncio.create_task(write()) for _ in range(8)]
     await more_than(100)
