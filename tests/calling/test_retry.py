@@ -1,4 +1,4 @@
-"""Resumption of broken streams: the rules alone, and across a restart of the server."""
+"""Retries of calls, resumption of broken streams, also across a restart of the server, and recovery of messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.calling.retry import RESUME_BACKOFF, StreamResumption
+from dragoman.calling.errors import Busy, NotFound, OutcomeUnknown, ServerUnavailable
+from dragoman.calling.retry import (
+    RESUME_BACKOFF,
+    RetryBudget,
+    StreamResumption,
+    contains_message,
+    find_task_of_message,
+    has_accepted,
+)
 from dragoman.client import Client, ClientError, message
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.playground import playground
@@ -114,3 +122,85 @@ async def test_a_stream_survives_a_restart_of_its_server(tmp_path: Path, binding
             await following
     assert states[0] == pb.TASK_STATE_SUBMITTED
     assert states[-1] == pb.TASK_STATE_FAILED
+
+
+# Retries of calls -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_is_repeated_until_it_succeeds() -> None:
+    pauses: list[float] = []
+    failures = [ServerUnavailable.for_reason("down"), Busy("UNAVAILABLE", "busy", retry_after=3.0)]
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def call() -> str:
+        if failures:
+            raise failures.pop(0)
+        return "result"
+
+    assert await RetryBudget(60, sleep=sleep).retry(call) == "result"
+    assert len(pauses) == 2
+    assert pauses[1] == 3.0
+
+
+async def test_retries_end_with_the_budget_or_a_final_error() -> None:
+    clock = Clock()
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    async def fail(error: ClientError) -> None:
+        raise error
+
+    with pytest.raises(ServerUnavailable):
+        await RetryBudget(10, sleep=sleep, clock=clock).retry(lambda: fail(ServerUnavailable.for_reason("down")))
+    assert 5 < clock.now <= 10
+    with pytest.raises(NotFound):
+        await RetryBudget(10, sleep=sleep, clock=clock).retry(lambda: fail(NotFound("NOT_FOUND", "no")))
+
+
+# Recovery -------------------------------------------------------------------------------------------------------------
+
+SENT = pb.Message(message_id="m1")
+
+
+async def find(page: pb.ListTasksResponse) -> pb.Task | None:
+    async def list_tasks(request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        assert (request.context_id, request.tenant) == ("c", "agent")
+        return page
+
+    return await find_task_of_message(list_tasks, SENT, "c", tenant="agent")
+
+
+def with_history(id: str, *messages: str) -> pb.Task:
+    return pb.Task(id=id, history=[pb.Message(message_id=message) for message in messages])
+
+
+async def test_the_task_of_a_message_is_found_by_its_history() -> None:
+    found = await find(pb.ListTasksResponse(tasks=[with_history("a", "m0"), with_history("b", "m0", "m1")]))
+    assert found is not None
+    assert found.id == "b"
+    assert await find(pb.ListTasksResponse(tasks=[with_history("a", "m0")])) is None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pb.ListTasksResponse(tasks=[with_history("a", "m0")], next_page_token="more"),
+        pb.ListTasksResponse(tasks=[with_history("a")]),
+    ],
+)
+async def test_an_incomplete_list_leaves_the_outcome_unknown(page: pb.ListTasksResponse) -> None:
+    with pytest.raises(OutcomeUnknown):
+        await find(page)
+
+
+def test_a_task_has_accepted_a_message_unless_it_is_still_interrupted_without_it() -> None:
+    task = with_history("a", "m0")
+    task.status.state = pb.TASK_STATE_INPUT_REQUIRED
+    assert not has_accepted(task, SENT)
+    task.status.state = pb.TASK_STATE_WORKING
+    assert has_accepted(task, SENT)
+    assert contains_message(with_history("a", "m1"), SENT)
+    assert not contains_message(with_history("a", ""), pb.Message())

@@ -1,0 +1,79 @@
+"""TLS of client connections: unusable files, addresses, and advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.certificates import Authority, encrypted, write
+
+from dragoman.calling import tls
+from dragoman.calling.errors import ClientError
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "--ca: .*: No such file"), (b"no certificate", "the file holds no certificates")]
+)
+def test_an_unusable_authority_file_is_reported(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ClientError, match=problem):
+        tls.ssl_context(path)
+
+
+def test_an_unusable_certificate_is_reported(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).issue()
+    path = tmp_path / "client.pem"
+    path.write_bytes(certificate)
+    with pytest.raises(ClientError, match="the file must hold a certificate and its key"):
+        tls.ssl_context(cert=path)
+    path.write_bytes(certificate + encrypted(key))
+    with pytest.raises(ClientError, match="use one without a passphrase"):
+        tls.ssl_context(cert=path)
+    path.write_bytes(certificate + key)
+    tls.ssl_context(cert=path)
+
+
+@pytest.mark.parametrize(
+    ("address", "target", "is_encrypted"),
+    [
+        ("host:1", "host:1", False),
+        ("grpc://host:1/", "host:1", False),
+        ("grpcs://host:1", "host:1", True),
+    ],
+)
+def test_the_scheme_decides_on_encryption(address: str, target: str, is_encrypted: bool) -> None:
+    resolved, credentials = tls._resolve_target(address, None, None)
+    assert (resolved, credentials is not None) == (target, is_encrypted)
+
+
+def test_an_authority_encrypts_an_address_without_a_scheme(tmp_path: Path) -> None:
+    certificate, _ = write(tmp_path, Authority(tmp_path).issue())
+    assert tls._resolve_target("host:1", certificate, None)[1] is not None
+    assert tls._resolve_target("grpc://host:1", certificate, None)[1] is None
+
+
+def test_default_files_can_be_set_and_reset(tmp_path: Path) -> None:
+    reset = tls.use_ca(tmp_path / "missing.pem")
+    try:
+        with pytest.raises(ClientError, match=r"missing\.pem"):
+            tls.ssl_context()
+    finally:
+        reset()
+    tls.ssl_context()
+
+
+@pytest.mark.parametrize(
+    ("failure", "advice"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] unable to get local issuer", "--ca"),
+        ("tlsv13 alert CERTIFICATE_REQUIRED", "--cert"),
+        ("[SSL: WRONG_VERSION_NUMBER]", "the port is not encrypted"),
+        ("Socket closed", "grpcs://"),
+        ("out of memory", ""),
+    ],
+)
+def test_tls_failures_get_advice(failure: str, advice: str) -> None:
+    assert advice in tls.tls_advice(failure)
+    assert bool(tls.tls_advice(failure)) is bool(advice)

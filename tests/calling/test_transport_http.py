@@ -1,0 +1,197 @@
+"""REST and JSON-RPC transports on scripted HTTP responses, and card discovery."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from dragoman.calling.errors import CallRefused, ClientError, NotFound, NotSupported, ProtocolError, ResponseErrors
+from dragoman.calling.transport import TransportLimits, TransportOptions
+from dragoman.calling.transport_http import (
+    CardResponse,
+    HttpTransport,
+    JsonRpcTransport,
+    RestTransport,
+    fetch_card,
+)
+from dragoman.wire.cards.remote_card import Interface
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+ADDRESS = "http://server"
+GET = pb.GetTaskRequest(id="t")
+SUBSCRIBE = pb.SubscribeToTaskRequest(id="t")
+TASK = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}
+ERROR = {"error": {"code": 404, "status": "NOT_FOUND", "message": "no task"}}
+
+
+class ScriptedResponse:
+    def __init__(self, status: int, content_type: str, body: bytes) -> None:
+        self.status = status
+        self.headers = {"content-type": content_type, "location": "http://other"}
+        self._body = body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for at in range(0, len(self._body), 7):
+            yield self._body[at : at + 7]
+
+
+class ScriptedHttp:
+    """Implements `HttpClient`: records requests, and responds with the scripted responses in order."""
+
+    def __init__(self, *responses: ScriptedResponse) -> None:
+        self.requests: list[tuple[str, str, Any]] = []
+        self.headers: dict[str, str] = {}
+        self._responses = list(responses)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        idle_timeout: float | None,
+    ) -> AsyncIterator[ScriptedResponse]:
+        del idle_timeout
+        self.headers = dict(headers)
+        self.requests.append((method, url, orjson.loads(body) if body else None))
+        yield self._responses.pop(0)
+
+    async def close(self) -> None: ...
+
+
+def json(value: Any, status: int = 200) -> ScriptedResponse:
+    return ScriptedResponse(status, "application/json", orjson.dumps(value))
+
+
+def events(*values: Any) -> ScriptedResponse:
+    return ScriptedResponse(
+        200, "text/event-stream", b"".join(b"data: %s\n\n" % orjson.dumps(value) for value in values)
+    )
+
+
+def transport(binding: str, http: ScriptedHttp, **limits: int) -> HttpTransport:
+    options = TransportOptions(errors=ResponseErrors(ADDRESS), limits=TransportLimits(**limits), headers={"X-Key": "k"})
+    kind = RestTransport if binding == "HTTP+JSON" else JsonRpcTransport
+    return kind(Interface(ADDRESS, binding, "1.0"), http, options)
+
+
+async def states(stream: AsyncIterator[pb.StreamResponse]) -> list[int]:
+    return [(event.task if event.HasField("task") else event.status_update).status.state async for event in stream]
+
+
+async def test_a_rest_call_has_the_path_of_its_method() -> None:
+    http = ScriptedHttp(json(TASK))
+    task = await transport("HTTP+JSON", http).call("GetTask", GET)
+    assert isinstance(task, pb.Task)
+    assert task.id == "t"
+    assert http.requests == [("GET", f"{ADDRESS}/tasks/t", None)]
+    assert http.headers["X-Key"] == "k"
+
+
+async def test_a_jsonrpc_call_has_an_envelope() -> None:
+    http = ScriptedHttp(json({"jsonrpc": "2.0", "id": 1, "result": TASK}))
+    task = await transport("JSONRPC", http).call("GetTask", GET)
+    assert isinstance(task, pb.Task)
+    ((method, url, envelope),) = http.requests
+    assert (method, url, envelope["method"], envelope["params"]) == ("POST", ADDRESS, "GetTask", {"id": "t"})
+
+
+@pytest.mark.parametrize("binding", ["HTTP+JSON", "JSONRPC"])
+@pytest.mark.parametrize(
+    ("response", "error", "text"),
+    [
+        (json(ERROR, 404), NotFound, "no task"),
+        (ScriptedResponse(200, "text/html", b"<html>"), ProtocolError, "is not JSON: <html>"),
+        (ScriptedResponse(302, "text/html", b""), ProtocolError, "redirect .302. to http://other"),
+        (json({"result": {"status": 7}, "status": 7}), ProtocolError, "the response to .* is not 1.0"),
+        (json({"text": "x" * 2000}), ProtocolError, "longer than 1000 bytes"),
+    ],
+)
+async def test_error_responses_and_invalid_responses_raise_errors(
+    binding: str, response: ScriptedResponse, error: type[ClientError], text: str
+) -> None:
+    http = ScriptedHttp(ScriptedResponse(response.status, response.headers["content-type"], response._body))
+    with pytest.raises(error, match=text):
+        await transport(binding, http, max_response_bytes=1000).call("GetTask", GET)
+
+
+async def test_a_stream_yields_each_event() -> None:
+    update = {"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}}
+    stream = transport("HTTP+JSON", ScriptedHttp(events({"task": TASK}, update))).stream("SubscribeToTask", SUBSCRIBE)
+    assert await states(stream) == [pb.TASK_STATE_WORKING, pb.TASK_STATE_COMPLETED]
+
+
+async def test_a_stream_with_a_json_response_has_one_event() -> None:
+    stream = transport("HTTP+JSON", ScriptedHttp(json({"task": TASK}))).stream("SubscribeToTask", SUBSCRIBE)
+    assert await states(stream) == [pb.TASK_STATE_WORKING]
+
+
+async def test_an_error_event_raises_its_error() -> None:
+    failure = {"error": {"code": 500, "status": "INTERNAL", "message": "broken"}}
+    stream = transport("HTTP+JSON", ScriptedHttp(events({"task": TASK}, failure))).stream("SubscribeToTask", SUBSCRIBE)
+    with pytest.raises(CallRefused, match="broken"):
+        await states(stream)
+
+
+async def test_a_stream_has_a_limit() -> None:
+    http = ScriptedHttp(events(*[{"task": TASK}] * 100))
+    with pytest.raises(ProtocolError, match="the stream is longer than 500 bytes"):
+        await states(transport("HTTP+JSON", http, max_stream_bytes=500).stream("SubscribeToTask", SUBSCRIBE))
+
+
+async def test_a_subscription_is_repeated_with_the_other_method_once() -> None:
+    unknown = {"error": {"code": 405, "status": "UNIMPLEMENTED", "message": "no", "details": []}}
+    http = ScriptedHttp(json(unknown, 405), events({"task": TASK}), events({"task": TASK}))
+    rest = transport("HTTP+JSON", http)
+    for _ in range(2):
+        assert await states(rest.stream("SubscribeToTask", SUBSCRIBE)) == [pb.TASK_STATE_WORKING]
+    methods = [method for method, _, _ in http.requests]
+    assert methods in (["GET", "POST", "POST"], ["POST", "GET", "GET"])
+
+
+async def test_a_call_that_jsonrpc_lacks_is_not_supported() -> None:
+    with pytest.raises(NotSupported):
+        await transport("JSONRPC", ScriptedHttp()).call("NoSuchCall", GET)
+
+
+# Card discovery ------------------------------------------------------------------------------------------------------
+
+
+async def requested_urls(statuses: Mapping[str, int]) -> tuple[list[str], list[CardResponse]]:
+    requests: list[str] = []
+
+    async def get(url: str, headers: Mapping[str, str]) -> CardResponse:
+        requests.append(f"{url} {headers.get('A2A-Version', '')}".strip())
+        return CardResponse(url, statuses.get(url, 404), {}, b"")
+
+    return requests, await fetch_card("http://server", get)
+
+
+async def test_card_urls_are_requested_up_to_the_first_card() -> None:
+    requests, responses = await requested_urls({"http://server/.well-known/agent-card.json": 200})
+    assert requests == ["http://server/.well-known/agent-card.json 1.0"]
+    assert [response.status for response in responses] == [200]
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 429, 503])
+async def test_an_error_of_the_entire_server_ends_the_discovery(status: int) -> None:
+    requests, _ = await requested_urls({"http://server/.well-known/agent-card.json": status})
+    assert len(requests) == 1
+
+
+async def test_a_server_that_rejects_the_version_header_is_requested_without_it() -> None:
+    url = "http://server/.well-known/agent-card.json"
+    requests, _ = await requested_urls({url: 400})
+    assert requests[:2] == [f"{url} 1.0", url]
+
+
+async def test_all_urls_are_requested_if_none_has_a_card() -> None:
+    requests, responses = await requested_urls({})
+    assert len(requests) == len(responses) > 1
+    assert not responses[-1].is_conclusive
