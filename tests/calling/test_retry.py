@@ -74,7 +74,7 @@ def test_a_server_that_was_never_reached_is_not_retried() -> None:
         resumption().on_error(UNAVAILABLE)
 
 
-def test_an_error_that_retries_cannot_fix_is_raised() -> None:
+def test_an_error_that_retries_cannot_help_is_raised() -> None:
     stream = resumption()
     stream.record(update(pb.TASK_STATE_WORKING))
     with pytest.raises(ClientError):

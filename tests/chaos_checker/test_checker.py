@@ -143,7 +143,7 @@ def test_a_good_run_passes() -> None:
         ),
     ],
 )
-def test_a_broken_history_is_told(history: Sequence[Entry], problem: str) -> None:
+def test_a_broken_history_is_reported(history: Sequence[Entry], problem: str) -> None:
     assert problem in "\n".join(judge(history, KEPT))
 
 
@@ -160,34 +160,34 @@ def test_a_broken_history_is_told(history: Sequence[Entry], problem: str) -> Non
         pytest.param(replace(TASK, id="other"), "acknowledged (op 1) and lost", id="another task"),
     ],
 )
-def test_a_broken_log_is_told(task: StoredTask, problem: str) -> None:
+def test_a_broken_log_is_reported(task: StoredTask, problem: str) -> None:
     assert problem in "\n".join(judge(GOOD, {task.id: task, "a": ASKS}))
 
 
-def test_a_second_task_of_one_key_is_told_although_nobody_heard_of_it() -> None:
+def test_a_second_task_of_a_key_is_reported_even_without_a_response() -> None:
     assert "made 2 tasks" in "\n".join(judge(GOOD, KEPT | {"u": replace(TASK, id="u")}))
 
 
-def test_a_task_that_asked_and_was_ended_by_a_crash_is_told() -> None:
+def test_an_interrupted_task_ended_by_a_crash_is_reported() -> None:
     ended = replace(ASKS, state=states.FAILED, last=3, events=[*ASKS.events, StoredEvent(3, "a3", states.FAILED)])
     assert "was left alone, and is FAILED" in "\n".join(judge(GOOD, {"t": TASK, "a": ended}))
 
 
 @pytest.mark.parametrize(("number", "digest"), [(2, "no"), (5, "d3"), (6, "d3")])
-def test_without_cursors_a_gap_is_found_by_the_neighbours(number: int, digest: str) -> None:
+def test_without_cursors_a_gap_is_found_by_adjacent_events(number: int, digest: str) -> None:
     other = Seen(follower=8, sequence=None, digest=digest)
     broken = [*BARE[:number], other, *BARE[number + 1 :]]
     assert "do not follow each other" in "\n".join(judge(broken, KEPT))
 
 
-def test_without_cursors_a_stream_that_ends_early_is_told() -> None:
+def test_without_cursors_a_stream_that_ends_early_is_reported() -> None:
     assert "1 events before the log does" in "\n".join(judge(without(BARE[6], of=BARE), KEPT))
 
 
 # The history -------------------------------------------------------------------------------------------------------
 
 
-def test_a_history_on_disk_is_the_history(tmp_path: Path) -> None:
+def test_a_history_can_be_read_from_its_file(tmp_path: Path) -> None:
     file = io.StringIO()
     recorder = Recorder(file)
     for entry in GOOD:
@@ -208,7 +208,7 @@ def test_an_event_is_the_same_with_and_without_its_cursor() -> None:
     assert digest(bare) != digest(marked)
 
 
-def test_a_task_has_its_shape_however_its_text_is_cut() -> None:
+def test_the_shape_of_a_task_ignores_chunk_boundaries() -> None:
     def cut(*texts: str) -> pb.Task:
         return pb.Task(artifacts=[pb.Artifact(artifact_id="o", parts=[pb.Part(text=text) for text in texts])])
 

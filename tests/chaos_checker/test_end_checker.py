@@ -38,7 +38,7 @@ STOP = Fault(how="drain", at=11, seconds=3)
         pytest.param(replace(LOST, state=states.COMPLETED, reason=""), [], id="completed"),
     ],
 )
-def test_what_a_blow_explains_passes(task: StoredTask, history: list[Entry]) -> None:
+def test_failures_explained_by_a_fault_pass(task: StoredTask, history: list[Entry]) -> None:
     assert list(judge_ends(history, {"t": task})) == []
 
 
@@ -64,10 +64,10 @@ def test_what_a_blow_explains_passes(task: StoredTask, history: list[Entry]) -> 
         pytest.param(FAILED, [CUT, replace(STOP, at=13)], "follower 7", id="cut before anybody stops"),
     ],
 )
-def test_what_nothing_explains_is_told(task: StoredTask, history: list[Entry], problem: str) -> None:
+def test_unexplained_failures_are_reported(task: StoredTask, history: list[Entry], problem: str) -> None:
     (text,) = judge_ends(history, {"t": task})
     assert problem in text
 
 
-def test_those_that_are_longer_than_a_drain_are_counted() -> None:
+def test_tasks_longer_than_a_drain_are_counted() -> None:
     assert drained({"t": LONG, "u": LOST}) == 1

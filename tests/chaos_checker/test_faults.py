@@ -29,7 +29,7 @@ def line(at: float, exception: str, level: str = "ERROR") -> str:
         (line(105, "RuntimeError: failing, as asked"), 0),
     ],
 )
-def test_that_the_store_is_away_is_no_fault_while_it_is(tmp_path: Path, response: str, reported: int) -> None:
+def test_store_errors_during_an_outage_are_no_violation(tmp_path: Path, response: str, reported: int) -> None:
     log = tmp_path / "server-1.log"
     log.write_text(f"{response}\n{response}\nnot JSON\n")
     found = errors_of(log, [(100.0, 110.0)])

@@ -36,12 +36,12 @@ def problems(*entries: Entry, more: Sequence[Entry] = ()) -> list[str]:
     return judge((*entries, *more), KEPT)
 
 
-def test_everything_once_and_in_order_is_well() -> None:
+def test_complete_ordered_deliveries_pass() -> None:
     assert problems(*GOOD) == []
 
 
 @pytest.mark.parametrize("status", [0, 302, 410, 429, 500, 503])
-def test_a_webhook_that_was_not_accepted_may_be_repeated(status: int) -> None:
+def test_a_rejected_webhook_may_be_repeated(status: int) -> None:
     tries = [replace(delivered(2, status), at=20 + number, done=20 + number) for number in range(3)]
     assert problems(SENT, ACK, ONE, *tries, replace(TWO, at=25), THREE, FOUR) == []
 
@@ -56,11 +56,11 @@ def test_a_webhook_in_flight_when_the_server_was_killed_may_repeat() -> None:
     assert problems(SENT, ACK, ONE, crash, TWO, replace(TWO, at=24, done=25), THREE, FOUR) == []
 
 
-def test_an_answer_that_came_late_takes_all_the_same() -> None:
+def test_a_late_response_counts_as_accepted() -> None:
     assert problems(SENT, ACK, ONE, replace(TWO, done=29.9), THREE, FOUR) == []
 
 
-def test_a_send_that_nobody_answered_is_told_of_too() -> None:
+def test_events_of_a_send_without_a_response_are_expected_too() -> None:
     assert problems(SENT, ONE, TWO, THREE, FOUR) == []
 
 
@@ -93,6 +93,6 @@ def test_a_send_that_nobody_answered_is_told_of_too() -> None:
         ((ONE, TWO, THREE, replace(FOUR, task="gone"), replace(ONE, hook=8, task="gone")), "gone, which is not there"),
     ],
 )
-def test_what_must_not_be_is_told(entries: tuple[Entry, ...], response: str) -> None:
+def test_violations_are_reported(entries: tuple[Entry, ...], response: str) -> None:
     found = [problem for problem in problems(*entries) if "webhook" in problem]
     assert any(response in problem for problem in found), found

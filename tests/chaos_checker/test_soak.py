@@ -41,12 +41,12 @@ def test_a_flat_run_passes() -> None:
         (lambda one: replace(one, tasks=5), "too little to judge by"),
     ],
 )
-def test_what_grows_is_told(change: Callable[[Look], Look], problem: str) -> None:
+def test_growth_is_reported(change: Callable[[Look], Look], problem: str) -> None:
     assert problem in "\n".join(judge(looks(change)))
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(10, True), (3600, False)])
-def test_later_tasks_may_take_an_eighth_more_in_a_short_run_alone(seconds: int, passes: bool) -> None:
+def test_only_short_runs_tolerate_an_eighth_of_growth(seconds: int, passes: bool) -> None:
     rate = seconds * 150 // 120  # tasks between two looks, the last 40 of which are the late half
     run = [
         replace(one, tasks=at * rate, stored=(at * 3400 + max(0, at - 80) * 425) * rate)

@@ -91,7 +91,7 @@ def status(code: grpc.StatusCode, text: str, reason: str, **fields: str) -> stat
     return result
 
 
-def test_a_message_has_an_id_of_its_own_and_its_text_first() -> None:
+def test_a_message_has_a_new_id_and_its_text_first() -> None:
     result = message("hi", parts=[pb.Part(raw=b"x")], task="t", context="c")
     assert [part.WhichOneof("content") for part in result.parts] == ["text", "raw"]
     assert (result.task_id, result.context_id, result.role) == ("t", "c", pb.ROLE_USER)
@@ -214,12 +214,12 @@ async def test_corrupt_details_leave_code_and_text() -> None:
     assert (caught.value.code, caught.value.message, caught.value.reason) == ("NOT_FOUND", "no such task", "")
 
 
-async def test_messages_over_grpcs_own_limit_come_through() -> None:
+async def test_messages_larger_than_grpcs_default_limit_are_received() -> None:
     big = pb.Task(id="t1", artifacts=[pb.Artifact(artifact_id="a", parts=[pb.Part(raw=bytes(5_000_000))])])
     async with talking_to(ScriptedServer(get=big)) as client:
         assert await client.get("t1") == big
 
 
-async def test_a_client_outside_of_its_block_raises_an_error() -> None:
+async def test_a_client_that_was_not_entered_raises_an_error() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await Client("127.0.0.1:1").get("t1")

@@ -196,7 +196,7 @@ async def test_files_and_values_make_a_round_trip(server: Server, tmp_path: Path
         ({"data": {1: "one"}}, "data: the key '1' must be text"),
     ],
 )
-async def test_a_value_that_would_be_changed_is_not_sent(server: Server, given: dict[str, Any], says: str) -> None:
+async def test_values_that_json_would_change_are_rejected(server: Server, given: dict[str, Any], says: str) -> None:
     async with connect(server.http) as client:
         for ask in (client.ask, client.start):
             with pytest.raises(ValueError, match=re.escape(says)):

@@ -33,7 +33,7 @@ def taken(texts: dict[str, str], events: list[Event]) -> None:
 
 
 @given(UPDATES)
-def test_missed_content_comes_from_the_task_and_nothing_comes_twice(updates: list[tuple[str, str, int, str]]) -> None:
+def test_missed_content_comes_from_the_task_without_repeats(updates: list[tuple[str, str, int, str]]) -> None:
     there = pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING))
     parts: dict[str, list[pb.Part]] = {}
     reducer, texts = EventReducer(), dict[str, str]()
@@ -66,7 +66,7 @@ def shown(task: pb.Task, parts: dict[str, list[pb.Part]], *, joined: bool) -> pb
 
 
 @pytest.mark.parametrize("text", ["", "what else?"])
-def test_a_repeated_question_is_reported_again_once_it_was_answered(text: str) -> None:
+def test_a_repeated_question_is_reported_again_after_an_answer(text: str) -> None:
     def asking(seconds: int) -> pb.StreamResponse:
         status = pb.TaskStatus(state=pb.TASK_STATE_INPUT_REQUIRED)
         status.timestamp.FromSeconds(seconds)

@@ -13,7 +13,7 @@ from dragoman.core import trace
 
 
 @pytest.mark.parametrize("binding", ["", "grpc", "rest"])
-def test_the_whole_client_works_without_asyncio(url: str, binding: str) -> None:
+def test_all_methods_of_the_client_work_without_asyncio(url: str, binding: str) -> None:
     with connect(url, binding=binding) as client:
         assert client.card.name == client.card_of("playground").name == "Playground"
         assert client.ask("echo hi").text == "hi"
@@ -48,13 +48,13 @@ def test_threads_share_a_connection(url: str) -> None:
     assert results == [str(n) for n in range(12)]
 
 
-async def test_it_works_where_a_loop_runs_already(url: str) -> None:
+async def test_the_blocking_client_works_inside_a_running_loop(url: str) -> None:
     """As in a notebook."""
     with connect(url) as client:
         assert client.ask("echo hi").text == "hi"
 
 
-def test_a_run_that_is_collected_as_garbage_on_the_loop_does_not_stop_it(url: str) -> None:
+def test_garbage_collection_of_a_run_does_not_stop_the_loop(url: str) -> None:
     with connect(url) as client:
         events = client.run("stream 5000 20")
         next(events)

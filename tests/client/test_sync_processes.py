@@ -69,9 +69,9 @@ def test_a_forked_process_must_connect_again(url: str) -> None:
     ]
 
 
-def test_a_program_that_leaves_a_run_open_ends(url: str) -> None:
+def test_an_open_run_does_not_block_the_end_of_a_program(url: str) -> None:
     assert run_script(LEAVES, url) == ["the end"]
 
 
-def test_a_run_that_is_stopped_by_ctrl_c_is_stopped_by_that(url: str) -> None:
+def test_ctrl_c_stops_a_run(url: str) -> None:
     assert run_script(STOPS, url) == ["stopped True"]

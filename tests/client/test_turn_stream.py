@@ -71,7 +71,7 @@ async def test_a_rejected_cursor_is_replaced_by_the_task() -> None:
     assert server.after[:3] == ["", "e.t.2", ""]
 
 
-async def test_without_cursors_the_task_of_a_subscription_adds_what_was_missed() -> None:
+async def test_without_cursors_the_task_of_a_subscription_adds_missed_events() -> None:
     server = Script(
         SendStreamingMessage=[[task("SUBMITTED"), chunk("a", append=False), BROKEN]],
         SubscribeToTask=[[task("WORKING", "a", "b"), chunk("c"), BROKEN], [task("WORKING", "abc"), chunk("d"), DONE]],
@@ -121,12 +121,12 @@ async def test_a_response_may_be_a_single_message() -> None:
         assert (reducer.result.ok, reducer.result.text, reducer.result.task_id) == (True, "hi", "")
 
 
-async def test_content_that_a_stream_left_out_is_read_at_its_end() -> None:
+async def test_content_missing_from_a_stream_is_read_at_its_end() -> None:
     server = Script(SendStreamingMessage=[[task("SUBMITTED"), DONE]], GetTask=[[task("COMPLETED", "all")]])
     assert texts(await run(server)) == "all"
 
 
-async def test_a_busy_server_is_retried_when_it_says_under_one_key() -> None:
+async def test_a_busy_server_is_retried_after_its_delay_with_the_same_key() -> None:
     clock = Clock()
     busy = Busy("RESOURCE_EXHAUSTED", "later", reason="RATE_LIMITED", retry_after=7.0)
     server = Script(SendStreamingMessage=[[busy], [busy], [task("SUBMITTED"), chunk("a", append=False), DONE]])
@@ -157,7 +157,7 @@ async def test_an_unavailable_server_is_retried_until_the_timeout() -> None:
     assert again.now > 60
 
 
-async def test_after_a_refused_connection_the_next_interface_is_tried_at_once() -> None:
+async def test_after_a_refused_connection_the_next_interface_is_tried_immediately() -> None:
     clock = Clock()
     second = Script(SendStreamingMessage=[[task("WORKING", "a"), DONE]])
     assert texts(await run(Script(SendStreamingMessage=[[CONNECTION_REFUSED]]), second, clock=clock)) == "a"
@@ -168,14 +168,14 @@ async def test_after_a_refused_connection_the_next_interface_is_tried_at_once() 
     assert texts(await run(old, second)) == "a"
 
 
-async def test_a_message_that_may_have_arrived_is_sent_again_to_a_server_that_knows_keys() -> None:
+async def test_a_possibly_delivered_message_is_sent_again_if_the_server_supports_keys() -> None:
     server = Script(SendStreamingMessage=[[BROKEN], [task("WORKING", "a"), DONE]])
     assert texts(await run(server, idempotent=True)) == "a"
     assert server.keys == ["k", "k"]
     assert {request.message.message_id for request in server.calls("SendStreamingMessage")} == {"m-1"}
 
 
-async def test_without_keys_a_message_is_looked_for_and_not_sent_twice() -> None:
+async def test_without_keys_a_possibly_delivered_message_is_searched_and_not_sent_twice() -> None:
     server = Script(
         SendStreamingMessage=[[BROKEN]],
         ListTasks=[
@@ -213,7 +213,7 @@ async def test_an_unknown_outcome_is_reported_to_the_caller(listed: object) -> N
         await run(Script(SendStreamingMessage=[[BROKEN]]), dialect="0.3")
 
 
-async def test_a_task_of_0_1_is_found_by_the_id_that_we_chose() -> None:
+async def test_a_task_of_0_1_is_found_by_the_client_chosen_id() -> None:
     server = Script(SendStreamingMessage=[[BROKEN], [task("COMPLETED", "a")]], GetTask=[[UNKNOWN]])
     reducer = EventReducer()
     reducer.task.id = "t-1"
@@ -221,7 +221,7 @@ async def test_a_task_of_0_1_is_found_by_the_id_that_we_chose() -> None:
     assert [name for name, _ in server.requests] == ["SendStreamingMessage", "GetTask", "SendStreamingMessage"]
 
 
-async def test_a_task_without_events_for_too_long_raises_an_error() -> None:
+async def test_a_task_without_events_raises_an_inactivity_timeout() -> None:
     polled = Script(SendMessage=[[task("WORKING")]], GetTask=[[task("WORKING")]])
     held = Script(SendStreamingMessage=[[task("WORKING"), HOLD]])
     for server, streams, seconds in ((polled, False, 30.0), (held, True, 0.05)):
@@ -230,7 +230,7 @@ async def test_a_task_without_events_for_too_long_raises_an_error() -> None:
         assert silent.value.task_id == "t-1"
 
 
-async def test_an_answered_question_is_not_asked_again() -> None:
+async def test_an_answered_question_is_not_reported_again() -> None:
     reducer = EventReducer()
     waiting = task("INPUT_REQUIRED", text="which?")
     reducer.load(waiting)
@@ -240,7 +240,7 @@ async def test_an_answered_question_is_not_asked_again() -> None:
     assert texts(events) == "a"
 
 
-async def test_credentials_may_come_from_elsewhere_while_the_stream_is_open() -> None:
+async def test_auth_required_may_end_while_the_stream_is_open() -> None:
     open_one = Script(SendStreamingMessage=[[task("SUBMITTED"), status("AUTH_REQUIRED", "sign in"), DONE]])
     events = await run(open_one)
     assert [event.wants_credentials for event in events if isinstance(event, Question)] == [True]
@@ -249,7 +249,7 @@ async def test_credentials_may_come_from_elsewhere_while_the_stream_is_open() ->
     assert isinstance((await run(closed))[-1], Question)
 
 
-async def test_a_cancel_that_a_stream_leaves_out_is_found_by_a_poll(
+async def test_a_cancel_missing_from_a_stream_is_found_by_a_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dragoman.client.turn_stream.TASK_POLL_INTERVAL", 0.01)
@@ -291,7 +291,7 @@ async def test_a_replaced_artifact_is_reported_as_such() -> None:
     assert [event.replaces for event in events if isinstance(event, Artifact)] == [False, True]
 
 
-async def test_an_error_that_retries_cannot_fix_is_raised() -> None:
+async def test_an_error_that_retries_cannot_help_is_raised() -> None:
     refused = Invalid("INVALID_ARGUMENT", "no", reason="INVALID_PARAMS")
     with pytest.raises(Invalid):
         await run(Script(SendStreamingMessage=[[refused]]))

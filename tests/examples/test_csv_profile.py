@@ -126,7 +126,7 @@ BAD: list[tuple[str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("content", "why"), BAD, ids=[why for _, why in BAD])
-async def test_what_is_no_csv_fails_and_says_why(content: str | bytes, why: str) -> None:
+async def test_invalid_csv_fails_with_a_reason(content: str | bytes, why: str) -> None:
     task = await profile(content)
     assert state_of(task) == "FAILED"
     assert status_text(task).startswith("NotCSV: ")

@@ -158,7 +158,7 @@ REFUSED: Final = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "field", "rule"), REFUSED, ids=[f"{r[3]} {r[4]}" for r in REFUSED])
-async def test_a_request_that_breaks_a_rule_is_told_which(
+async def test_an_invalid_request_names_its_violation(
     web: Web, method: str, path: str, body: object, field: str, rule: str
 ) -> None:
     """AIP-193: 400, INVALID_ARGUMENT, and BadRequest with the field."""
@@ -189,7 +189,7 @@ async def test_failures_have_the_status_of_their_code(web: Web) -> None:
     assert "DEADLINE_EXCEEDED" in json.dumps(value)
 
 
-async def test_a_stream_is_events_or_an_array_and_ends_when_its_reader_goes(web: Web, library: Any) -> None:
+async def test_a_stream_is_sse_or_an_array_and_ends_with_its_reader(web: Web, library: Any) -> None:
     for id_ in "ab":
         await web.ask("POST", f"/v1/shelves/1/books?bookId={id_}", {"title": id_.upper()})
     path = "/v1/shelves/1/books:watch"
@@ -209,7 +209,7 @@ async def test_a_stream_is_events_or_an_array_and_ends_when_its_reader_goes(web:
     assert [event["title"] for event in events] == ["A", "B", "C"]
 
 
-async def test_over_grpc_it_is_the_same_service(web: Web, library: Any) -> None:
+async def test_the_service_is_the_same_over_grpc(web: Web, library: Any) -> None:
     await web.ask("POST", "/v1/shelves/7/books?bookId=dune", DUNE)
     async with grpc.aio.insecure_channel(web.target) as channel:
         stub = library.library_pb2_grpc.LibraryStub(channel)
@@ -218,7 +218,7 @@ async def test_over_grpc_it_is_the_same_service(web: Web, library: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["Book", "ListBooksRequest", "UpdateBookRequest", "ListBooksResponse"])
-def test_its_messages_mean_in_json_what_json_format_says(library: Any, name: str) -> None:
+def test_messages_equal_json_format_in_json(library: Any, name: str) -> None:
     cls = getattr(library.library_pb2, name)
     created_codec = codec(cls, JsonDialect("json_format"))
 

@@ -190,7 +190,7 @@ def first_key(folder: Path) -> StoredSigningKeys:
     return StoredSigningKeys(InMemoryKeyValues(), seed, AesGcmSecretBox(), clock=lambda: int(time.time() * 1000))
 
 
-async def test_events_are_taken_once_each_and_in_order(program: list[str], tmp_path: Path) -> None:
+async def test_events_are_accepted_once_and_in_order(program: list[str], tmp_path: Path) -> None:
     async with listening() as listener, serving(tmp_path) as app:
         with receiving(program, app.public_url, listener.url) as receiver:
             listener.receiver = receiver.url
@@ -202,7 +202,7 @@ async def test_events_are_taken_once_each_and_in_order(program: list[str], tmp_p
             assert await asyncio.to_thread(receiver.taken, 6) == [(task, number) for number in range(1, 7)]
 
 
-async def test_what_is_not_genuine_not_new_or_not_for_it_is_refused(program: list[str], tmp_path: Path) -> None:
+async def test_forged_repeated_and_misaddressed_notifications_are_rejected(program: list[str], tmp_path: Path) -> None:
     async with listening() as listener, serving(tmp_path) as app:
         with receiving(program, app.public_url, listener.url) as receiver:
             listener.receiver = receiver.url
@@ -255,7 +255,7 @@ async def test_what_is_not_genuine_not_new_or_not_for_it_is_refused(program: lis
             assert (await answer(await signed()))[0] == 200
 
 
-async def test_a_rotation_of_keys_goes_unnoticed(program: list[str], tmp_path: Path) -> None:
+async def test_a_key_rotation_interrupts_no_deliveries(program: list[str], tmp_path: Path) -> None:
     async with listening() as listener, serving(tmp_path) as app, Operator(str(app.grpc)) as operator:
         with receiving(program, app.public_url, listener.url, "--keys-pause", "0") as receiver:
             listener.receiver = receiver.url
@@ -272,7 +272,7 @@ async def test_a_rotation_of_keys_goes_unnoticed(program: list[str], tmp_path: P
             assert len(set(kids)) == 3
 
 
-async def test_what_a_withdrawn_key_signed_counts_no_more(program: list[str], tmp_path: Path) -> None:
+async def test_signatures_of_a_withdrawn_key_are_rejected(program: list[str], tmp_path: Path) -> None:
     async with listening() as listener, serving(tmp_path) as app, Operator(str(app.grpc)) as operator:
         with receiving(program, app.public_url, listener.url, "--keys-old", "0") as receiver:
             listener.receiver = receiver.url
@@ -291,7 +291,7 @@ async def test_what_a_withdrawn_key_signed_counts_no_more(program: list[str], tm
             assert {one.answer for one in heards} == {(200, "taken")}
 
 
-async def test_a_server_that_is_away_is_asked_again_later(program: list[str], tmp_path: Path) -> None:
+async def test_an_unavailable_server_is_retried_later(program: list[str], tmp_path: Path) -> None:
     body = b"{}"
     async with listening() as listener:
         async with serving(tmp_path) as app:

@@ -116,7 +116,7 @@ def shown(answer: pb.SendMessageResponse) -> dict[str, Any]:
         "data",
     ],
 )
-async def test_a_command_does_what_it_does_in_the_server(server: Server, worker: NodeWorker, command: str) -> None:
+async def test_commands_work_as_in_the_python_playground(server: Server, worker: NodeWorker, command: str) -> None:
     async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:
         expected = shown(await ours.send(message(command)))
         assert shown(await theirs.send(message(command))) == expected
@@ -135,14 +135,14 @@ async def test_a_follow_up_is_answered(server: Server, worker: NodeWorker, comma
 
 
 @pytest.mark.parametrize("command", ["fail", "stream 0", "stream x", "sleep", "sleep -1"])
-async def test_what_cannot_be_done_ends_in_the_same_state(server: Server, worker: NodeWorker, command: str) -> None:
+async def test_impossible_commands_end_in_the_same_state(server: Server, worker: NodeWorker, command: str) -> None:
     async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:
         answers = [(await client.send(message(command))).task for client in (ours, theirs)]
         assert answers[0].status.state == answers[1].status.state
         assert status_text(answers[1])
 
 
-async def test_a_message_of_parts_comes_back_part_by_part(server: Server, worker: NodeWorker) -> None:
+async def test_parts_are_echoed_one_by_one(server: Server, worker: NodeWorker) -> None:
     data = pb.Part(media_type="application/json")
     data.data.struct_value.update({"n": 1})
     parts = [data, pb.Part(raw=b"\x00\xff", filename="x.bin", media_type="application/octet-stream")]
@@ -151,14 +151,14 @@ async def test_a_message_of_parts_comes_back_part_by_part(server: Server, worker
         assert list(task.artifacts[0].parts) == parts
 
 
-async def test_two_thousand_chunks_come_in_order(server: Server, worker: NodeWorker) -> None:
+async def test_two_thousand_chunks_arrive_in_order(server: Server, worker: NodeWorker) -> None:
     async with Client(server.grpc, agent=AGENT) as client:
         events = [event async for event in client.stream(message("stream 2000"))]
         chunks = [event.artifact_update.artifact.parts[0].text for event in events if event.HasField("artifact_update")]
         assert chunks == [f"chunk-{number} " for number in range(1, 2001)]
 
 
-async def test_a_cancel_stops_it(server: Server, worker: NodeWorker) -> None:
+async def test_a_cancel_stops_the_worker_agent(server: Server, worker: NodeWorker) -> None:
     async with Client(server.grpc, agent=AGENT) as client:
         for command in ("sleep 60", "stream 100 1000"):
             task = (await client.send(message(command), configuration=NOW)).task.id
@@ -166,7 +166,7 @@ async def test_a_cancel_stops_it(server: Server, worker: NodeWorker) -> None:
             assert (await client.cancel(task)).status.state == states.CANCELED
 
 
-async def test_its_turns_end_when_it_is_killed(program: Path, server: Server) -> None:
+async def test_turns_end_when_the_worker_is_killed(program: Path, server: Server) -> None:
     with working(program, server, "--id", "killed") as worker:
         async with Client(server.grpc, agent="killed") as client:
             task = (await client.send(message("sleep 60"), configuration=NOW)).task.id
@@ -175,7 +175,7 @@ async def test_its_turns_end_when_it_is_killed(program: Path, server: Server) ->
             assert status_text(await wait_for_state(client, task, states.FAILED)).startswith("INTERRUPTED")
 
 
-async def test_it_drains(program: Path, server: Server) -> None:
+async def test_the_worker_drains(program: Path, server: Server) -> None:
     with working(program, server, "--id", "drained") as worker:
         async with Client(server.grpc, agent="drained") as client:
             task = (await client.send(message("stream 40 50"), configuration=NOW)).task.id
@@ -185,7 +185,7 @@ async def test_it_drains(program: Path, server: Server) -> None:
             assert await asyncio.to_thread(worker.process.wait, PROCESS_TIMEOUT) == 0
 
 
-async def test_it_says_why_it_is_refused(program: Path, server: Server) -> None:
+async def test_the_worker_reports_the_reason_of_a_rejection(program: Path, server: Server) -> None:
     with working(program, server, "--id", "playground", ready=False) as worker:
         assert '"playground" is an agent of the server itself' in worker.err.until("error: ALREADY_EXISTS")
         assert await asyncio.to_thread(worker.process.wait, PROCESS_TIMEOUT) == 3

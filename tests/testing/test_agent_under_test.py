@@ -18,7 +18,7 @@ from dragoman.testing import AgentUnderTest, Clock, run
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-async def test_a_conversation_is_seen_turn_for_turn() -> None:
+async def test_a_conversation_is_observed_turn_by_turn() -> None:
     async with AgentUnderTest(office) as a:
         task_run = await a.send("a table")
         assert task_run.question == task_run.text == "On which day?"
@@ -42,7 +42,7 @@ async def test_a_conversation_is_seen_turn_for_turn() -> None:
             await task_run.send("Saturday")
 
 
-async def test_each_run_of_a_test_sees_the_same_ids_and_times() -> None:
+async def test_ids_and_times_are_deterministic() -> None:
     seen = []
     for _ in range(2):
         async with AgentUnderTest(office, clock=Clock(1_600_000_000_000)) as a:
@@ -54,7 +54,7 @@ async def test_each_run_of_a_test_sees_the_same_ids_and_times() -> None:
     assert seen[0] == seen[1]
 
 
-async def test_a_task_that_goes_on_while_it_is_looked_at_is_seen_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_changes_during_a_refresh_is_read_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     go = asyncio.Event()
 
     @agent
@@ -87,7 +87,7 @@ async def test_a_task_that_goes_on_while_it_is_looked_at_is_seen_whole(monkeypat
         assert over == [False], "it is over for whoever waits before its last event is there"
 
 
-async def test_messages_reach_an_agent_in_the_midst_of_its_work() -> None:
+async def test_messages_reach_a_working_agent() -> None:
     async with AgentUnderTest(listener) as a:
         task_run = await a.send("begin", wait=False)
         await task_run.until("listening")
@@ -99,7 +99,7 @@ async def test_messages_reach_an_agent_in_the_midst_of_its_work() -> None:
         assert "WORKING" not in task_run.steps[3:]
 
 
-async def test_a_turn_that_crashed_is_begun_again_or_ends_as_its_author_said() -> None:
+async def test_a_crashed_turn_restarts_or_ends_as_declared() -> None:
     async with AgentUnderTest(stubborn, fragile, threaded) as a:
         again = await a.send("go", wait=False)
         over = await a.send("go", agent="fragile", wait=False)
@@ -140,7 +140,7 @@ async def test_a_task_is_canceled_and_its_agent_may_refuse() -> None:
         assert task_run.state == "COMPLETED"
 
 
-async def test_what_fails_shows_the_author_s_file_and_line() -> None:
+async def test_failures_name_the_agents_file_and_line() -> None:
     async with AgentUnderTest(broken, fragile, office, turn_timeout=0.5) as a:
         task_run = await a.send("x")
         line = broken.__wrapped__.__code__.co_firstlineno + 3
@@ -153,7 +153,7 @@ async def test_what_fails_shows_the_author_s_file_and_line() -> None:
             await (await a.send("a table", agent="office")).until("COMPLETED")
 
 
-async def test_a_message_may_carry_everything_that_the_protocol_knows(tmp_path: Path) -> None:
+async def test_a_message_can_have_every_field_of_the_protocol(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n")
     async with AgentUnderTest(threaded, filer) as a:
         task_run = await a.send(
@@ -170,7 +170,7 @@ async def test_a_message_may_carry_everything_that_the_protocol_knows(tmp_path: 
             task_run.artifact("report")
 
 
-async def test_callers_are_told_apart_and_may_be_refused() -> None:
+async def test_callers_are_distinguished_and_can_be_rejected() -> None:
     async with AgentUnderTest(office, principal="alice") as a:
         task_run = await a.send("a table")
         head = await a.store.locate(task_run.id)
@@ -179,7 +179,7 @@ async def test_callers_are_told_apart_and_may_be_refused() -> None:
             await a.send("x", task="nobody's")
 
 
-async def test_what_a_task_used_is_seen() -> None:
+async def test_usage_of_a_task_is_reported() -> None:
     async def spends(turn: Turn) -> str:
         turn.usage(tokens=3, cost=0.5)
         return turn.text
@@ -189,7 +189,7 @@ async def test_what_a_task_used_is_seen() -> None:
 
 
 @pytest.mark.usefixtures("time_to_think")
-async def test_a_direct_answer_is_a_reply() -> None:
+async def test_a_direct_message_is_a_reply() -> None:
     async with AgentUnderTest(direct) as a:
         task_run = await a.send("hello")
         assert (task_run.state, task_run.states, task_run.text, task_run.ended) == ("", [], "you said hello", True)
@@ -204,14 +204,14 @@ def test_a_plain_function_runs_an_agent_through_its_turns() -> None:
         run(office, "a table", "Friday", "Saturday")
 
 
-async def test_a_plain_run_in_an_async_test_says_what_to_do_instead() -> None:
+async def test_run_inside_an_event_loop_names_the_alternative() -> None:
     with pytest.raises(RuntimeError, match="async with AgentUnderTest"):
         run(office, "x")
     with pytest.raises(RuntimeError, match="inside `async with`"):
         await AgentUnderTest(office).send("x")
 
 
-async def test_nothing_is_left_behind() -> None:
+async def test_no_files_or_handlers_remain() -> None:
     async with AgentUnderTest(office) as a:
         await a.send("a table")
         folder = Path(a._folder.name)  # type: ignore[union-attr]

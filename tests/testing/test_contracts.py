@@ -65,7 +65,7 @@ import pytest
 
 loaded = set(sys.modules)
 
-def test_nothing_is_loaded_before_it_is_asked_for():
+def test_unused_modules_are_not_imported():
     assert not {name for name in loaded if name.partition(".")[0] in ("dragoman", "dragoman_pb", "grpc")}
 
 def test_in_memory(agent_under_test):
@@ -123,7 +123,7 @@ def documented(folder: Path) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_what_the_manual_says_of_tests_runs_as_it_stands_there(tmp_path: Path) -> None:
+def test_the_examples_of_the_manual_run(tmp_path: Path) -> None:
     names = documented(tmp_path)
     assert {"agents.py", "test_desk.py", "my_store.py", "test_my_store.py", "test_my_bus.py"} <= set(names)
     text = pytest_in(tmp_path)
@@ -134,7 +134,7 @@ def test_what_the_manual_says_of_tests_runs_as_it_stands_there(tmp_path: Path) -
 
 
 @pytest.mark.timeout(300)
-def test_fixtures_cost_nothing_until_they_are_asked_for_and_what_fails_says_why(tmp_path: Path) -> None:
+def test_unused_fixtures_import_nothing_and_failures_are_explained(tmp_path: Path) -> None:
     documented(tmp_path)
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "test_agents.py").write_text(AGENT_TESTS)

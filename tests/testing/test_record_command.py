@@ -22,7 +22,7 @@ def command(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments)
 
 
-def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..., LiveServer], tmp_path: Path) -> None:
+def test_a_servers_task_is_recorded_and_replayed(dragoman_server: Callable[..., LiveServer], tmp_path: Path) -> None:
     server = dragoman_server(office, counter, listener)
 
     async def talk() -> str:
@@ -47,9 +47,7 @@ def test_what_a_server_did_is_recorded_and_replayed(dragoman_server: Callable[..
     assert "  2.artifacts.#1.parts.1.text\n      recorded  'Booked: a chair, Friday.'\n" in replayed.stdout
 
 
-def test_what_cannot_be_recorded_or_replayed_is_told(
-    dragoman_server: Callable[..., LiveServer], tmp_path: Path
-) -> None:
+def test_invalid_recordings_are_rejected(dragoman_server: Callable[..., LiveServer], tmp_path: Path) -> None:
     server, case = dragoman_server(office), tmp_path / "case.json"
     none = command("record", "nobody's", "-o", str(case), "--grpc", server.grpc)
     assert none.exit_code == 3
@@ -71,5 +69,5 @@ def test_what_cannot_be_recorded_or_replayed_is_told(
 
 
 @pytest.mark.usefixtures("dragoman_server")
-def test_a_server_that_is_not_used_is_not_started() -> None:
+def test_an_unused_server_fixture_starts_no_server() -> None:
     assert run(office, "a table").question == "On which day?"

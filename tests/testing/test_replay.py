@@ -22,7 +22,7 @@ async def changed(case: Recording | Path, agent: Callable[..., object], **option
     return str(exception_info.value)
 
 
-async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> None:
+async def test_a_recorded_conversation_can_be_replayed(tmp_path: Path) -> None:
     path = tmp_path / "case.json"
     async with AgentUnderTest(office) as a:
         task_run = await a.send("a table", files={"a.txt": "a\nb"}, metadata={"m": 1}, accepts=["text/plain"])
@@ -53,7 +53,7 @@ async def test_a_conversation_is_recorded_and_answers_again(tmp_path: Path) -> N
     assert record(again) == Recording.read(path)
 
 
-async def test_what_differs_is_told_with_its_place() -> None:
+async def test_differences_are_listed_with_their_paths() -> None:
     @agent(id="office")
     async def other(turn: Turn) -> dict[str, str]:
         if turn.question is None:
@@ -82,7 +82,7 @@ async def test_what_differs_is_told_with_its_place() -> None:
     assert "in 1 place:\n  1.says\n" in await changed(case, other, match={**allowed, "1.says": re.compile("x")})
 
 
-async def test_an_agent_that_stops_early_or_fails_is_told_so() -> None:
+async def test_an_agent_that_stops_early_or_fails_is_different() -> None:
     @agent(id="office")
     async def hasty(turn: Turn) -> str:
         return "Booked."
@@ -96,7 +96,7 @@ async def test_an_agent_that_stops_early_or_fails_is_told_so() -> None:
     assert re.search(r"the agent failed: .*agents.py, line \d+: ValueError: no such table$", text)
 
 
-async def test_ids_times_and_borders_of_chunks_are_no_difference() -> None:
+async def test_ids_times_and_chunk_boundaries_are_ignored() -> None:
     first, second = run_twice = [record(await one("3")) for one in (count, count)]
     assert first == second
     (turn,) = run_twice[0].turns
@@ -128,7 +128,7 @@ async def count(text: str) -> Story:
         return await a.send(text)
 
 
-async def test_messages_in_the_midst_of_a_turn_are_sent_when_the_agent_is_as_far() -> None:
+async def test_messages_during_a_turn_are_replayed_at_the_same_position() -> None:
     async with AgentUnderTest(listener) as a:
         task_run = await a.send("begin", wait=False)
         await task_run.until("listening")
@@ -143,7 +143,7 @@ async def test_messages_in_the_midst_of_a_turn_are_sent_when_the_agent_is_as_far
     assert record(await replayed(case, listener)) == case
 
 
-async def test_files_of_agents_are_known_by_their_text_or_digest() -> None:
+async def test_files_are_compared_by_text_or_digest() -> None:
     async with AgentUnderTest(filer) as a:
         case = record(await a.send("x"))
     (artifact,) = case.turns[0]["artifacts"].values()
@@ -163,14 +163,14 @@ async def test_files_of_agents_are_known_by_their_text_or_digest() -> None:
 
 
 @pytest.mark.usefixtures("time_to_think")
-async def test_a_reply_is_recorded_too(tmp_path: Path) -> None:
+async def test_a_reply_can_be_recorded(tmp_path: Path) -> None:
     async with AgentUnderTest(direct) as a:
         case = record(await a.send("hello"), tmp_path / "case.json")
     assert case.turns == [{"send": {"parts": [{"text": "hello"}]}, "reply": "you said hello"}]
     await replayed(tmp_path / "case.json", direct)
 
 
-def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_recording_is_rejected(tmp_path: Path) -> None:
     for text, why in (("{", "is not JSON"), ("[]", "is not a recording"), ('{"recording": 2}', "must be 1")):
         (tmp_path / "case.json").write_text(text)
         with pytest.raises(ValueError, match=why):

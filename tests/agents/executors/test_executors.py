@@ -73,7 +73,7 @@ async def test_what_it_prints_is_in_the_servers_log(server: Server) -> None:
     server.err.until("written by the executor")
 
 
-async def test_a_cancel_stops_it(server: Server) -> None:
+async def test_a_cancel_stops_the_executor(server: Server) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message("hang"), configuration=NOW)).task.id
         await wait_for_text(client, task)
