@@ -22,6 +22,7 @@ import pytest
 import pytest_asyncio
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
 from tests.cli.server import Server, serving
+from tests.eventually import eventually
 from tests.one_port.proxies import FILES, Port, configured, proxy
 
 from dragoman.core.task import states
@@ -83,9 +84,7 @@ async def web(port: Port) -> AsyncIterator[aiohttp.ClientSession]:
     ) as session:
         yield session
     # Both sides close TLS; a loop that is closed before that leaks the socket.
-    async with asyncio.timeout(WAIT_TIMEOUT):
-        while any(each.fileno() >= 0 for each in sockets):  # noqa: ASYNC110 — no event to wait for
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not any(each.fileno() >= 0 for each in sockets))
 
 
 def send_request(text: str, *, return_immediately: bool = False) -> pb.SendMessageRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from tests.bindings.fake_service import FakeService, chunk_event, make_cards, status_event, task_event
 from tests.bindings.raw_client import RawClient
+from tests.eventually import eventually
 
 from dragoman.bindings.http import connections
 from dragoman.bindings.http import server as http
@@ -265,11 +266,6 @@ async def upgraded(bound: BoundAddress, stack: AsyncExitStack) -> RawClient:
     return peer
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 (the condition changes inside aiohttp, without an event to wait for)
-        await asyncio.sleep(0)
-
-
 async def until_read(peer: RawClient) -> None:
     """Waits until the server has read everything sent before, by a ping."""
     await peer.send(frame(9, 0))
@@ -290,7 +286,7 @@ async def test_a_slow_websocket_message_closes_its_connection() -> None:
     async with handling(echo_sizes) as (server, clock, bound), AsyncExitStack() as stack:
         slow, quiet = await upgraded(bound, stack), await upgraded(bound, stack)
         await slow.send(frame(1, 100_000) + b"x" * 1_000)
-        await until(lambda: sum(each.unread_bytes for each in server.open_connections) > 1_000)
+        await eventually(lambda: sum(each.unread_bytes for each in server.open_connections) > 1_000)
         for _ in range(29):
             clock.now += 1
             server.check_all()
@@ -317,7 +313,7 @@ async def test_over_the_total_limit_the_largest_websocket_message_is_dropped() -
         async with RawClient.connect(bound) as other:
             await other.send(UPGRADE)
             await other.reader.readuntil(b"\r\n\r\n")
-        await until(lambda: sum(each.unread_bytes for each in server.open_connections) > 1_400_000)
+        await eventually(lambda: sum(each.unread_bytes for each in server.open_connections) > 1_400_000)
         server.check_all()
         assert await peers[-1].read_rest() == b""
         assert len(server.open_connections) == 3

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.runtime.test_fencing import until
+from tests.eventually import eventually
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
@@ -52,7 +52,7 @@ class Story:
 
     async def until(self, word: str, number: int = 1) -> list[str]:
         """Waits until the word was written this number of times."""
-        await until(lambda: len(self.output(word)) >= number)
+        await eventually(lambda: len(self.output(word)) >= number)
         return self.output(word)
 
 
@@ -80,7 +80,7 @@ async def test_a_server_that_dies_is_restarted(tmp_path: Path, caplog: pytest.Lo
     os.kill(first, signal.SIGKILL)
     await story.until("begun", 3)
     assert f"server 1 (pid {first}) was killed by SIGKILL; restarting it in " in caplog.text
-    await until(story.herd._children[0].ready.is_set)
+    await eventually(story.herd._children[0].ready.is_set)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
 

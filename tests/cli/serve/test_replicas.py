@@ -7,16 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.server import PROCESS_TIMEOUT, clean_environment
 from tests.cluster import Cluster, ServerPart
+from tests.eventually import eventually_blocking
 from tests.postgres import needed
 
 pytestmark = pytest.mark.timeout(600)  # a dozen processes start, one after the other
@@ -58,15 +57,6 @@ def dragoman(*words: str) -> str:
     return done.stdout
 
 
-def until(holds: Callable[[], Any]) -> Any:
-    """Waits for a result of another process."""
-    deadline = time.monotonic() + PROCESS_TIMEOUT
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # no event to wait for
-    return found
-
-
 def lines(server: ServerPart, message: str) -> list[dict[str, Any]]:
     """The log records with this message since the last start."""
     response = (json.loads(line) for line in server.output().splitlines(keepends=True) if line.endswith("\n"))
@@ -90,7 +80,9 @@ def test_servers_accept_tasks_and_workers_run_them(folder: Path) -> None:
         task = json.loads(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--grpc", server.grpc))[
             "task"
         ]
-        until(lambda: "attempt 1" in dragoman("get", task["id"], "--agent", "slow", "--grpc", server.grpc))
+        eventually_blocking(
+            lambda: "attempt 1" in dragoman("get", task["id"], "--agent", "slow", "--grpc", server.grpc)
+        )
         workers[0].kill()
         workers[1].kill()
         workers[1].start()
@@ -141,16 +133,16 @@ def test_several_processes_act_as_one_server(folder: Path) -> None:
     with Cluster(folder, app="agents.py", servers=1, serving=("--processes", "2")) as cluster:
         (server,) = cluster.servers
         cluster.start()
-        (value,) = until(lambda: lines(server, "serving"))
+        (value,) = eventually_blocking(lambda: lines(server, "serving"))
         first, second = value["processes"]
         assert (value["pid"], value["grpc"]) == (server.pid, server.grpc)
         assert ran(server) == {first, second}
 
         # One dies, the other serves alone until it is restarted.
         os.kill(first, signal.SIGKILL)
-        (ended,) = until(lambda: lines(server, f"server 1 (pid {first}) was killed by SIGKILL"))
+        (ended,) = eventually_blocking(lambda: lines(server, f"server 1 (pid {first}) was killed by SIGKILL"))
         assert ended["level"] == "ERROR"
-        now = until(lambda: found if len(found := ran(server)) == 2 else set())
+        now = eventually_blocking(lambda: found if len(found := ran(server)) == 2 else set())
         assert second in now
         assert first not in now
 
@@ -162,6 +154,6 @@ def test_several_processes_act_as_one_server(folder: Path) -> None:
 
         # If only the supervisor is killed, no server remains.
         server.start()
-        (value,) = until(lambda: lines(server, "serving"))
+        (value,) = eventually_blocking(lambda: lines(server, "serving"))
         server.kill()
-        until(lambda: not any(map(is_there, value["processes"])))
+        eventually_blocking(lambda: not any(map(is_there, value["processes"])))

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tests.chaos.transports import BINDINGS, Place, Transports
 from tests.cluster import Cluster, ServerPart
+from tests.eventually import eventually
 from tests.postgres import execute, needed
-from tests.runtime.test_fencing import until
 
 from dragoman.client import ClientError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -141,7 +141,7 @@ async def test_callers_notice_only_a_reconnect(cluster: Cluster) -> None:
                 callers.create_task(load.streams(number, binding))
             for server in cluster.servers:
                 wanted = load.seen["streamed"] + 8
-                await until(lambda: load.seen["streamed"] >= wanted)  # noqa: B023  # so that clients are active on both
+                await eventually(lambda: load.seen["streamed"] >= wanted)  # noqa: B023  # so that clients are active on both
                 server.send(signal.SIGTERM)
                 assert await asyncio.to_thread(server.ends) == 0
                 await asyncio.to_thread(server.start)
