@@ -14,7 +14,7 @@ from dragoman.calling.errors import ClientError
 @pytest.mark.parametrize(
     ("content", "problem"), [(None, "--ca: .*: No such file"), (b"no certificate", "the file holds no certificates")]
 )
-def test_an_unusable_authority_file_is_reported(tmp_path: Path, content: bytes | None, problem: str) -> None:
+def test_an_invalid_authority_file_is_reported(tmp_path: Path, content: bytes | None, problem: str) -> None:
     path = tmp_path / "ca.pem"
     if content is not None:
         path.write_bytes(content)
@@ -22,7 +22,7 @@ def test_an_unusable_authority_file_is_reported(tmp_path: Path, content: bytes |
         tls.ssl_context(path)
 
 
-def test_an_unusable_certificate_is_reported(tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_reported(tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).issue()
     path = tmp_path / "client.pem"
     path.write_bytes(certificate)
