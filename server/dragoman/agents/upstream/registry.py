@@ -17,7 +17,6 @@ from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
 from dragoman.agents.upstream.discovery import DiscoveredAgent
 from dragoman.agents.upstream.transport import TransportFactory, UpstreamTransport
 from dragoman.agents.values import NewId
-from dragoman.agents.wakeup import Wakeup
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
 from dragoman.core.durations import Backoff
@@ -79,8 +78,8 @@ class LocalUpstreamRegistry:
         self._monotonic = monotonic
         self._new_id = new_id
         self._agent_registry: RemoteAgentRegistry | None = None
-        self.wakeup = Wakeup()
-        """Set when another server has added or removed agents."""
+        self.wakeup = asyncio.Event()
+        """Set it when another server has added or removed agents: ends the wait of `run_sync` early."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when this server has added or removed agents."""
         self._entries: dict[str, UpstreamEntry] = {}
@@ -299,7 +298,10 @@ class LocalUpstreamRegistry:
     async def run_sync(self) -> None:
         """Applies what other servers have added and removed. Runs until canceled."""
         while True:
-            await self.wakeup.wait(UPSTREAM_SYNC_INTERVAL)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(UPSTREAM_SYNC_INTERVAL):
+                    await self.wakeup.wait()
+            self.wakeup.clear()
             try:
                 await self.sync_once()
             except Exception:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from dragoman.agents.values import NewId
-from dragoman.agents.wakeup import Wakeup
 from dragoman.agents.workers.agent import WorkerAgent
 from dragoman.agents.workers.connection import (
     HeartbeatTimings,
@@ -53,8 +53,8 @@ class LocalWorkerHub:
         self._frame_bytes = frame_bytes
         self._new_id = new_id
         self._agent_registry: RemoteAgentRegistry | None = None
-        self.wakeup = Wakeup()
-        """Set it when another server has changed the worker registry."""
+        self.wakeup = asyncio.Event()
+        """Set it when another server has changed the worker registry: ends the wait of `run_sync` early."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when this server has changed the worker registry."""
         self._agents: dict[str, WorkerAgent] = {}
@@ -233,7 +233,10 @@ class LocalWorkerHub:
         """Stores which agents have workers here and reads which have some elsewhere. Runs until canceled."""
         written_at = 0.0
         while True:
-            await self.wakeup.wait(WORKER_SYNC_INTERVAL)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WORKER_SYNC_INTERVAL):
+                    await self.wakeup.wait()
+            self.wakeup.clear()
             now = asyncio.get_running_loop().time()
             due = now - written_at >= WORKER_SYNC_INTERVAL / 2
             written_at = now if due else written_at
