@@ -19,8 +19,7 @@ from tests.certificates import Authority
 from tests.postgres import free_port
 from tests.security.test_outbound import HERE
 
-from dragoman.agents.upstream.guarded_transport import open_transport
-from dragoman.agents.upstream.transport import UpstreamTransport
+from dragoman.agents.upstream.transport import UpstreamTransport, open_transport
 from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError, ServerUnavailable
 from dragoman.calling.transport import TransportLimits
 from dragoman.core.net.addresses import AddressPolicy

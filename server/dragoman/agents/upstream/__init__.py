@@ -2,5 +2,5 @@
 
 `registry.py` knows them all, `discovery.py` evaluates their cards, `agent.py` is one agent as the runtime sees it,
 `turn.py` one turn, `recovery.py` continues turns of dead processes. `task_view.py` turns upstream events into changes
-of our log, `turn_writer.py` writes them. `guarded_transport.py` opens transports to checked addresses.
+of our log, `turn_writer.py` writes them. `transport.py` opens transports to checked addresses.
 """

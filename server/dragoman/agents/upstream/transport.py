@@ -1,18 +1,35 @@
-"""Transports to upstream agents: their limits, and the factory that opens them."""
+"""Transports to upstream agents, over the outbound client, which connects only to addresses that it has checked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from dragoman.calling.errors import CallForbidden, ServerUnavailable
-from dragoman.calling.transport import Transport, TransportLimits
+import grpc
+
+from dragoman.calling.errors import (
+    CallForbidden,
+    CallRefused,
+    ClientError,
+    ProtocolError,
+    ResponseErrors,
+    ServerUnavailable,
+    is_connect_failure,
+    remote_error_of,
+)
+from dragoman.calling.transport import HttpResponse, Transport, TransportLimits, TransportOptions
+from dragoman.calling.transport_grpc import GrpcTransport
+from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
 from dragoman.core.agent_sources import UpstreamSpec
+from dragoman.core.net import targets
+from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
-from dragoman.wire.cards.remote_card import Interface
+from dragoman.wire import remote_errors
+from dragoman.wire.cards.remote_card import Interface, grpc_url
 
 DEFAULT_IDLE_TIMEOUT: Final = 120.0
 
@@ -34,7 +51,7 @@ class UpstreamTransport(Transport, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TransportFactory:
-    """Opens transports to upstream agents through the outbound client, which checks every address."""
+    """Opens transports to upstream agents through one outbound client."""
 
     outbound: OutboundStreams
     ca: Path | None = None
@@ -43,14 +60,166 @@ class TransportFactory:
 
     def create(self, upstream: UpstreamSpec, interface: Interface) -> UpstreamTransport:
         """A transport to one interface of an agent. Connects at the first call."""
-        # Loaded on demand: few servers have upstream agents.
-        from dragoman.agents.upstream import guarded_transport
-
         # An address without a scheme is encrypted if its card was.
         is_encrypted = upstream.url.startswith("https:")
-        return guarded_transport.open_transport(
+        return open_transport(
             interface, self.outbound, upstream.headers, self.limits, is_encrypted=is_encrypted, ca=self.ca
         )
+
+
+def open_transport(
+    interface: Interface,
+    outbound: OutboundStreams,
+    headers: Mapping[str, str],
+    limits: TransportLimits,
+    *,
+    is_encrypted: bool,
+    ca: Path | None = None,
+) -> UpstreamTransport:
+    """Opens the transport to an interface.
+
+    `headers`: sent with each call. `is_encrypted`: whether a gRPC address without a scheme is encrypted. `ca`:
+    certificates (PEM) to trust beside the system's.
+    """
+    is_grpc = interface.binding == "GRPC"
+    url = grpc_url(interface.url, encrypted=is_encrypted) if is_grpc else interface.url
+    host = targets.parse_target(url).host_port if is_grpc else url.partition("://")[2].partition("/")[0]
+    options = TransportOptions(
+        errors=UpstreamResponseErrors(host, limits),
+        limits=limits,
+        # 0.1 has no versions, and its servers know no such header.
+        headers=dict(headers) if interface.dialect == "0.1" else {**headers, "A2A-Version": interface.dialect},
+        rest_prefix=interface.tenant if interface.dialect == "1.0" else "",
+        overrides_tenant=True,
+        trace_context=CURRENT_TRACE.get,
+    )
+    if is_grpc:
+        return GrpcTransport(interface, options, connect=GuardedChannels(url, outbound, limits, ca).connect)
+    http = GuardedHttpClient(outbound)
+    if interface.binding == "HTTP+JSON":
+        return RestTransport(interface, http, options)
+    return JsonRpcTransport(interface, http, options)
+
+
+class UpstreamResponseErrors(ResponseErrors):
+    """Errors of upstream agents.
+
+    An error response is a refusal whatever its code, so that it is not retried like an unavailable server; only gateway
+    errors (502 to 504) mean an unavailable server. Texts may reach callers, so of the response they contain only the
+    agent's own message.
+    """
+
+    def __init__(self, address: str, limits: TransportLimits) -> None:
+        super().__init__(address)
+        self._limits = limits
+
+    def from_rest(self, status: int | None, headers: Mapping[str, str], value: Any) -> ClientError:
+        return self._gateway_error(status) or CallRefused.from_answer(
+            remote_errors.parse_rest_error(status or 200, value)
+        )
+
+    def from_jsonrpc(self, status: int, headers: Mapping[str, str], value: Any) -> ClientError:
+        error = value.get("error") if isinstance(value, dict) else None
+        if error is None:
+            return self.from_rest(status, headers, value)
+        return self._gateway_error(status) or CallRefused.from_answer(remote_errors.parse_json_error(error))
+
+    def from_rpc(self, error: grpc.aio.AioRpcError) -> ClientError:
+        remote_error = remote_error_of(error)
+        text = f"{self.address}: {remote_error.code}: {remote_error.message[:300]}"
+        match error.code():
+            case grpc.StatusCode.UNAVAILABLE if not remote_error.reason:
+                arrived = not is_connect_failure(remote_error.message)
+                return ServerUnavailable.for_reason(text, may_have_arrived=arrived)
+            case grpc.StatusCode.DEADLINE_EXCEEDED | grpc.StatusCode.CANCELLED:
+                return ServerUnavailable.for_reason(text)
+            case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in remote_error.message:
+                max_bytes = self._limits.max_response_bytes
+                return ProtocolError(f"{self.address}: the response is longer than {max_bytes} bytes")
+        return CallRefused.from_answer(remote_error)
+
+    def from_redirect(self, status: int, headers: Mapping[str, str]) -> ClientError:
+        return ProtocolError(f"{self.address}: responded with a redirect ({status}), which is not followed")
+
+    def not_json(self, status: int, data: bytes) -> ClientError:
+        return ProtocolError(f"{self.address}: the response ({status}) is not JSON")
+
+    def _gateway_error(self, status: int | None) -> ClientError | None:
+        if status not in (502, 503, 504):
+            return None
+        # 503 comes from the server itself, before it processes the call; the others come from a proxy in front of it.
+        text = f"{self.address}: responded with status {status}"
+        return ServerUnavailable.for_reason(text, may_have_arrived=status != 503)
+
+
+class GuardedHttpClient:
+    """Implements `HttpClient` over the outbound client, which owns the connections."""
+
+    def __init__(self, outbound: OutboundStreams) -> None:
+        self._outbound = outbound
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        idle_timeout: float | None,
+    ) -> AsyncIterator[HttpResponse]:
+        assert idle_timeout is not None
+        with outbound_errors():
+            async with self._outbound.open(method, url, headers, body, idle_timeout=idle_timeout) as response:
+                yield response
+
+    async def close(self) -> None:
+        """Does nothing: the outbound client is shared."""
+
+
+class GuardedChannels:
+    """Opens gRPC channels to checked addresses of one URL."""
+
+    def __init__(self, url: str, outbound: OutboundStreams, limits: TransportLimits, ca: Path | None) -> None:
+        self._url = url
+        self._outbound = outbound
+        self._limits = limits
+        self._ca = ca
+
+    async def connect(self) -> grpc.aio.Channel:
+        """A channel to the addresses that the host has now. Raises CallForbidden, ServerUnavailable."""
+        with outbound_errors():
+            addresses = await self._outbound.resolve(self._url)
+        target = targets.parse_target(self._url)
+        family = "ipv6" if ":" in addresses[0] else "ipv4"
+        # A gRPC target has addresses of one family.
+        if any((":" in address) != (family == "ipv6") for address in addresses):
+            addresses = addresses[:1]
+        hosts = ",".join(f"[{host}]:{target.port}" if ":" in host else f"{host}:{target.port}" for host in addresses)
+        options = (
+            ("grpc.max_receive_message_length", self._limits.max_response_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.default_authority", target.host_port),
+            ("grpc.keepalive_time_ms", 30_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.enable_retries", 0),
+            # A new channel does not wait out the backoff of an earlier one.
+            ("grpc.use_local_subchannel_pool", 1),
+        )
+        if target.scheme == "http":
+            return grpc.aio.insecure_channel(f"{family}:{hosts}", options=options)
+        credentials = grpc.ssl_channel_credentials(_trusted_roots(self._ca))
+        tls_options = (*options, ("grpc.ssl_target_name_override", target.host))
+        return grpc.aio.secure_channel(f"{family}:{hosts}", credentials, options=tls_options)
+
+
+def _trusted_roots(ca: Path | None) -> bytes | None:
+    """The certificates to trust; None for gRPC's own."""
+    if ca is None:
+        return None
+    system = ssl.get_default_verify_paths().cafile
+    return (Path(system).read_bytes() if system else b"") + ca.read_bytes()
 
 
 @contextmanager
