@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dragoman.executor_child import turn as turns
 from dragoman.executor_child.turn import ExecutorTurn
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 DONE = "TASK_STATE_COMPLETED"
 WORKING = "TASK_STATE_WORKING"
@@ -55,6 +58,14 @@ async def turn(sent: SentFrames) -> ExecutorTurn:
 
 def artifact(text: str, id: str = "a") -> dict[str, Any]:
     return {"artifactId": id, "parts": [{"text": text}]}
+
+
+def test_each_field_read_from_a_turn_start_is_in_the_protocol() -> None:
+    """The child has no generated code, so no type checker finds a misspelled field."""
+    sources = [file.read_text() for file in Path(turns.__file__).parent.glob("*.py")]
+    names = {name for source in sources for name in re.findall(r"\bstart(?:\.get\(|\[)\"(\w+)\"", source)}
+    assert "taskId" in names
+    assert names <= {field.json_name for field in wk.TurnStart.DESCRIPTOR.fields}
 
 
 async def test_events_are_numbered_from_one(turn: ExecutorTurn, sent: SentFrames) -> None:

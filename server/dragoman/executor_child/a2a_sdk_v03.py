@@ -61,7 +61,7 @@ def _task(turn: ExecutorTurn, *, answering: bool) -> Any:
     task: dict[str, Any] = {"id": turn.task_id, "contextId": turn.context_id, "history": history}
     question = turn.start.get("asked")
     task["status"] = {"state": "TASK_STATE_INPUT_REQUIRED" if question and answering else "TASK_STATE_WORKING"}
-    task["artifacts"] = turn.start.get("artifacts", [])
+    task["artifacts"] = turn.previous_artifacts
     return types.Task.model_validate(_task_to_v03(task))
 
 

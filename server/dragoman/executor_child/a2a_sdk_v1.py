@@ -57,7 +57,7 @@ def _task(turn: ExecutorTurn) -> Any:
     if question := turn.start.get("asked"):
         status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": question}
     task = {"id": turn.task_id, "contextId": turn.context_id, "status": status, "history": turn.history}
-    task["artifacts"] = turn.start.get("artifacts", [])
+    task["artifacts"] = turn.previous_artifacts
     return ParseDict(task, types.Task(), ignore_unknown_fields=True)
 
 

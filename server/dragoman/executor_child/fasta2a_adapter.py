@@ -49,7 +49,7 @@ class _TaskRun:
         # A worker receives each task once, as submitted, and a follow-up in the same way.
         self.task["status"] = {"state": "submitted"}
         self.task["artifacts"] = [
-            _snake(json_v03.artifact_to_v03(one, flat=HAS_FLAT_PARTS)) for one in turn.start.get("artifacts", [])
+            _snake(json_v03.artifact_to_v03(one, flat=HAS_FLAT_PARTS)) for one in turn.previous_artifacts
         ]
         if not HAS_FLAT_PARTS:
             self.task["kind"] = "task"

@@ -48,6 +48,8 @@ class ExecutorTurn:
         self.history: list[dict[str, Any]] = start.get("history", [])
         self.is_follow_up: bool = bool(start.get("turnsBefore"))
         """Whether the task has earlier turns."""
+        self.previous_artifacts: list[dict[str, Any]] = start.get("previousArtifacts", [])
+        """The task's artifacts; empty in the first attempt of a turn."""
         self.attempt: int = start.get("attempt", 1)
         self.canceled = False
         self.cancel_reason = ""

@@ -109,6 +109,16 @@ async def test_a_turn_that_ends_in_its_second_attempt_is_completed(server: Serve
         assert task.status.state == states.COMPLETED
 
 
+async def test_a_repeated_attempt_receives_the_previous_artifacts(server: Server, tmp_path: Path) -> None:
+    async with Client(server.grpc) as client:
+        waiting = (await client.send(message("draft"))).task
+        assert waiting.status.state == states.INPUT_REQUIRED
+        reply = message(f"resume {tmp_path / 'died'}")
+        reply.task_id, reply.context_id = waiting.id, waiting.context_id
+        task = (await client.send(reply)).task
+    assert texts(task) == {"draft": "a draft", "output": "draft"}
+
+
 async def test_one_that_is_killed_is_replaced_and_its_turn_begins_again_there(server: Server) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message("hang"), configuration=NOW)).task.id

@@ -21,12 +21,18 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the on
         await self.storage.update_task(id, state="working", new_messages=[agent_message(str(os.getpid()))])
         if word == "die":
             os._exit(3)
-        if word == "once":  # dies in its first attempt only
+        if word == "draft":
+            draft = {"artifact_id": "draft", "parts": [{"text": "a draft"}]}
+            await self.storage.update_task(id, state="input-required", new_artifacts=[draft])
+            return
+        if word in ("once", "resume"):  # dies in its first attempt only
             try:
                 Path(rest).touch(exist_ok=False)
                 os._exit(3)
             except FileExistsError:
                 pass
+        if word == "resume":
+            rest = " ".join(one["artifact_id"] for one in (await self.storage.load_task(id))["artifacts"])
         if word == "hang":
             await asyncio.sleep(1000)
         if word == "block":
