@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,6 +43,7 @@ class GrpcTransport:
         self._trace = options.trace
         self._channel = channel
         self._connect = connect
+        self._connecting = asyncio.Lock()
         self._operations = client_operations.GRPC_OPERATIONS[interface.dialect]
         self._metadata = tuple((name.lower(), value) for name, value in options.headers.items())
 
@@ -103,11 +105,7 @@ class GrpcTransport:
     @asynccontextmanager
     async def _open_channel(self) -> AsyncIterator[grpc.aio.Channel]:
         """Yields the channel for one call. Converts the call's failure to ClientError."""
-        if self._channel is None:
-            if self._connect is None:
-                raise RuntimeError("the transport is closed")
-            self._channel = await self._connect()
-        channel = self._channel
+        channel = await self._connected_channel()
         try:
             yield channel
         except grpc.aio.AioRpcError as error:
@@ -117,6 +115,14 @@ class GrpcTransport:
             if is_unavailable and self._connect is not None and self._channel is channel:
                 await self.close()
             raise failure from error
+
+    async def _connected_channel(self) -> grpc.aio.Channel:
+        async with self._connecting:  # two concurrent first calls would open two channels, and close one
+            if self._channel is None:
+                if self._connect is None:
+                    raise RuntimeError("the transport is closed")
+                self._channel = await self._connect()
+            return self._channel
 
     def _trace_message(self, direction: str, name: str, message: Message) -> None:
         if self._trace is not no_wire_trace:

@@ -106,6 +106,21 @@ async def test_a_refused_connection_is_reported_and_a_later_server_is_found() ->
             await transport.call("GetTask", GET)
 
 
+async def test_concurrent_first_calls_share_one_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[grpc.aio.Channel] = []
+    insecure_channel = grpc.aio.insecure_channel
+
+    def open_channel(*args: Any, **options: Any) -> grpc.aio.Channel:
+        opened.append(insecure_channel(*args, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", open_channel)
+    async with served(GetTask=working) as port, over("GRPC", f"localhost:{port}") as transport:
+        await asyncio.gather(*(transport.call("GetTask", GET) for _ in range(3)))
+    assert len(opened) == 1
+    assert opened[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN
+
+
 async def test_the_metadata_hold_credentials_version_key_and_extensions() -> None:
     received: dict[str, Any] = {}
 
