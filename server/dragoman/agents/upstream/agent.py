@@ -94,7 +94,7 @@ class UpstreamAgent:
         turn = self._running.get(task_id)
         if turn is None:
             return ""
-        task = f" as its task {turn.task_id}" if turn.task_id else ""
+        task = f" as its task {turn.calls.task_id}" if turn.calls.task_id else ""
         problem = f"; the last call failed: {self.breaker.last_error}" if self.breaker.last_error else ""
         return f"upstream {self.transports[0].interface if self.transports else self.location}{task}{problem}"
 
@@ -108,7 +108,7 @@ class UpstreamAgent:
                 f"The last call to it failed ({error}) and will be retried. After {self.breaker.max_failures} "
                 "consecutive failures the agent counts as unavailable, and the turn is returned to the queue."
             )
-        waits = "It has the message and has not responded yet" if not turn.task_id else "Its task is being read"
+        waits = "It has the message and has not responded yet" if not turn.calls.task_id else "Its task is being read"
         return f"{waits}. A call that receives nothing for {self.idle_timeout:g} s is aborted and repeated."
 
     @property
@@ -180,7 +180,7 @@ class UpstreamAgent:
                 await asyncio.wait([work])
             if has_ended and turn_context.cancel_reason == "client":
                 return work.result()
-            if not turn.is_sent and turn_context.cancel_reason == "drain":
+            if not turn.calls.is_sent and turn_context.cancel_reason == "drain":
                 turn.writer.mark_unsent()
             raise
         except (LeaseLost, NotWritten):
@@ -191,18 +191,18 @@ class UpstreamAgent:
 
     async def _stop(self, turn: UpstreamTurn, work: asyncio.Task[TurnResult]) -> None:
         """Cancels the upstream task of a turn, and waits until the turn ends, up to the timeout."""
-        if not (turn.is_sent or turn.task_id):
+        if not (turn.calls.is_sent or turn.calls.task_id):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(AGENT_STOP_TIMEOUT):
-                if not turn.task_id:
+                if not turn.calls.task_id:
                     known = asyncio.create_task(turn.writer.task_known.wait())
                     try:
                         await asyncio.wait([known, work], return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         known.cancel()
-                if not work.done() and turn.task_id:
-                    await self.cancel(turn.task_id)
+                if not work.done() and turn.calls.task_id:
+                    await self.cancel(turn.calls.task_id)
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():

@@ -1,56 +1,160 @@
-"""Recovery of a turn: the task of a message that may already have been delivered, and follow-up messages.
+"""Retries and recovery of a turn: finds the task of a message that may have been delivered, and sends follow-ups.
 
-Where the task cannot be known the turn fails: the work may cost money, and is not started twice.
+If the task cannot be found the turn fails: the work may cost money, and is not started twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Never
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, Never, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from dragoman.agents.upstream import turn_writer
 from dragoman.agents.upstream.transport import UpstreamTransport
+from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.calling import retry
 from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ServerUnavailable
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.durations import Backoff
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-if TYPE_CHECKING:
-    from dragoman.agents.upstream.turn import UpstreamTurn
+log = logging.getLogger("dragoman.upstream")
 
+T = TypeVar("T")
+
+UPSTREAM_RETRY_BACKOFF: Final = Backoff(0.25, 5.0)
+"""Between two attempts of a call."""
 
 OUTCOME_UNKNOWN_TEXT: Final = (
-    "UPSTREAM_UNKNOWN: the message may have been sent to the agent, and nothing was heard of it; it is not sent twice"
+    "UPSTREAM_UNKNOWN: the message may have been sent to the agent, but no response arrived; it is not sent again"
 )
 """The text of a failed task whose message may have been delivered."""
 
-log = logging.getLogger("dragoman.upstream")
+
+class UpstreamConnection(Protocol):
+    """The agent of a turn, and the results of calls that the turn reports to it."""
+
+    spec: AgentSpec
+    location: str
+    """Its URL, for people."""
+    supports_streaming: bool
+    """Whether it streams, as far as is known."""
+    idempotent: bool
+    """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
+    required_extensions: str
+    """URIs that each call has to activate, separated by commas."""
+
+    @property
+    def transport(self) -> UpstreamTransport: ...
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether it should not be called."""
+        ...
+
+    def record_success(self) -> None: ...
+
+    def record_failure(self, reason: str) -> None: ...
+
+    def next_transport(self, transport: UpstreamTransport) -> bool:
+        """Replaces a transport that does not know a method. False when there is no other."""
+        ...
 
 
-async def find_task(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
-    """The upstream task that has a message; None when the message is to be sent, again or for the first time.
+class UpstreamCalls:
+    """The calls of one turn, retried while the agent is available."""
+
+    def __init__(
+        self, connection: UpstreamConnection, writer: TurnWriter, sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self.connection = connection
+        self.is_sent = False
+        """Whether the turn's message may have been delivered."""
+        self.chosen_task_id = ""
+        """The id that we chose for the upstream task (0.1); else empty."""
+        self.writer = writer
+        self._sleep = sleep
+
+    @property
+    def task_id(self) -> str:
+        """The id of the upstream task; empty while unknown."""
+        return self.writer.state.task or self.chosen_task_id
+
+    @property
+    def task_lost_text(self) -> str:
+        """The text for a task that the agent no longer knows."""
+        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task_id}, or hides it"
+
+    async def get_task(self) -> pb.Task:
+        """Reads the upstream task. Raises OutcomeUnknown for a lost task, WorkerLost for an unavailable agent."""
+        request = pb.GetTaskRequest(id=self.task_id, history_length=0)
+        try:
+            task = await self.call(
+                lambda transport: transport.call("GetTask", request, extensions=self.connection.required_extensions)
+            )
+        except CallRefused as refused:
+            if refused.remote_error.is_task_not_found:
+                raise OutcomeUnknown(self.task_lost_text) from None
+            raise
+        assert isinstance(task, pb.Task)
+        return task
+
+    async def call(self, call: Callable[[UpstreamTransport], Awaitable[T]]) -> T:
+        """Repeats an idempotent call until it succeeds.
+
+        Raises WorkerLost when the agent becomes unavailable, and ClientError.
+        """
+        attempt = 1
+        while True:
+            try:
+                response = await call(self.connection.transport)
+            except ServerUnavailable as error:
+                await self.wait_to_retry(error, attempt)
+            except CallRefused as refused:
+                self.connection.record_success()
+                if not refused.remote_error.is_busy:
+                    raise
+                await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
+            else:
+                self.connection.record_success()
+                return response
+            attempt += 1
+
+    async def wait_to_retry(self, error: ServerUnavailable, attempt: int = 1) -> None:
+        """Waits before the next attempt. Raises WorkerLost instead once the agent is unavailable."""
+        self.connection.record_failure(error.summary)
+        if self.connection.is_unavailable:
+            if not self.is_sent:
+                self.writer.mark_unsent()
+            raise WorkerLost("The upstream agent is unavailable.", may_have_started=self.is_sent)
+        await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
+
+
+async def find_task(calls: UpstreamCalls, message: pb.Message) -> pb.Task | None:
+    """The upstream task that has a message; None if the message was not delivered or may be sent a second time.
 
     Raises OutcomeUnknown when that cannot be known, WorkerLost when the agent is unavailable.
     """
-    state, dialect = turn.writer.state, turn.connection.transport.interface.dialect
+    state, dialect = calls.writer.state, calls.connection.transport.interface.dialect
     task_id = state.task
     if not task_id and dialect == "0.1":
-        task_id = turn_writer.upstream_task_id(turn.turn_context.task_id, message.message_id)
+        task_id = turn_writer.upstream_task_id(calls.writer.turn_context.task_id, message.message_id)
     if task_id:
-        return await _find_by_id(turn, task_id, message)
-    if turn.connection.idempotent:
+        return await _find_by_id(calls, task_id, message)
+    if calls.connection.idempotent:
         return None
     if dialect != "1.0":
         raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
-    # Nobody else has tasks in this context.
-    context_id = state.context or turn_writer.upstream_context_id(turn.turn_context.owner, turn.turn_context.context_id)
+    # The context has tasks of this owner only.
+    turn_context = calls.writer.turn_context
+    context_id = state.context or turn_writer.upstream_context_id(turn_context.owner, turn_context.context_id)
 
     async def list_tasks(request: pb.ListTasksRequest) -> Message:
-        return await turn.call_with_retry(lambda transport: transport.call("ListTasks", request))
+        return await calls.call(lambda transport: transport.call("ListTasks", request))
 
     try:
         return await retry.find_task_of_message(list_tasks, message, context_id)
@@ -58,33 +162,33 @@ async def find_task(turn: UpstreamTurn, message: pb.Message) -> pb.Task | None:
         raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
 
 
-async def _find_by_id(turn: UpstreamTurn, task_id: str, message: pb.Message) -> pb.Task | None:
+async def _find_by_id(calls: UpstreamCalls, task_id: str, message: pb.Message) -> pb.Task | None:
     request = pb.GetTaskRequest(id=task_id)
     try:
-        task = await turn.call_with_retry(lambda transport: transport.call("GetTask", request))
+        task = await calls.call(lambda transport: transport.call("GetTask", request))
     except CallRefused as refused:
         if not refused.remote_error.is_task_not_found:
             raise
-        if turn.writer.state.task:
-            raise OutcomeUnknown(turn.task_lost_text) from None
+        if calls.writer.state.task:
+            raise OutcomeUnknown(calls.task_lost_text) from None
         return None
     assert isinstance(task, pb.Task)
-    is_delivered = turn.writer.state.heard == message.message_id or retry.has_accepted(task, message)
+    is_delivered = calls.writer.state.heard == message.message_id or retry.has_accepted(task, message)
     return task if is_delivered else None
 
 
-async def has_received(turn: UpstreamTurn, message: pb.Message) -> bool:
+async def has_received(calls: UpstreamCalls, message: pb.Message) -> bool:
     """Whether the upstream task has a message that was sent to it while it worked. Raises as `find_task` does."""
-    task_id = turn.writer.state.task
+    task_id = calls.writer.state.task
     try:
-        task = await turn.call_with_retry(lambda transport: transport.call("GetTask", pb.GetTaskRequest(id=task_id)))
+        task = await calls.call(lambda transport: transport.call("GetTask", pb.GetTaskRequest(id=task_id)))
     except CallRefused as refused:
         is_lost = refused.remote_error.is_task_not_found
-        raise OutcomeUnknown(turn.task_lost_text if is_lost else OUTCOME_UNKNOWN_TEXT) from None
+        raise OutcomeUnknown(calls.task_lost_text if is_lost else OUTCOME_UNKNOWN_TEXT) from None
     assert isinstance(task, pb.Task)
     if retry.contains_message(task, message):
         return True
-    if any(one.message_id == turn.writer.state.heard for one in task.history):
+    if any(one.message_id == calls.writer.state.heard for one in task.history):
         return False  # its history is complete enough to show the message
     raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
 
@@ -101,16 +205,17 @@ class FollowUpSender:
 
     def __init__(
         self,
-        turn: UpstreamTurn,
+        calls: UpstreamCalls,
         extensions: Callable[[pb.Message], str],
         output_modes: Callable[[pb.SendMessageRequest], Sequence[str]],
     ) -> None:
         self.undelivered: list[FollowUp] = []
-        self._turn = turn
-        self._writer = turn.writer
+        self._calls = calls
+        self._writer = calls.writer
+        self._turn_context = calls.writer.turn_context
         self._extensions = extensions
         self._output_modes = output_modes
-        self._maybe_delivered = turn.turn_context.waiting_messages if turn.turn_context.attempt > 1 else 0
+        self._maybe_delivered = self._turn_context.waiting_messages if self._turn_context.attempt > 1 else 0
         """How many of the next messages an earlier attempt may have delivered."""
         self._failed: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
         """Fails when the turn cannot continue, because the delivery of a message is unknown."""
@@ -119,7 +224,7 @@ class FollowUpSender:
 
     async def run(self) -> None:
         """Forwards messages in order. Runs until canceled."""
-        async for follow_up in self._turn.turn_context.incoming():
+        async for follow_up in self._turn_context.incoming():
             self._idle.clear()
             try:
                 await self._writer.task_known.wait()
@@ -132,9 +237,11 @@ class FollowUpSender:
                 self._idle.set()
 
     async def run_with(self, turn: Coroutine[None, None, TurnResult]) -> TurnResult:
-        """The result of a turn, once no message is half delivered. Raises OutcomeUnknown and WorkerLost when the
-        delivery of a message is unknown."""
-        work = asyncio.create_task(turn, name=f"answer for {self._turn.turn_context.task_id} upstream")
+        """Runs `turn` and returns its result after the follow-up in progress was delivered.
+
+        Raises OutcomeUnknown and WorkerLost when the delivery of a follow-up is unknown.
+        """
+        work = asyncio.create_task(turn, name=f"answer for {self._turn_context.task_id} upstream")
         try:
             either: list[asyncio.Future[Any]] = [work, self._failed]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -166,11 +273,8 @@ class FollowUpSender:
         try:
             await self._send(request, is_doubtful=is_doubtful)
         except ClientError as error:
-            log.info(
-                "a message was not accepted upstream: %s",
-                error.summary,
-                extra={"task": self._turn.turn_context.task_id},
-            )
+            fields = {"task": self._turn_context.task_id}
+            log.info("a message was not accepted upstream: %s", error.summary, extra=fields)
             self.undelivered.append(follow_up)
 
     async def _send(self, request: pb.SendMessageRequest, *, is_doubtful: bool) -> None:
@@ -179,13 +283,13 @@ class FollowUpSender:
         Raises OutcomeUnknown when its delivery is unknown, WorkerLost when the agent has become unavailable meanwhile,
         ClientError when it was not accepted.
         """
-        turn = self._turn
-        key = turn_writer.idempotency_key(turn.turn_context.task_id, request.message.message_id)
+        key = turn_writer.idempotency_key(self._turn_context.task_id, request.message.message_id)
         extensions = self._extensions(request.message)
 
         async def send_once(transport: UpstreamTransport) -> None:
             nonlocal is_doubtful
-            if is_doubtful and not turn.connection.idempotent and await has_received(turn, request.message):
+            is_idempotent = self._calls.connection.idempotent
+            if is_doubtful and not is_idempotent and await has_received(self._calls, request.message):
                 return
             is_doubtful = False
             try:
@@ -195,7 +299,7 @@ class FollowUpSender:
                 raise
 
         try:
-            await turn.call_with_retry(send_once)
+            await self._calls.call(send_once)
         except WorkerLost as lost:
             if is_doubtful:
                 raise

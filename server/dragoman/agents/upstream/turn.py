@@ -11,10 +11,10 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from dragoman.agents.upstream import recovery, turn_writer
-from dragoman.agents.upstream.recovery import FollowUpSender
+from dragoman.agents.upstream.recovery import FollowUpSender, UpstreamCalls, UpstreamConnection
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
@@ -26,7 +26,6 @@ from dragoman.calling.errors import (
     ProtocolError,
     ServerUnavailable,
 )
-from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
@@ -35,46 +34,11 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
 
-T = TypeVar("T")
-
-UPSTREAM_RETRY_BACKOFF: Final = Backoff(0.25, 5.0)
-"""Between two attempts of a call."""
-
 UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
 """Between two polls of a task that bring no new event."""
 
 AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 """Seconds for which AUTH_REQUIRED is held back: a stream that ends with it ends the turn."""
-
-
-class UpstreamConnection(Protocol):
-    """The agent of a turn, and the results of calls that the turn reports to it."""
-
-    spec: AgentSpec
-    location: str
-    """Its URL, for people."""
-    supports_streaming: bool
-    """Whether it streams, as far as is known."""
-    idempotent: bool
-    """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
-    required_extensions: str
-    """URIs that each call has to activate, separated by commas."""
-
-    @property
-    def transport(self) -> UpstreamTransport: ...
-
-    @property
-    def is_unavailable(self) -> bool:
-        """Whether it should not be called."""
-        ...
-
-    def record_success(self) -> None: ...
-
-    def record_failure(self, reason: str) -> None: ...
-
-    def next_transport(self, transport: UpstreamTransport) -> bool:
-        """Replaces a transport that does not know a method. False when there is no other."""
-        ...
 
 
 class UpstreamTurn:
@@ -90,19 +54,11 @@ class UpstreamTurn:
         self.turn_context = turn_context
         self.connection = connection
         self.writer = TurnWriter(turn_context, connection.location, new_id)
-        self.is_sent = False
-        """Whether the message may have been delivered."""
-        self.chosen_task_id = ""
-        """The id that we chose for the upstream task (0.1); else empty."""
+        self.calls = UpstreamCalls(connection, self.writer, sleep)
         self._sleep = sleep
         self._wakeup = asyncio.Event()
         self._message = turn_context.message
         self._envelope = turn_context.envelope
-
-    @property
-    def task_id(self) -> str:
-        """The id of the upstream task; empty while unknown."""
-        return self.writer.state.task or self.chosen_task_id
 
     def wake(self) -> None:
         """Polls the upstream task at once."""
@@ -113,7 +69,7 @@ class UpstreamTurn:
     async def run(self) -> TurnResult:
         """Runs the turn. Raises WorkerLost when the agent is unavailable and may return."""
         may_be_sent = self.turn_context.attempt > 1 and not self.writer.state.unsent
-        follow_ups = FollowUpSender(self, self._extensions, self._output_modes)
+        follow_ups = FollowUpSender(self.calls, self._extensions, self._output_modes)
         forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.turn_context.task_id} upstream")
         try:
             while True:
@@ -140,8 +96,8 @@ class UpstreamTurn:
     async def _answer(self, *, may_be_sent: bool) -> TurnResult:
         """The result for one message. `may_be_sent`: another process may have sent it."""
         if may_be_sent:
-            self.is_sent = True
-            found = await recovery.find_task(self, self._message)
+            self.calls.is_sent = True
+            found = await recovery.find_task(self.calls, self._message)
             if found is not None:
                 return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
         return await self._send()
@@ -152,21 +108,23 @@ class UpstreamTurn:
         while True:
             transport, task = self.connection.transport, self.writer.state.task
             try:
-                self.is_sent = True
+                self.calls.is_sent = True
                 request = self._build_request(without_context=without_context)
                 result = await self._send_once(transport, request, streams=streams)
             except ServerUnavailable as error:
-                self.is_sent = error.may_have_arrived
-                await self._wait_to_retry(error)
-                found = await recovery.find_task(self, self._message) if error.may_have_arrived else None
+                self.calls.is_sent = error.may_have_arrived
+                await self.calls.wait_to_retry(error)
+                found = await recovery.find_task(self.calls, self._message) if error.may_have_arrived else None
                 if found is None:
                     continue
                 result = await self._apply(pb.StreamResponse(task=found), polled=True)
             except CallRefused as refused:
                 self.connection.record_success()
                 if refused.remote_error.is_busy:
-                    self.is_sent = False
-                    await self._wait_to_retry(ServerUnavailable.for_reason(refused.summary, may_have_arrived=False))
+                    self.calls.is_sent = False
+                    await self.calls.wait_to_retry(
+                        ServerUnavailable.for_reason(refused.summary, may_have_arrived=False)
+                    )
                 elif streams and refused.remote_error.is_unsupported:
                     streams = False
                 elif refused.remote_error.is_unknown_method and self.connection.next_transport(transport):
@@ -215,7 +173,7 @@ class UpstreamTurn:
         message.ClearField("reference_task_ids")  # ids of our tasks, unknown upstream
         message.task_id = known.task
         if not known.task and self.connection.transport.interface.dialect == "0.1":
-            message.task_id = self.chosen_task_id = turn_writer.upstream_task_id(
+            message.task_id = self.calls.chosen_task_id = turn_writer.upstream_task_id(
                 self.turn_context.task_id, message.message_id
             )
         context = known.context or turn_writer.upstream_context_id(
@@ -242,8 +200,8 @@ class UpstreamTurn:
     async def _has_ended(self, refused: CallRefused) -> bool:
         """Whether a message was refused because the upstream task has ended. Raises OutcomeUnknown for a lost task."""
         if refused.remote_error.is_task_not_found:
-            raise OutcomeUnknown(self.task_lost_text)
-        return states.is_terminal((await self.get_task()).status.state)
+            raise OutcomeUnknown(self.calls.task_lost_text)
+        return states.is_terminal((await self.calls.get_task()).status.state)
 
     # Following the task -----------------------------------------------------------------------------------------
 
@@ -254,18 +212,18 @@ class UpstreamTurn:
             before = self.writer.event_count
             if self.connection.supports_streaming and subscribes:
                 try:
-                    request = pb.SubscribeToTaskRequest(id=self.task_id)
+                    request = pb.SubscribeToTaskRequest(id=self.calls.task_id)
                     events = self.connection.transport.stream(
                         "SubscribeToTask", request, extensions=self.connection.required_extensions
                     )
                     if (result := await self._read_stream(events, complete=False)) is not None:
                         return result
                 except ServerUnavailable as error:
-                    await self._wait_to_retry(error)
+                    await self.calls.wait_to_retry(error)
                 except CallRefused as refused:  # the task has ended, or the method is not supported
                     self.connection.record_success()
                     subscribes = not refused.remote_error.is_unsupported
-            task = await self.get_task()
+            task = await self.calls.get_task()
             if (result := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
                 return result
             polls = 1 if self.writer.event_count > before else polls + 1
@@ -295,15 +253,15 @@ class UpstreamTurn:
                         # Some servers never stream the result of a cancel.
                         self._wakeup.clear()
                         wakeup = asyncio.create_task(self._wakeup.wait(), name="something upstream")
-                        if not self.task_id:
+                        if not self.calls.task_id:
                             continue
-                        event = pb.StreamResponse(task=await self.get_task())
+                        event = pb.StreamResponse(task=await self.calls.get_task())
                         complete = False  # the stream may repeat it
                     else:  # the stream is still open: the task continues by itself
                         await self.writer.flush_held()
                         continue
                     if not (complete or event.HasField("task")):
-                        event = pb.StreamResponse(task=await self.get_task())
+                        event = pb.StreamResponse(task=await self.calls.get_task())
                     if (result := await self._apply(event)) is not None:
                         return result if event.HasField("task") else await self._with_missing_artifacts(result)
             finally:
@@ -316,50 +274,8 @@ class UpstreamTurn:
         """The result, after reading artifacts that the stream left out: some servers stream COMPLETED without them."""
         if result.status.state == states.COMPLETED and result.reply is None and not self.writer.has_artifacts:
             with suppress(ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same
-                return await self._apply(pb.StreamResponse(task=await self.get_task()), polled=True) or result
+                return await self._apply(pb.StreamResponse(task=await self.calls.get_task()), polled=True) or result
         return result
-
-    async def get_task(self) -> pb.Task:
-        """Reads the upstream task. Raises OutcomeUnknown for a lost task, WorkerLost for an unavailable agent."""
-        request = pb.GetTaskRequest(id=self.task_id, history_length=0)
-        try:
-            task = await self.call_with_retry(
-                lambda transport: transport.call("GetTask", request, extensions=self.connection.required_extensions)
-            )
-        except CallRefused as refused:
-            if refused.remote_error.is_task_not_found:
-                raise OutcomeUnknown(self.task_lost_text) from None
-            raise
-        assert isinstance(task, pb.Task)
-        return task
-
-    async def call_with_retry(self, call: Callable[[UpstreamTransport], Awaitable[T]]) -> T:
-        """Repeats an idempotent call until it succeeds. Raises WorkerLost when the agent becomes unavailable, and
-        ClientError."""
-        attempt = 1
-        while True:
-            try:
-                response = await call(self.connection.transport)
-            except ServerUnavailable as error:
-                await self._wait_to_retry(error, attempt)
-            except CallRefused as refused:
-                self.connection.record_success()
-                if not refused.remote_error.is_busy:
-                    raise
-                await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
-            else:
-                self.connection.record_success()
-                return response
-            attempt += 1
-
-    async def _wait_to_retry(self, error: ServerUnavailable, attempt: int = 1) -> None:
-        """Waits before the next attempt. Raises WorkerLost instead once the agent is unavailable."""
-        self.connection.record_failure(error.summary)
-        if self.connection.is_unavailable:
-            if not self.is_sent:
-                self.writer.mark_unsent()
-            raise WorkerLost("The upstream agent is unavailable.", may_have_started=self.is_sent)
-        await self._sleep(UPSTREAM_RETRY_BACKOFF.delay(attempt))
 
     async def _wait_for_wakeup(self, seconds: float) -> None:
         """Waits for some seconds, or until `wake`."""
@@ -388,13 +304,12 @@ class UpstreamTurn:
         return text
 
     @property
-    def task_lost_text(self) -> str:
-        """The text for a task that the agent no longer knows."""
-        return f"UPSTREAM_LOST: the agent no longer knows its task {self.task_id}, or hides it"
-
-    @property
     def _fields(self) -> dict[str, str]:
-        return {"task": self.turn_context.task_id, "upstream": self.connection.location, "upstream_task": self.task_id}
+        return {
+            "task": self.turn_context.task_id,
+            "upstream": self.connection.location,
+            "upstream_task": self.calls.task_id,
+        }
 
 
 async def _next_event(events: AsyncGenerator[pb.StreamResponse, None]) -> pb.StreamResponse | None:
