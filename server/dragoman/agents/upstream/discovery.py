@@ -18,7 +18,7 @@ from dragoman.wire.cards.remote_card import Interface, RemoteCard
 
 MAX_UPSTREAM_CARD_BYTES: Final = 1024 * 1024
 CARD_IDLE_TIMEOUT: Final = 10.0
-"""Limits of a card: bytes, and seconds without a byte."""
+"""Limits of a card: its bytes, and seconds without a byte while it is fetched."""
 
 _UPSTREAM_RETRIES: Final = 100
 """Attempts after a process died: they continue the upstream task, and never run it twice."""
@@ -57,28 +57,28 @@ async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple
 
     responses = await transport_http.fetch_card(upstream.url, get)
     last = responses[-1]
-    place = _without_query(last.url)
+    url = _without_query(last.url)
     if last.status == 200:
         return last.document, last.url
     if last.is_redirect:
         raise ProtocolError(
-            f"{place} responded with a redirect ({last.status}), which is not followed; configure its target"
+            f"{url} responded with a redirect ({last.status}), which is not followed; configure its target"
         )
     if last.status in (401, 403):
-        raise ProtocolError(f"{place} rejected the credentials, or requires some ({last.status})")
+        raise ProtocolError(f"{url} rejected the credentials, or requires some ({last.status})")
     if last.is_conclusive:
-        raise ServerUnavailable.for_reason(f"{place} responded with status {last.status}", may_have_arrived=False)
+        raise ServerUnavailable.for_reason(f"{url} responded with status {last.status}", may_have_arrived=False)
     statuses = ", ".join(f"{_without_query(one.url)} responded with status {one.status}" for one in responses)
     raise ProtocolError(f"there is no card: {statuses}")
 
 
-def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outlet: OutboundStreams) -> DiscoveredAgent:
+def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundStreams) -> DiscoveredAgent:
     """The agent that a card describes. Raises ValueError for an agent that cannot be called."""
     choice = remote_card.choose_interfaces(
         card,
         upstream.url,
         has_credentials=bool(upstream.headers),
-        url_problem=lambda url: _forbidden_reason(url, outlet),
+        url_problem=lambda url: _forbidden_reason(url, outbound),
     )
     ours = {extension.uri for extension in SERVER_EXTENSIONS}
     spec = AgentSpec(
@@ -115,7 +115,7 @@ def placeholder_spec(upstream: UpstreamSpec) -> AgentSpec:
     return AgentSpec(
         id=upstream.id,
         name=name,
-        description=f"{name}, an agent that was not reached yet",
+        description=f"{name}, an agent whose card could not be read yet",
         checks_own_modes=True,
         direct=True,
         retries=_UPSTREAM_RETRIES,
@@ -123,10 +123,10 @@ def placeholder_spec(upstream: UpstreamSpec) -> AgentSpec:
     )
 
 
-def _forbidden_reason(url: str, outlet: OutboundStreams) -> str:
+def _forbidden_reason(url: str, outbound: OutboundStreams) -> str:
     """Why a policy forbids a URL; empty when it is allowed."""
     try:
-        outlet.check_url(url)
+        outbound.check_url(url)
     except OutboundForbidden as error:
         return str(error)
     return ""

@@ -88,24 +88,21 @@ class LocalUpstreamRegistry:
     @property
     def agents(self) -> Sequence[UpstreamAgent]:
         """All served upstream agents."""
-        return [member.agent for member in self._entries.values()]
+        return [entry.agent for entry in self._entries.values()]
 
     # Start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, configured: Sequence[UpstreamSpec], reserved_ids: Sequence[str]) -> None:
         """Reads the cards of the configured and the stored agents. `reserved_ids`: those of other agents.
 
-        An unavailable agent is served all the same if its id is known. Raises InvalidUpstream.
+        An unavailable agent is served, too, if its id is known. Raises InvalidUpstream.
         """
-        kept = [one for added in await self._store.list() if (one := self._decode_stored(added)) is not None]
-        results = await asyncio.gather(*map(self._discover, (*configured, *kept)))
+        decoded = [self._decode_stored(added) for added in await self._store.list()]
+        stored = [upstream for upstream in decoded if upstream is not None]
+        results = await asyncio.gather(*map(self._discover, (*configured, *stored)))
         for upstream, result in zip(configured, results[: len(configured)], strict=True):
             if isinstance(result, ClientError) and not (upstream.id and _is_transient(result)):
-                hint = (
-                    ""
-                    if upstream.id or not _is_transient(result)
-                    else "; with an id (ID=URL) it is served as soon as it responds"
-                )
+                hint = "; with an id (ID=URL) it is served as soon as it responds" if _is_transient(result) else ""
                 raise InvalidUpstream(f"{upstream.location}: {result.summary}{hint}")
             id = upstream.id if isinstance(result, ClientError) else result.spec.id
             if id in reserved_ids or id in self._entries:
@@ -113,24 +110,24 @@ class LocalUpstreamRegistry:
                     f'{upstream.location}: the id "{id}" belongs to another agent here; choose another id with ID=URL'
                 )
             self._add_entry(replace(upstream, id=id), result, from_settings=True)
-        for one, result in zip(kept, results[len(configured) :], strict=True):
-            if one.id in reserved_ids or one.id in self._entries:
-                log.warning("stored agent %s is not served: another agent has its id now", one.id)
+        for upstream, result in zip(stored, results[len(configured) :], strict=True):
+            if upstream.id in reserved_ids or upstream.id in self._entries:
+                log.warning("stored agent %s is not served: another agent has its id now", upstream.id)
             else:
-                self._add_entry(one, result, from_settings=False)
+                self._add_entry(upstream, result, from_settings=False)
 
     def attach_registry(self, agent_registry: RemoteAgentRegistry) -> None:
-        """Registers agents there from now on, and starts to refresh the present ones."""
+        """Sets the registry that agents are added to, and starts to refresh the cards of all agents."""
         self._agent_registry = agent_registry
-        for member in self._entries.values():
-            self._start_refresh(member)
+        for entry in self._entries.values():
+            self._start_refresh(entry)
 
     async def close(self) -> None:
         """Stops the refresh tasks, and closes all transports."""
-        for member in self._entries.values():
-            if member.refresh_task is not None:
-                member.refresh_task.cancel()
-                await asyncio.wait([member.refresh_task])
+        for entry in self._entries.values():
+            if entry.refresh_task is not None:
+                entry.refresh_task.cancel()
+                await asyncio.wait([entry.refresh_task])
         for agent in (*self.agents, *self._removed):
             await agent.close()
 
@@ -140,15 +137,15 @@ class LocalUpstreamRegistry:
         breaker = CircuitBreaker(self._monotonic)
         spec = discovery.placeholder_spec(upstream) if isinstance(result, ClientError) else result.spec
         agent = UpstreamAgent(spec, upstream.location, upstream.turns, breaker, self._new_id)
-        member = self._entries[spec.id] = UpstreamEntry(upstream, agent, from_settings=from_settings)
-        agent.on_availability_change = lambda: self._on_availability_change(member)
+        entry = self._entries[spec.id] = UpstreamEntry(upstream, agent, from_settings=from_settings)
+        agent.on_availability_change = lambda: self._on_availability_change(entry)
         agent.idle_timeout = self._transport_factory.limits.idle_timeout
         if isinstance(result, ClientError):
             log.warning("%s is served as agent %s, but is unavailable: %s", upstream.location, spec.id, result.summary)
             breaker.open(result.summary)
         else:
-            self._apply_card(member, result)
-        return member
+            self._apply_card(entry, result)
+        return entry
 
     def _apply_card(self, entry: UpstreamEntry, discovered: DiscoveredAgent) -> None:
         """Applies a new card. Running turns keep their transports."""
@@ -197,25 +194,26 @@ class LocalUpstreamRegistry:
         id = found.spec.id
         upstream = replace(upstream, id=id)
         assert self._agent_registry is not None
-        entry = self._secret_box.encrypt(upstream_to_json(upstream), _encryption_context(id)).encode()
-        if self._agent_registry.is_registered(id) or not await self._store.add(AddedUpstream(id, entry, self._clock())):
+        encrypted = self._secret_box.encrypt(upstream_to_json(upstream), _encryption_context(id)).encode()
+        added = AddedUpstream(id, encrypted, self._clock())
+        if self._agent_registry.is_registered(id) or not await self._store.add(added):
             raise AgentIdTaken(f'id: "{id}" belongs to another agent of this server; choose another id')
         self.on_change()
-        member = self._add_entry(upstream, found, from_settings=False)
-        await self._agent_registry.register(member.agent)
-        self._start_refresh(member)
-        return self._status_of(member)
+        entry = self._add_entry(upstream, found, from_settings=False)
+        await self._agent_registry.register(entry.agent)
+        self._start_refresh(entry)
+        return self._status_of(entry)
 
     async def remove(self, agent: str) -> int:
         """Removes an agent; returns how many of its tasks are affected. Raises InvalidParams."""
-        member = self._entries.get(agent)
-        if member is None:
+        entry = self._entries.get(agent)
+        if entry is None:
             raise InvalidParams.field("agent", f'"{agent[:80]}" is not an upstream agent')
-        if member.from_settings:
+        if entry.from_settings:
             raise InvalidParams.field("agent", f'"{agent}" is in the settings of the server; remove it there')
         await self._store.remove(agent)
         self.on_change()
-        return await self._remove_entry(member)
+        return await self._remove_entry(entry)
 
     async def _remove_entry(self, entry: UpstreamEntry) -> int:
         agent = entry.agent
@@ -229,10 +227,10 @@ class LocalUpstreamRegistry:
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The status of each agent, sorted by id."""
-        return [self._status_of(member) for _, member in sorted(self._entries.items())]
+        return [self._status_of(entry) for _, entry in sorted(self._entries.items())]
 
     def _status_of(self, entry: UpstreamEntry) -> UpstreamStatus:
-        agent, found = entry.agent, entry.discovered
+        agent, discovered = entry.agent, entry.discovered
         return UpstreamStatus(
             agent=agent.spec.id,
             url=entry.upstream.location,
@@ -241,7 +239,7 @@ class LocalUpstreamRegistry:
             seconds_absent=agent.seconds_absent,
             problem=agent.breaker.last_error,
             interfaces=[str(transport.interface) for transport in agent.transports],
-            skipped_interfaces=found.skipped if found else (),
+            skipped_interfaces=discovered.skipped if discovered else (),
             running_turns=agent.running,
             max_turns=agent.turns,
         )
@@ -310,10 +308,10 @@ class LocalUpstreamRegistry:
     async def sync_once(self) -> None:
         """Applies the changes in the store once."""
         assert self._agent_registry is not None
-        stored = {entry.agent: entry for entry in await self._store.list()}
-        for name, member in tuple(self._entries.items()):
-            if not member.from_settings and name not in stored:
-                await self._remove_entry(member)
+        stored = {added.agent: added for added in await self._store.list()}
+        for name, entry in tuple(self._entries.items()):
+            if not entry.from_settings and name not in stored:
+                await self._remove_entry(entry)
         for name, added in stored.items():
             if name in self._entries or self._agent_registry.is_registered(name):
                 continue
@@ -323,9 +321,9 @@ class LocalUpstreamRegistry:
             result = await self._discover(upstream)
             if name in self._entries or self._agent_registry.is_registered(name):
                 continue  # registered meanwhile
-            member = self._add_entry(upstream, result, from_settings=False)
-            await self._agent_registry.register(member.agent)
-            self._start_refresh(member)
+            entry = self._add_entry(upstream, result, from_settings=False)
+            await self._agent_registry.register(entry.agent)
+            self._start_refresh(entry)
 
 
 def _encryption_context(agent: str) -> str:

@@ -58,8 +58,8 @@ class TurnWriter:
     async def apply(self, event: pb.StreamResponse, last_message_id: str, *, polled: bool = False) -> TurnResult | None:
         """Writes one event, and returns the result if it ends the turn. Raises ProtocolError, InvalidAgentResponse.
 
-        last_message_id: the last message that the agent has received. polled: the event was read, and no more come by
-        themselves.
+        last_message_id: the last message that the agent has received. polled: the event is the response to a call, and
+        no more events follow by themselves.
         """
         match event.WhichOneof("payload"):
             case "message":
@@ -141,9 +141,9 @@ class TurnWriter:
     async def _put(self, change: StatusChange | ArtifactChange) -> None:
         await self.flush_held()
         self.event_count += 1
-        notes = self.state_update()
+        state_update = self.state_update()
         self._written_state = self.state
-        await self.turn_context.put(change, state_update=notes)
+        await self.turn_context.put(change, state_update=state_update)
 
     def _count_usage(self, metadata: struct_pb2.Struct) -> None:
         """Reports the usage of the upstream task since its last event, if its metadata contain usage."""
@@ -218,11 +218,11 @@ def read_task_state(data: bytes) -> UpstreamTaskState:
     fields = document.get("upstream") if isinstance(document, dict) else None
     if not isinstance(fields, dict):
         return UpstreamTaskState()
-    texts = {
+    strings = {
         name: fields[name] for name in ("at", "task", "context", "heard", "waited") if isinstance(fields.get(name), str)
     }
     numbers = {name: fields[name] for name in ("tokens", "cost") if type(fields.get(name)) is int}
-    return UpstreamTaskState(**texts, **numbers, unsent=fields.get("unsent") is True)
+    return UpstreamTaskState(**strings, **numbers, unsent=fields.get("unsent") is True)
 
 
 def upstream_context_id(owner: Owner, context_id: str) -> str:
