@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dragoman.agents.functions.turn import Incoming, ReceivedFile
-from dragoman.agents.values import checked_text, data_part, file_part, parts_of, set_metadata
+from dragoman.agents.values import checked_string, data_part, file_part, parts_of, set_metadata
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task.states import AUTH_REQUIRED, WORKING
 from dragoman_pb.lf.a2a.v1.a2a_pb2 import ROLE_AGENT, Artifact, Message, Part
@@ -37,7 +37,7 @@ Metadata = Mapping[str, object]
 
 def text(value: str, *, media_type: str = "", metadata: Metadata | None = None) -> Part:
     """A text part. The default media type is text/plain."""
-    return _with_metadata(Part(text=checked_text(value), media_type=checked_text(media_type)), metadata)
+    return _with_metadata(Part(text=checked_string(value), media_type=checked_string(media_type)), metadata)
 
 
 def data(value: object, *, media_type: str = "", metadata: Metadata | None = None) -> Part:
@@ -46,7 +46,7 @@ def data(value: object, *, media_type: str = "", metadata: Metadata | None = Non
     Rejects integers beyond 2^53, NaN, infinity and more than 24 levels of arrays and objects.
     """
     part = data_part(value)
-    part.media_type = checked_text(media_type)
+    part.media_type = checked_string(media_type)
     return _with_metadata(part, metadata)
 
 
@@ -55,7 +55,7 @@ def file(
 ) -> Part:
     """A file part. A Path is read now; text is encoded as UTF-8. A missing name or media type is guessed."""
     if isinstance(content, str):
-        content, media_type = checked_text(content).encode(), media_type or "text/plain"
+        content, media_type = checked_string(content).encode(), media_type or "text/plain"
     return _with_metadata(file_part(content, name=name, media_type=media_type), metadata)
 
 
@@ -63,7 +63,7 @@ def link(url: str, *, name: str = "", media_type: str = "", metadata: Metadata |
     """A file part that carries a URL in place of the bytes."""
     if not url:
         raise InvalidAgentResponse("link() has an empty url; pass the URL of the file")
-    part = Part(url=checked_text(url), filename=checked_text(name), media_type=checked_text(media_type))
+    part = Part(url=checked_string(url), filename=checked_string(name), media_type=checked_string(media_type))
     return _with_metadata(part, metadata)
 
 

@@ -66,7 +66,7 @@ def parts_of(value: object) -> list[pb.Part]:
         case pb.Part():
             return [checked_part(value)]
         case str():
-            return [pb.Part(text=checked_text(value))]
+            return [pb.Part(text=checked_string(value))]
         case bytes() | bytearray() | memoryview():
             return [file_part(bytes(value))]
         case PathLike():
@@ -108,7 +108,7 @@ def file_part(content: bytes | Path, *, name: str = "", media_type: str = "") ->
             guessed = mimetypes.guess_type(name)[0] or guessed
         media_type = media_type or guessed
         name = name or f"output{suffix if media_type == guessed else mimetypes.guess_extension(media_type) or '.bin'}"
-    return pb.Part(raw=raw, filename=checked_text(name), media_type=checked_text(media_type))
+    return pb.Part(raw=raw, filename=checked_string(name), media_type=checked_string(media_type))
 
 
 def checked_part(part: pb.Part) -> pb.Part:
@@ -145,9 +145,9 @@ def artifact_of(
             artifact.name = artifact.parts[0].filename
     if not artifact.parts:
         raise InvalidAgentResponse("an Artifact has no parts; it must have at least one")
-    artifact.artifact_id = checked_text(id) or artifact.artifact_id or new_id()
-    artifact.name = checked_text(name) or artifact.name
-    artifact.description = checked_text(description) or artifact.description
+    artifact.artifact_id = checked_string(id) or artifact.artifact_id or new_id()
+    artifact.name = checked_string(name) or artifact.name
+    artifact.description = checked_string(description) or artifact.description
     set_metadata(artifact, metadata)
     return artifact
 
@@ -240,16 +240,16 @@ def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
         case None | bool():
             return value
         case str():
-            return checked_text(value)
+            return checked_string(value)
         case int():
             if abs(value) > MAX_EXACT_INTEGER:
                 raise InvalidAgentResponse(
-                    f"the number {_abbreviated(value)} is beyond 2^53 and would be rounded; pass it as text"
+                    f"the number {_abbreviated(value)} is beyond 2^53 and would be rounded; pass it as a string"
                 )
             return value
         case float():
             if not math.isfinite(value):
-                raise InvalidAgentResponse(f"{value} is not a JSON number; pass None or text instead")
+                raise InvalidAgentResponse(f"{value} is not a JSON number; pass None or a string instead")
             return value
         case list() | tuple():
             _check_depth(depth_left)
@@ -340,16 +340,16 @@ def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH
         check_json_value(label, item, depth_left - 1)
 
 
-def checked_text(text: str) -> str:
-    """Returns `text` if UTF-8 can encode it. Raises InvalidAgentResponse for a lone surrogate."""
-    if not text.isascii():
+def checked_string(value: str) -> str:
+    """Returns `value` if UTF-8 can encode it. Raises InvalidAgentResponse for a lone surrogate."""
+    if not value.isascii():
         try:
-            text.encode()
+            value.encode()
         except UnicodeEncodeError as error:
             raise InvalidAgentResponse(
-                f"text has a lone surrogate at position {error.start}, which UTF-8 cannot encode"
+                f"a string has a lone surrogate at position {error.start}, which UTF-8 cannot encode"
             ) from None
-    return text
+    return value
 
 
 def _object_to_json(value: Mapping[Any, object], depth_left: int) -> dict[str, Any]:
@@ -360,7 +360,7 @@ def _object_to_json(value: Mapping[Any, object], depth_left: int) -> dict[str, A
             raise InvalidAgentResponse(
                 f"the key {_abbreviated(key)} of an object is {_type_name(key)}; keys must be str"
             )
-        result[checked_text(key)] = to_json(item, depth_left - 1)
+        result[checked_string(key)] = to_json(item, depth_left - 1)
     return result
 
 

@@ -19,7 +19,7 @@ from dragoman.agents.values import (
     NewId,
     artifact_change,
     artifact_of,
-    checked_text,
+    checked_string,
     encode_artifact_head,
     encode_parts,
     message_of,
@@ -67,9 +67,9 @@ class TurnOutput:
         return accepted
 
     def chunk(self, value: object, *, artifact: str = DEFAULT_ARTIFACT_ID, last: bool = False) -> Awaitable[None]:
-        id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else checked_text(artifact)
+        id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else checked_string(artifact)
         value = to_local_type(value)
-        text = checked_text(value) if isinstance(value, str) else None
+        text = checked_string(value) if isinstance(value, str) else None
         parts = encode_parts(parts_of(value)) if text is None else b""
         head = encode_artifact_head(id)
         if id in self._written:

@@ -120,7 +120,7 @@ def send_value(turn: Turn, value: object) -> Awaitable[None]:
     value = to_local_type(value)
     match value:
         case None:
-            raise InvalidAgentResponse("yielded None; yield text, data, bytes, a Part, an Artifact or a Message")
+            raise InvalidAgentResponse("yielded None; yield a string, data, bytes, a Part, an Artifact or a Message")
         case pb.Message():
             return turn.status(value)
         case pb.Artifact() | bytes() | bytearray() | memoryview() | PathLike():

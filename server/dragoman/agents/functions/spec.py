@@ -251,14 +251,14 @@ def dataclass_fields(argument: str, value: object, dataclass_type: type[Any]) ->
 def check_strings(argument: str, values: Iterable[str]) -> tuple[str, ...]:
     """Returns a tuple of non-empty strings. Raises TypeError or ValueError."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"@agent: {argument}={values!r} must be a list of texts")
+        raise TypeError(f"@agent: {argument}={values!r} must be a list of strings")
     return tuple(check_string(argument, value) for value in values)
 
 
 def check_string(argument: str, value: object, *, allow_empty: bool = False) -> str:
     """Returns a string, non-empty unless `allow_empty`. Raises TypeError or ValueError."""
     if not isinstance(value, str):
-        raise TypeError(f"@agent: {argument}={value!r} must be text")
+        raise TypeError(f"@agent: {argument}={value!r} must be a string")
     if not value and not allow_empty:
         raise ValueError(f"@agent: {argument} is empty")
     return value
@@ -290,7 +290,7 @@ def parse_security_schemes(value: Mapping[str, Mapping[str, Any]]) -> Mapping[st
     if not isinstance(value, Mapping):
         raise TypeError(f"@agent: security_schemes={value!r} must be a dict of schemes by name")
     return {
-        check_string("security_schemes: a name", name): _parse_scheme(name, scheme) for name, scheme in value.items()
+        check_string("a key of security_schemes", name): _parse_scheme(name, scheme) for name, scheme in value.items()
     }
 
 
@@ -362,7 +362,7 @@ def _check_fields(
                 if not isinstance(value, Mapping):
                     raise TypeError(f"@agent: {argument}.scopes={value!r} must be a dict of descriptions by scope")
                 for scope, description in value.items():
-                    check_string(f"{argument}.scopes: a scope", scope)
+                    check_string(f"a key of {argument}.scopes", scope)
                     check_string(f"{argument}.scopes[{scope!r}]", description, allow_empty=True)
             case "pkceRequired":
                 if not isinstance(value, bool):

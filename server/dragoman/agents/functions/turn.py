@@ -191,7 +191,7 @@ class Turn(Incoming):
     def refuse_cancel(self, reason: str) -> None:
         """Rejects later cancel requests for this task with TaskNotCancelable and this reason."""
         if not reason:
-            raise ValueError("turn.refuse_cancel: reason is empty; pass a text that clients can read")
+            raise ValueError("turn.refuse_cancel: reason is empty; pass one that clients can read")
         self._turn_context.refuse_cancel(reason)
 
     # Events -------------------------------------------------------------------------------------------------------
@@ -330,5 +330,5 @@ class _CompletedAwaitable:
 
 def _check_content(method: str, value: object) -> object:
     if value is None:
-        raise ValueError(f"turn.{method}: the content is None; pass text or a Message")
+        raise ValueError(f"turn.{method}: the content is None; pass a string or a Message")
     return value
