@@ -1,4 +1,4 @@
-"""A service that answers as it is told, behind the real servers."""
+"""A fake TaskService with fixed responses, behind the real gRPC and HTTP servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/echo"
 
 AGENTS: Mapping[str, AgentSpec] = {
-    "echo": AgentSpec(id="echo", name="Echo", description="Says it back", default=True),
+    "echo": AgentSpec(id="echo", name="Echo", description="Returns the text", default=True),
     "other": AgentSpec(id="other", name="Other", description="Another agent"),
 }
 
@@ -57,9 +57,9 @@ def chunk_event(sequence: int, text: str = "chunk") -> Event:
 
 
 class FakeService(TaskService):
-    """Remembers what it was asked. `answer` is what unary calls give or raise, `events` what streams do.
+    """Records requests. Unary calls return or raise `answer`, streams `events`.
 
-    An asyncio.Event among the events is waited for before the stream goes on.
+    A stream waits for each asyncio.Event among its events.
     """
 
     push_enabled = False
@@ -75,7 +75,7 @@ class FakeService(TaskService):
         self.waiting = asyncio.Event()
         """A stream waits for its next event."""
         self.abandoned = asyncio.Event()
-        """A call was canceled, or a stream was left before its end."""
+        """A call was canceled, or a stream was closed before its end."""
 
     async def dialect_of(self, caller: Caller, task_id: str) -> str:
         return ""
@@ -96,11 +96,11 @@ class FakeService(TaskService):
     async def _stream(self, name: str, call: Call, request: Any) -> EventBatches:
         self.received.append((name, call, request))
         try:
-            for together, lot in groupby(self.events, lambda one: isinstance(one, Event)):
-                if together:
-                    yield list(lot)
+            for is_batch, group in groupby(self.events, lambda item: isinstance(item, Event)):
+                if is_batch:
+                    yield list(group)
                     continue
-                for event in lot:
+                for event in group:
                     if isinstance(event, Exception):
                         raise event
                     self.waiting.set()
@@ -136,7 +136,7 @@ def make_cards(**settings: Any) -> Cards:
 async def over_grpc(
     service: TaskService, cards: Cards | None = None, **options: Any
 ) -> AsyncIterator[tuple[grpc.aio.Channel, BoundAddress]]:
-    """A gRPC server, and a channel to it."""
+    """Runs a gRPC server. Yields a channel to it, and its address."""
     async with (
         grpc_binding.serve_grpc(service, cards or make_cards(), ServerOptions(**options)) as bound,
         grpc.aio.insecure_channel(str(bound), options=[("grpc.max_receive_message_length", -1)]) as channel,
@@ -148,7 +148,7 @@ async def over_grpc(
 async def over_http(
     service: TaskService, cards: Cards | None = None, **options: Any
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP server, and a client that knows its address."""
+    """Runs an HTTP server. Yields a client with its base URL."""
     async with (
         http_binding.serve_http(service, cards or make_cards(), HttpOptions(**options)) as bound,
         aiohttp.ClientSession(f"http://{bound}") as client,
@@ -157,7 +157,7 @@ async def over_http(
 
 
 def details(error: grpc.aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
-    """The ErrorInfo and BadRequest of a failed call, whose text must agree with its Status."""
+    """Returns the ErrorInfo and BadRequest of a failed call, and checks that its Status has the same code and text."""
     trailing = dict(error.trailing_metadata() or ())
     status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
     assert (status.code, status.message) == (error.code().value[0], error.details())

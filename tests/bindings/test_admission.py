@@ -1,4 +1,4 @@
-"""Too much is refused in every binding with the same limit, the same value and a time, in the binding's own form."""
+"""Rate limits over every binding: the same limit, maximum and retry delay, in the binding's error format."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ INFO = {"limit": "requests_per_second", "maximum": "1"}
 ALICE = tuple(named("alice").items())
 
 
-def still() -> float:
-    """Time does not pass."""
+def fixed_clock() -> float:
     return 0.0
 
 
-def service(**values: int) -> FakeService:
-    """Answers anything, as often as these limits allow."""
+def service(**limits: int) -> FakeService:
+    """Returns a fake service with these limits."""
     fake_service = FakeService(TASK, [task_event()])
-    fake_service.admission = Admission(Quotas(values), still)
+    fake_service.admission = Admission(Quotas(limits), fixed_clock)
     return fake_service
 
 
 async def details_of(data: Any) -> tuple[dict[str, str], str]:
-    """The metadata of ErrorInfo and the delay of RetryInfo."""
+    """Returns the metadata of ErrorInfo and the delay of RetryInfo."""
     info, retry = data
     assert info["reason"] == "RATE_LIMITED"
     return info["metadata"], retry["retryDelay"]
@@ -54,56 +53,56 @@ async def jsonrpc(client: aiohttp.ClientSession, method: str, version: str, para
 
 
 @pytest.mark.parametrize(("method", "version"), [("GetTask", "1.0"), ("tasks/get", "0.3"), ("tasks/get", "0.1")])
-async def test_json_rpc_says_it_in_its_error_and_its_headers(method: str, version: str) -> None:
+async def test_json_rpc_rejects_with_an_error_and_retry_after(method: str, version: str) -> None:
     async with over_http(service(requests_per_second=1), authenticator=ByHeader()) as client:
         for _ in range(2):
-            value, _ = await jsonrpc(client, method, version, {"id": "t1"})
-            assert "result" in value
-        value, headers = await jsonrpc(client, method, version, {"id": "t1"})
-        assert (value["id"], value["error"]["code"]) == (None, -32603)
-        assert value["error"]["message"].startswith("requests_per_second: at most 1 requests")
-        assert await details_of(value["error"]["data"]) == (INFO, "1s")
+            response, _ = await jsonrpc(client, method, version, {"id": "t1"})
+            assert "result" in response
+        response, headers = await jsonrpc(client, method, version, {"id": "t1"})
+        assert (response["id"], response["error"]["code"]) == (None, -32603)
+        assert response["error"]["message"].startswith("requests_per_second: at most 1 requests")
+        assert await details_of(response["error"]["data"]) == (INFO, "1s")
         assert headers["Retry-After"] == "1"
 
 
 @pytest.mark.parametrize("path", ["/tasks/t1", "/v1/tasks/t1", f"/v1/{RESOURCE}/a2a/v1/tasks/t1"])
-async def test_rest_says_429(path: str) -> None:
+async def test_rest_rejects_with_429(path: str) -> None:
     async with over_http(service(requests_per_second=1), authenticator=ByHeader()) as client:
         for status in (200, 200, 429):
             async with client.get(path, headers=named("alice")) as answer:
                 assert answer.status == status
-                value = await answer.json()
+                body = await answer.json()
         assert answer.headers["Retry-After"] == "1"
-        assert (value["error"]["code"], value["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
-        assert await details_of(value["error"]["details"]) == (INFO, "1s")
+        assert (body["error"]["code"], body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+        assert await details_of(body["error"]["details"]) == (INFO, "1s")
         async with client.get(path, headers=named("bob")) as answer:
             assert answer.status == 200
 
 
-async def test_what_is_refused_is_not_read() -> None:
+async def test_the_body_of_a_rejected_request_is_not_parsed() -> None:
     async with over_http(service(requests_per_second=1), authenticator=ByHeader()) as client:
         for status in (400, 400, 429):
             async with client.post("/message:send", data=b"no JSON", headers=named("alice")) as answer:
                 assert answer.status == status
 
 
-Ask = Callable[[grpc.aio.Channel], Awaitable[Any]]
+RpcCall = Callable[[grpc.aio.Channel], Awaitable[Any]]
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "call",
     [
         lambda channel: rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"), metadata=ALICE),
         lambda channel: v03_rpc.A2AServiceStub(channel).GetTask(v03_pb.GetTaskRequest(name="tasks/t1"), metadata=ALICE),
     ],
     ids=["1.0", "0.3"],
 )
-async def test_grpc_says_resource_exhausted(ask: Ask) -> None:
+async def test_grpc_rejects_with_resource_exhausted(call: RpcCall) -> None:
     async with over_grpc(service(requests_per_second=1), authenticator=ByHeader()) as (channel, _):
-        await ask(channel)
-        await ask(channel)
+        await call(channel)
+        await call(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask(channel)
+            await call(channel)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         trailing = dict(caught.value.trailing_metadata() or ())
         first, second = status_pb2.Status.FromString(trailing["grpc-status-details-bin"]).details
@@ -114,7 +113,7 @@ async def test_grpc_says_resource_exhausted(ask: Ask) -> None:
         assert retry.retry_delay.ToMilliseconds() == 1000
 
 
-async def test_a_websocket_says_which_call_was_too_many() -> None:
+async def test_a_websocket_error_has_the_id_of_the_rejected_call() -> None:
     async with (
         over_http(service(requests_per_second=1), authenticator=ByHeader()) as client,
         client.ws_connect("/ws", headers=named("alice")) as socket,
@@ -122,12 +121,12 @@ async def test_a_websocket_says_which_call_was_too_many() -> None:
         for number in range(3):
             body = {"jsonrpc": "2.0", "id": number, "method": "GetTask", "params": {"id": "t1"}}
             await socket.send_json(body)
-            value = json.loads(await socket.receive_str())
-            assert value["id"] == number
-        assert await details_of(value["error"]["data"]) == (INFO, "1s")
+            response = json.loads(await socket.receive_str())
+            assert response["id"] == number
+        assert await details_of(response["error"]["data"]) == (INFO, "1s")
 
 
-async def test_a_connection_too_many_is_refused_before_it_is_one() -> None:
+async def test_a_websocket_over_the_limit_is_rejected_at_the_upgrade() -> None:
     async with (
         over_http(service(open_streams=1), authenticator=ByHeader()) as client,
         client.ws_connect("/ws", headers=named("alice")),
@@ -142,7 +141,7 @@ async def test_a_connection_too_many_is_refused_before_it_is_one() -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/.well-known/agent-card.json", "/agents", "/openapi.json"])
-async def test_what_everybody_may_read_is_never_counted(path: str) -> None:
+async def test_public_pages_are_not_rate_limited(path: str) -> None:
     async with over_http(service(requests_per_second=1), authenticator=ByHeader()) as client:
         for _ in range(10):
             async with client.get(path, headers=named("alice")) as answer:

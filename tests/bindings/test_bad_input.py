@@ -1,4 +1,4 @@
-"""Bad input through the whole server: over every binding the row of the error table, the field named, no trace kept."""
+"""Invalid input to a real server: each binding returns the error of the table with its field, and stores nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
 LIMIT = 64 * 1024
-"""The server below takes messages of this size, so that one over it is cheap to send."""
+"""The message limit of the server below: small, so a message over it is cheap to send."""
 
 SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
 JSON = {"Content-Type": "application/json"}
 
 
-@agent(id="echo", name="Echo", description="Says it back", default=True, input_modes=("text/plain", "application/json"))
+@agent(
+    id="echo", name="Echo", description="Returns the text", default=True, input_modes=("text/plain", "application/json")
+)
 async def echo(turn: Turn) -> str:
     return turn.text
 
@@ -46,7 +48,7 @@ class Server(NamedTuple):
     v03: Any
 
     async def total(self) -> int:
-        """Tasks that the store shows to anyone this test may be."""
+        """Returns the number of tasks in every scope of this test."""
         tenants = ("", "other", f"{SCOPE}/agents/echo")
         return sum([(await self.v1.ListTasks(pb.ListTasksRequest(tenant=tenant))).total_size for tenant in tenants])
 
@@ -75,13 +77,13 @@ def v03_send(*parts: Any, **fields: Any) -> dict[str, Any]:
 
 
 def message(**fields: Any) -> pb.SendMessageRequest:
-    given = {"message_id": "m1", "role": pb.ROLE_USER, "parts": [pb.Part(text="x")], **fields}
-    return pb.SendMessageRequest(message=pb.Message(**given))
+    arguments = {"message_id": "m1", "role": pb.ROLE_USER, "parts": [pb.Part(text="x")], **fields}
+    return pb.SendMessageRequest(message=pb.Message(**arguments))
 
 
 def v03_message(*parts: v03_pb.Part, **fields: Any) -> v03_pb.SendMessageRequest:
-    given = {"message_id": "m1", "role": v03_pb.ROLE_USER, "content": parts, **fields}
-    return v03_pb.SendMessageRequest(request=v03_pb.Message(**given))
+    arguments = {"message_id": "m1", "role": v03_pb.ROLE_USER, "content": parts, **fields}
+    return v03_pb.SendMessageRequest(request=v03_pb.Message(**arguments))
 
 
 def nested(levels: int) -> Any:
@@ -97,12 +99,12 @@ def data_part(value: Any) -> pb.Part:
     return part
 
 
-class Bad(NamedTuple):
-    """One mistake: how to make it over each binding that can express it, and what is said of it."""
+class InvalidInput(NamedTuple):
+    """One invalid input, over each binding that can express it, and its error."""
 
     name: str
     reason: str
-    says: str
+    message: str
     v1_rest: tuple[str, str, Any] | None = None
     v03_rest: tuple[str, str, Any] | None = None
     v1_grpc: Callable[[Server], Any] | None = None
@@ -114,7 +116,7 @@ SEND, SEND03 = ("POST", "/message:send"), ("POST", "/v1/message:send")
 BIG = "x" * (LIMIT + 1)
 
 TABLE = [
-    Bad(
+    InvalidInput(
         "unknown task",
         "TASK_NOT_FOUND",
         "Task not found",
@@ -123,7 +125,7 @@ TABLE = [
         lambda server: server.v1.GetTask(pb.GetTaskRequest(id="nothing")),
         lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(name="tasks/nothing")),
     ),
-    Bad(
+    InvalidInput(
         "message to an unknown task",
         "TASK_NOT_FOUND",
         "Task not found",
@@ -132,16 +134,16 @@ TABLE = [
         lambda server: server.v1.SendMessage(message(task_id="nothing")),
         lambda server: server.v03.SendMessage(v03_message(v03_pb.Part(text="x"), task_id="nothing")),
     ),
-    Bad(
+    InvalidInput(
         "unknown agent",
         "AGENT_NOT_FOUND",
         "use one of echo, other",
-        ("POST", "/nobody/message:send", v1_send({"text": "x"})),
-        ("POST", "/nobody/v1/message:send", v03_send({"text": "x"})),
-        lambda server: server.v1.GetTask(pb.GetTaskRequest(tenant="nobody", id="x")),
-        lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(tenant="nobody", name="tasks/x")),
+        ("POST", "/unknown/message:send", v1_send({"text": "x"})),
+        ("POST", "/unknown/v1/message:send", v03_send({"text": "x"})),
+        lambda server: server.v1.GetTask(pb.GetTaskRequest(tenant="unknown", id="x")),
+        lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(tenant="unknown", name="tasks/x")),
     ),
-    Bad(
+    InvalidInput(
         "empty parts",
         "INVALID_PARAMS",
         "at least one part",
@@ -151,7 +153,7 @@ TABLE = [
         lambda server: server.v03.SendMessage(v03_message()),
         "message.parts",
     ),
-    Bad(
+    InvalidInput(
         "part without content",
         "INVALID_PARAMS",
         "must have exactly one of text, ",
@@ -161,7 +163,7 @@ TABLE = [
         lambda server: server.v03.SendMessage(v03_message(v03_pb.Part())),
         "message.parts[0]",
     ),
-    Bad(
+    InvalidInput(
         "two contents",
         "INVALID_PARAMS",
         "text",
@@ -169,7 +171,7 @@ TABLE = [
         (*SEND03, v03_send({"text": "x", "data": {"data": {}}})),
         field="[0]",
     ),
-    Bad(
+    InvalidInput(
         "undeclared media type",
         "CONTENT_TYPE_NOT_SUPPORTED",
         "use one of text/plain, application/json",
@@ -180,7 +182,7 @@ TABLE = [
             v03_message(v03_pb.Part(file=v03_pb.FilePart(file_with_bytes=b"x", mime_type="application/x-unknown")))
         ),
     ),
-    Bad(
+    InvalidInput(
         "message over the limit",
         "PAYLOAD_TOO_LARGE",
         f"at most {LIMIT}",
@@ -189,7 +191,7 @@ TABLE = [
         lambda server: server.v1.SendMessage(message(parts=[pb.Part(text=BIG)])),
         lambda server: server.v03.SendMessage(v03_message(v03_pb.Part(text=BIG))),
     ),
-    Bad(
+    InvalidInput(
         "data too deep",
         "INVALID_PARAMS",
         "more than 24 levels",
@@ -198,7 +200,7 @@ TABLE = [
         lambda server: server.v1.SendMessage(message(parts=[data_part(nested(25))])),
         field="message.parts[0].data",
     ),
-    Bad(
+    InvalidInput(
         "duplicate key",
         "INVALID_PARAMS",
         "given twice",
@@ -209,7 +211,7 @@ TABLE = [
         ),
         field="message.messageId",
     ),
-    Bad(
+    InvalidInput(
         "integer beyond 2^53",
         "INVALID_PARAMS",
         str(2**53),
@@ -217,17 +219,17 @@ TABLE = [
         (*SEND03, v03_send({"data": {"data": {"n": 2**53 + 1}}})),
         field="n",
     ),
-    Bad(
+    InvalidInput(
         "unknown role",
         "INVALID_PARAMS",
         "ROLE_USER",
-        (*SEND, v1_send({"text": "x"}, role="ROLE_NOBODY")),
-        (*SEND03, v03_send({"text": "x"}, role="ROLE_NOBODY")),
+        (*SEND, v1_send({"text": "x"}, role="ROLE_UNKNOWN")),
+        (*SEND03, v03_send({"text": "x"}, role="ROLE_UNKNOWN")),
         lambda server: server.v1.SendMessage(message(role=99)),
         lambda server: server.v03.SendMessage(v03_message(v03_pb.Part(text="x"), role=99)),
         "message.role",
     ),
-    Bad(
+    InvalidInput(
         "unknown state",
         "INVALID_PARAMS",
         "TASK_STATE_WORKING",
@@ -237,7 +239,7 @@ TABLE = [
         lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(status=cast(v03_pb.TaskState, 99))),
         "status",
     ),
-    Bad(
+    InvalidInput(
         "bad base64",
         "INVALID_PARAMS",
         "base64",
@@ -245,7 +247,7 @@ TABLE = [
         (*SEND03, v03_send({"file": {"fileWithBytes": "no base64!"}})),
         field="[0]",
     ),
-    Bad(
+    InvalidInput(
         "bad page token",
         "INVALID_PARAMS",
         "pageToken",
@@ -255,7 +257,7 @@ TABLE = [
         lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(page_token="nonsense")),
         "pageToken",
     ),
-    Bad(
+    InvalidInput(
         "page too large",
         "INVALID_PARAMS",
         "must be 1 to 100",
@@ -265,7 +267,7 @@ TABLE = [
         lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(page_size=101)),
         "pageSize",
     ),
-    Bad(
+    InvalidInput(
         "page too small",
         "INVALID_PARAMS",
         "must be 1 to 100",
@@ -275,7 +277,7 @@ TABLE = [
         lambda server: server.v03.ListTasks(v03_pb.ListTasksRequest(page_size=-1)),
         "pageSize",
     ),
-    Bad(
+    InvalidInput(
         "negative history length",
         "INVALID_PARAMS",
         "must be 0 or more",
@@ -285,23 +287,23 @@ TABLE = [
         lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(name="tasks/x", history_length=-1)),
         "historyLength",
     ),
-    Bad(
-        "history length that is no number",
+    InvalidInput(
+        "history length is not a number",
         "INVALID_PARAMS",
         "historyLength",
         ("GET", "/tasks/x?historyLength=many", None),
         ("GET", "/v1/tasks/x?historyLength=many", None),
         field="historyLength",
     ),
-    Bad(
-        "name that is no task's",
+    InvalidInput(
+        "name is not a task name",
         "INVALID_PARAMS",
         "must be tasks/ID",
         v03_grpc=lambda server: server.v03.GetTask(v03_pb.GetTaskRequest(name="else/x")),
         field="name",
     ),
-    Bad("no JSON", "INVALID_REQUEST", "Invalid JSON payload", (*SEND, b"{"), (*SEND03, b"{")),
-    Bad("no object", "INVALID_PARAMS", "object", (*SEND, b"[]"), (*SEND03, b"7"), field="body"),
+    InvalidInput("invalid JSON", "INVALID_REQUEST", "Invalid JSON payload", (*SEND, b"{"), (*SEND03, b"{")),
+    InvalidInput("not an object", "INVALID_PARAMS", "object", (*SEND, b"[]"), (*SEND03, b"7"), field="body"),
 ]
 
 
@@ -309,77 +311,77 @@ def rows(attribute: str) -> list[Any]:
     return [pytest.param(bad, id=bad.name) for bad in TABLE if getattr(bad, attribute) is not None]
 
 
-async def refused_over_http(server: Server, bad: Bad, requested: tuple[str, str, Any]) -> dict[str, Any]:
-    method, path, body = requested
+async def rejected_over_http(server: Server, bad: InvalidInput, request: tuple[str, str, Any]) -> dict[str, Any]:
+    method, path, body = request
     data = body if isinstance(body, bytes) or body is None else json.dumps(body)
     before = await server.total()
     async with server.http.request(method, path, data=data, headers=JSON) as answer:
         assert 400 <= answer.status < 500
-        found: dict[str, Any] = await answer.json()
-    error = found["error"]
+        response: dict[str, Any] = await answer.json()
+    error = response["error"]
     assert error["code"] == answer.status
     assert error["details"][0]["reason"] == bad.reason
-    assert bad.says in error["message"]
+    assert bad.message in error["message"]
     if bad.field:
         assert bad.field in error["details"][1]["fieldViolations"][0]["field"]
     assert await server.total() == before
-    return found
+    return response
 
 
 @pytest.mark.parametrize("bad", rows("v1_rest"))
-async def test_over_rest(server: Server, bad: Bad) -> None:
+async def test_invalid_input_is_rejected_over_rest(server: Server, bad: InvalidInput) -> None:
     assert bad.v1_rest is not None
-    assert set(await refused_over_http(server, bad, bad.v1_rest)) == {"error"}
+    assert set(await rejected_over_http(server, bad, bad.v1_rest)) == {"error"}
 
 
 @pytest.mark.parametrize("bad", rows("v03_rest"))
-async def test_over_rest_of_0_3(server: Server, bad: Bad) -> None:
+async def test_invalid_input_is_rejected_over_rest_of_0_3(server: Server, bad: InvalidInput) -> None:
     assert bad.v03_rest is not None
-    assert {"code", "type", "message", "error"} == set(await refused_over_http(server, bad, bad.v03_rest))
+    assert {"code", "type", "message", "error"} == set(await rejected_over_http(server, bad, bad.v03_rest))
 
 
-async def refused_over_grpc(server: Server, bad: Bad, ask: Callable[[Server], Any]) -> None:
+async def rejected_over_grpc(server: Server, bad: InvalidInput, call: Callable[[Server], Any]) -> None:
     before = await server.total()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(server)
+        await call(server)
     info, violations = details(caught.value)
     assert info.reason == bad.reason
-    assert bad.says in str(caught.value.details())
+    assert bad.message in str(caught.value.details())
     if bad.field:
         assert bad.field in violations.field_violations[0].field
     assert await server.total() == before
 
 
 @pytest.mark.parametrize("bad", rows("v1_grpc"))
-async def test_over_grpc(server: Server, bad: Bad) -> None:
+async def test_invalid_input_is_rejected_over_grpc(server: Server, bad: InvalidInput) -> None:
     assert bad.v1_grpc is not None
-    await refused_over_grpc(server, bad, bad.v1_grpc)
+    await rejected_over_grpc(server, bad, bad.v1_grpc)
 
 
 @pytest.mark.parametrize("bad", rows("v03_grpc"))
-async def test_over_grpc_of_0_3(server: Server, bad: Bad) -> None:
+async def test_invalid_input_is_rejected_over_grpc_of_0_3(server: Server, bad: InvalidInput) -> None:
     assert bad.v03_grpc is not None
-    await refused_over_grpc(server, bad, bad.v03_grpc)
+    await rejected_over_grpc(server, bad, bad.v03_grpc)
 
 
 @pytest.mark.parametrize("tenant", ["other", f"{SCOPE}/agents/echo"])
-async def test_a_task_of_another_agent_or_scope_is_not_there(server: Server, tenant: str) -> None:
+async def test_a_task_of_another_agent_or_scope_is_not_found(server: Server, tenant: str) -> None:
     sent = await server.v1.SendMessage(message())
-    for ask in (
+    for call in (
         server.v1.GetTask(pb.GetTaskRequest(tenant=tenant, id=sent.task.id)),
         server.v1.CancelTask(pb.CancelTaskRequest(tenant=tenant, id=sent.task.id)),
         server.v03.GetTask(v03_pb.GetTaskRequest(tenant=tenant, name=f"tasks/{sent.task.id}")),
         server.v1.SubscribeToTask(pb.SubscribeToTaskRequest(tenant=tenant, id=sent.task.id)).read(),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask
+            await call
         assert details(caught.value)[0].reason == "TASK_NOT_FOUND"
     async with server.http.get(f"/{tenant}/tasks/{sent.task.id}") as answer:
         assert answer.status == 404
     assert (await server.v1.ListTasks(pb.ListTasksRequest(tenant=tenant))).total_size == 0
 
 
-async def test_the_largest_message_passes_over_both_bindings(server: Server) -> None:
+async def test_a_message_below_the_limit_is_accepted(server: Server) -> None:
     size = LIMIT - 1024
     assert (await server.v1.SendMessage(message(parts=[pb.Part(text="x" * size)]))).task.id
     raw = base64.b64encode(b"x" * size).decode()

@@ -1,4 +1,4 @@
-"""Open streams that the server itself ends: because it stops, or because a key behind them was revoked."""
+"""Streams that the server ends: at shutdown, or when their credentials were revoked."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ ALICE = Identity("alice", credential_id="a")
 BOB = Identity("bob", credential_id="b")
 
 
-class Withdrawing:
-    """Knows which keys are gone. Implements `dragoman.ports.Authenticator`."""
+class RevokingAuthenticator:
+    """Knows which keys are revoked. Implements `dragoman.ports.Authenticator`."""
 
-    def __init__(self, texts: Iterable[str] = (), trouble: bool = False) -> None:
-        self.departed = set(texts)
-        self.trouble = trouble
-        self.requests: list[str] = []
+    def __init__(self, revoked: Iterable[str] = (), unavailable: bool = False) -> None:
+        self.revoked = set(revoked)
+        self.unavailable = unavailable
+        self.rechecked: list[str] = []
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
         raise AssertionError
 
     async def recheck(self, identity: Identity) -> None:
-        self.requests.append(identity.credential_id)
-        if self.trouble:
+        self.rechecked.append(identity.credential_id)
+        if self.unavailable:
             raise Unavailable
-        if identity.credential_id in self.departed:
+        if identity.credential_id in self.revoked:
             raise Unauthenticated("revoked")
 
 
 class Reader:
-    """A stream that says how it ended."""
+    """An open stream, which records why it ended."""
 
     def __init__(self, streams: StreamRegistry, identity: Identity) -> None:
         self.opened = asyncio.Event()
-        self.why: A2AError | None = None
+        self.end_reason: A2AError | None = None
         self.task = asyncio.create_task(self._read(streams, identity))
 
     async def _read(self, streams: StreamRegistry, identity: Identity) -> None:
@@ -64,81 +64,81 @@ class Reader:
                 self.opened.set()
                 await asyncio.Event().wait()
         except asyncio.CancelledError:
-            self.why = streams.take_end_reason()
-            if self.why is None:
+            self.end_reason = streams.take_end_reason()
+            if self.end_reason is None:
                 raise
 
 
 async def readers(streams: StreamRegistry, *identities: Identity) -> list[Reader]:
-    found = [Reader(streams, identity) for identity in identities]
-    for reader in found:
+    opened = [Reader(streams, identity) for identity in identities]
+    for reader in opened:
         await reader.opened.wait()
-    return found
+    return opened
 
 
-async def test_the_streams_of_a_key_that_is_gone_end_and_no_others() -> None:
+async def test_only_the_streams_of_a_revoked_key_end() -> None:
     streams = StreamRegistry()
     first, second, bob, reader = await readers(streams, ALICE, ALICE, BOB, ANONYMOUS)
-    authenticator = Withdrawing("a")
+    authenticator = RevokingAuthenticator("a")
     await streams.recheck_credentials(authenticator)
     await asyncio.wait((first.task, second.task))
-    assert isinstance(first.why, Unauthenticated)
-    assert isinstance(second.why, Unauthenticated)
-    assert sorted(authenticator.requests) == ["a", "b"]
+    assert isinstance(first.end_reason, Unauthenticated)
+    assert isinstance(second.end_reason, Unauthenticated)
+    assert sorted(authenticator.rechecked) == ["a", "b"]
     assert not bob.task.done()
     assert not reader.task.done()
     streams.close()
     await asyncio.wait((bob.task, reader.task))
-    assert isinstance(bob.why, Unavailable)
+    assert isinstance(bob.end_reason, Unavailable)
 
 
-async def test_while_the_store_is_in_trouble_nobody_is_cut_off() -> None:
+async def test_streams_stay_open_while_credentials_cannot_be_checked() -> None:
     streams = StreamRegistry()
     (alice,) = await readers(streams, ALICE)
-    await streams.recheck_credentials(Withdrawing("a", trouble=True))
+    await streams.recheck_credentials(RevokingAuthenticator("a", unavailable=True))
     assert not alice.task.done()
     alice.task.cancel()
     await asyncio.wait((alice.task,))
     assert alice.task.cancelled()
 
 
-async def test_a_client_that_goes_away_is_no_end_of_ours() -> None:
+async def test_a_disconnected_client_is_not_an_end_by_the_server() -> None:
     streams = StreamRegistry()
     (alice,) = await readers(streams, ALICE)
     alice.task.cancel()
     await asyncio.wait((alice.task,))
-    assert (alice.task.cancelled(), alice.why) == (True, None)
+    assert (alice.task.cancelled(), alice.end_reason) == (True, None)
 
 
 @agent
-async def floods(turn: Turn) -> AsyncIterator[str]:
-    """Always has something more to say."""
+async def endless(turn: Turn) -> AsyncIterator[str]:
+    """Streams chunks without end."""
     while True:
         yield "x" * 2000
 
 
-class Known(ByHeader):
-    """Callers by a header, all with one key, which may be withdrawn."""
+class RevocableKey(ByHeader):
+    """Identifies callers by a header, all with one key that can be revoked."""
 
-    withdrawn = False
+    revoked = False
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
         identity = await super().authenticate(headers)
         return replace(identity, credential_id="key-1") if identity else None
 
     async def recheck(self, identity: Identity) -> None:
-        if self.withdrawn:
+        if self.revoked:
             raise Unauthenticated("the key was revoked")
 
 
-async def test_a_busy_stream_over_grpc_ends_with_a_status_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """gRPC has an event in hand almost always. Canceled then, a call would end without a word to its reader."""
+async def test_a_busy_grpc_stream_ends_with_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC is almost always sending an event. A call that is canceled then would end without a status."""
     monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
-    known = Known()
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", drain=0)
+    authenticator = RevocableKey()
+    any_port = Address("127.0.0.1", 0)
+    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/t.db", drain=0)
     async with (
-        open_app(settings, [floods], known) as app,
+        open_app(settings, [endless], authenticator) as app,
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
         asyncio.timeout(60),
     ):
@@ -148,10 +148,10 @@ async def test_a_busy_stream_over_grpc_ends_with_a_status_too(tmp_path: Path, mo
         call = rpc.A2AServiceStub(channel).SendStreamingMessage(request, metadata=tuple(named("alice").items()))
 
         async def read() -> None:
-            seen = 0
+            count = 0
             async for _ in call:
-                seen += 1
-                known.withdrawn = seen > 50
+                count += 1
+                authenticator.revoked = count > 50
 
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await read()
@@ -160,36 +160,35 @@ async def test_a_busy_stream_over_grpc_ends_with_a_status_too(tmp_path: Path, mo
         await app.drain(0)
 
 
-async def test_a_stream_that_gRPC_will_not_let_go_of_ends_with_its_connection(
+async def test_a_stream_that_cannot_be_aborted_ends_with_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is still sending something when the server stops, and takes no status."""
+    """gRPC is still sending at shutdown and rejects the status."""
 
-    async def takes_none(*_: object) -> None:
+    async def fail_to_abort(*_: object) -> None:
         raise grpc.aio.InternalError("GRPC_CALL_ERROR_TOO_MANY_OPERATIONS")
 
-    monkeypatch.setattr(bindings, "_abort_call", takes_none)
-    monkeypatch.setattr(
-        "dragoman.wiring.app.ServerOptions", partial(ServerOptions, grace=0.2)
-    )  # for which it goes on, as fast as it can
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", drain=0)
+    monkeypatch.setattr(bindings, "_abort_call", fail_to_abort)
+    # The stream goes on for this grace period.
+    monkeypatch.setattr("dragoman.wiring.app.ServerOptions", partial(ServerOptions, grace=0.2))
+    any_port = Address("127.0.0.1", 0)
+    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/t.db", drain=0)
     async with asyncio.timeout(60), AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_app(settings, [floods], Known()))
+        app = await stack.enter_async_context(open_app(settings, [endless], RevocableKey()))
         async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
             request = pb.SendMessageRequest(
                 message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])
             )
             call = rpc.A2AServiceStub(channel).SendStreamingMessage(request, metadata=tuple(named("alice").items()))
-            begun = asyncio.Event()
+            started = asyncio.Event()
 
             async def read() -> None:
                 async for _ in call:
-                    begun.set()
+                    started.set()
 
-            reading = asyncio.create_task(read())
-            await begun.wait()
+            read_task = asyncio.create_task(read())
+            await started.wait()
             await stack.aclose()
             with pytest.raises(grpc.aio.AioRpcError):
-                await reading
+                await read_task
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -1,4 +1,4 @@
-"""Runs over a connection that breaks repeatedly: nothing is lost, and nothing comes twice."""
+"""Runs over a connection that fails repeatedly: no event is lost or repeated."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ async def counter(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(("binding", "how"), [("jsonrpc", "close"), ("rest", "reset"), ("grpc", "reset")])
-async def test_a_connection_that_breaks_repeatedly_loses_nothing(
+async def test_no_event_is_lost_when_connections_fail_repeatedly(
     tmp_path: Path, binding: str, how: DropMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "RETRY_BACKOFF", Backoff(0.01, 5.0, factor=1.5))
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/tasks.db")
+    any_port = Address("127.0.0.1", 0)
+    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/tasks.db")
     async with open_app(settings, [counter]) as app:
-        to = app.grpc if binding == "grpc" else app.http
+        target = app.grpc if binding == "grpc" else app.http
         scheme = "grpc" if binding == "grpc" else "http"
         async with (
-            FaultProxy(str(to), every=3, after=DropLimit(response_bytes=8000), how=how) as proxy,
+            FaultProxy(str(target), every=3, after=DropLimit(response_bytes=8000), how=how) as proxy,
             connect(f"{scheme}://{proxy.address}", binding=binding) as client,
         ):
             events = [event async for event in client.run("go")]
@@ -51,7 +51,7 @@ async def test_a_connection_that_breaks_repeatedly_loses_nothing(
     assert proxy.dropped.total() > 3
 
 
-@agent(description="Ends when it is run again", on_crash=retry(2))
+@agent(description="Ends in its second attempt", on_crash=retry(2))
 async def stubborn(turn: Turn) -> AsyncIterator[str]:
     yield f"attempt {turn.attempt}"
     if turn.attempt == 1:
@@ -60,31 +60,31 @@ async def stubborn(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("binding", ["jsonrpc", "grpc"])
-async def test_a_run_outlives_the_server_that_it_began_at(
+async def test_a_run_continues_on_a_restarted_server(
     tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "RETRY_BACKOFF", Backoff(0.25, 0.5, factor=1.5))
 
     def settings(http: int = 0, grpc: int = 0) -> Settings:
-        at = Address("127.0.0.1", http), Address("127.0.0.1", grpc)
-        return Settings(http=at[0], grpc=at[1], store=f"sqlite:///{tmp_path}/tasks.db")
+        addresses = Address("127.0.0.1", http), Address("127.0.0.1", grpc)
+        return Settings(http=addresses[0], grpc=addresses[1], store=f"sqlite:///{tmp_path}/tasks.db")
 
     events: list[Event] = []
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
-    async def listen(url: str) -> None:
+    async def follow(url: str) -> None:
         async with connect(url, binding=binding) as client:
             async for event in client.run("go"):
                 events.append(event)
                 if isinstance(event, Text):
-                    begun.set()
+                    started.set()
 
     async with open_app(settings(), [stubborn]) as app:
         http, grpc = app.http.port, app.grpc.port
-        listening = asyncio.create_task(listen(f"http://{app.http}"))
-        await begun.wait()
+        follow_task = asyncio.create_task(follow(f"http://{app.http}"))
+        await started.wait()
     async with open_app(settings(http, grpc), [stubborn]):
-        await listening
+        await follow_task
     content = [event for event in events if isinstance(event, Artifact | Text)]
     assert content == [
         Artifact("output"),
