@@ -13,7 +13,7 @@ from typing import Final
 from tests.access.endpoints import Endpoint
 
 from dragoman.bindings import method_table
-from dragoman.bindings.admin.rpc_handler import OPS_SERVICE as OPS
+from dragoman.bindings.admin.handlers import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "access.md"

@@ -17,13 +17,13 @@ from typing import Final
 
 from dragoman.agents.upstream.registry import LocalUpstreamRegistry
 from dragoman.agents.workers.hub import LocalWorkerHub
-from dragoman.bindings.admin.http_routes import AdminServices
+from dragoman.bindings import pages
+from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.event_encoders import DialectWebhookEncoder
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
 from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
-from dragoman.bindings.pages import monitoring
 from dragoman.bindings.request_log import AuthFailureLog, RequestMetrics
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -204,7 +204,7 @@ async def open_app(
         metrics = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)
         metrics_address = None
         if settings.metrics is not None:
-            metrics_server = monitoring.serve_metrics(settings.metrics.host, settings.metrics.port, metrics.read)
+            metrics_server = pages.serve_metrics(settings.metrics.host, settings.metrics.port, metrics.read)
             metrics_address = await _listen(stack, "--metrics", settings.metrics, metrics_server)
         if settings.role == "worker":
             http_options = HttpOptions(
@@ -217,7 +217,7 @@ async def open_app(
                 bus_problem=lambda: bus.problem,
             )
             await server_agents.attach(stack, runtime.registry, bus, exclusive=False)
-            health_address = await _listen(stack, "--http", settings.http, monitoring.serve_health(http_options))
+            health_address = await _listen(stack, "--http", settings.http, pages.serve_health(http_options))
             yield App(
                 health_address,
                 None,
@@ -308,24 +308,18 @@ async def open_app(
             bus_problem=lambda: bus.problem,
             metrics=metrics.read,
         )
-        grpc_address = await _listen(
-            stack,
-            "--grpc",
-            settings.grpc,
-            grpc.serve_grpc(
-                runtime.service,
-                cards,
-                grpc_options,
-                runtime.explainer,
-                runtime.maintenance,
-                api_keys,
-                runtime.redelivery,
-                server_agents.worker_hub,
-                signing_keys,
-                server_agents.upstreams,
-            ),
+        admin = AdminServices(
+            runtime.explainer,
+            runtime.maintenance,
+            runtime.redelivery,
+            api_keys,
+            signing_keys,
+            server_agents.worker_hub,
+            server_agents.upstreams,
         )
-        admin = AdminServices(runtime.explainer, runtime.maintenance, runtime.redelivery, server_agents.worker_hub)
+        grpc_address = await _listen(
+            stack, "--grpc", settings.grpc, grpc.serve_grpc(runtime.service, cards, grpc_options, admin)
+        )
         http_address = await _listen(
             stack, "--http", settings.http, http.serve_http(runtime.service, cards, http_options, admin)
         )

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
-from dragoman.bindings.admin.keys import ApiKeyOperations
+from dragoman.bindings.admin.handlers import OperatorCall
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
-from dragoman.bindings.admin.rpc_handler import OperatorCall
+from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
 from dragoman.ports import BackupProgress

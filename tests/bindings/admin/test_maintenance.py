@@ -1,4 +1,4 @@
-"""Who may erase, export and copy, and what a request may say."""
+"""Operator calls that erase, export and back up: authentication and validation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
+from dragoman.bindings.admin.handlers import is_local_caller
 from dragoman.bindings.admin.maintenance import parse_selection
-from dragoman.bindings.admin.tasks import is_local_caller
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.errors import InvalidParams
@@ -31,26 +31,26 @@ def settings(tmp_path: Path, token: str = "") -> Settings:
     return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", token=SecretStr(token))
 
 
-async def test_where_callers_can_show_who_they_are_operators_have_to(tmp_path: Path) -> None:
+async def test_operators_are_authenticated(tmp_path: Path) -> None:
     purge = ops.PurgeRequest(selection=ops.Selection(principal="anonymous"))
     public = settings(tmp_path, "secret").model_copy(update={"public_agents": ("echo",)})
     async with open_app(public, [echo]) as app, Client(str(app.grpc)) as client:
         task = (await client.send(message("hello"))).task.id
         for token in ("", "wrong"):
-            async with Operator(str(app.grpc), token=token) as stranger:
+            async with Operator(str(app.grpc), token=token) as unauthorized:
                 with pytest.raises(ClientError, match="UNAUTHENTICATED"):
-                    await stranger.purge(purge)
+                    await unauthorized.purge(purge)
                 with pytest.raises(ClientError, match="UNAUTHENTICATED"):
-                    [one async for one in stranger.export_task(ops.ExportTaskRequest(task_id=task))]
+                    [one async for one in unauthorized.export_task(ops.ExportTaskRequest(task_id=task))]
                 with pytest.raises(ClientError, match="UNAUTHENTICATED"):
-                    [one async for one in stranger.backup(ops.BackupRequest(destination=f"{tmp_path}/copy"))]
+                    [one async for one in unauthorized.backup(ops.BackupRequest(destination=f"{tmp_path}/copy"))]
         assert not list(tmp_path.glob("copy*"))
         async with Operator(str(app.grpc), token="secret") as operator:
             assert (await operator.purge(purge)).receipt.tasks == 1
 
 
 @pytest.mark.parametrize(
-    ("peer", "here"),
+    ("peer", "is_local"),
     [
         ("ipv4:127.0.0.1:4711", True),
         ("ipv6:%5B::1%5D:4711", True),
@@ -60,37 +60,37 @@ async def test_where_callers_can_show_who_they_are_operators_have_to(tmp_path: P
         ("ipv6:%5B2001:db8::1%5D:4711", False),
     ],
 )
-def test_without_authentication_operators_are_on_this_machine(peer: str, here: bool) -> None:
+def test_local_callers_are_recognized_by_their_peer(peer: str, is_local: bool) -> None:
     class Call:
         def peer(self) -> str:
             return peer
 
     call: Any = Call()
-    assert is_local_caller(call) is here
+    assert is_local_caller(call) is is_local
 
 
 @pytest.mark.parametrize(
-    ("response", "field"),
+    ("selection", "field"),
     [
         (ops.Selection(), "selection"),
         (ops.Selection(agent="echo"), "selection"),
         (ops.Selection(task_id="1", state=99), "selection.state"),  # type: ignore[arg-type]
     ],
 )
-def test_a_selection_that_means_nothing_is_refused(response: ops.Selection, field: str) -> None:
+def test_incomplete_selections_are_rejected(selection: ops.Selection, field: str) -> None:
     with pytest.raises(InvalidParams) as caught:
-        parse_selection(response)
+        parse_selection(selection)
     assert caught.value.violations[0].field == field
 
 
-def test_no_age_at_all_is_not_the_age_of_everything() -> None:
+def test_an_age_of_zero_is_rejected() -> None:
     selection = ops.Selection(principal="anonymous")
     selection.older_than.SetInParent()
-    with pytest.raises(InvalidParams, match="more than nothing"):
+    with pytest.raises(InvalidParams, match="must be more than 0"):
         parse_selection(selection)
 
 
-async def test_the_service_is_one_to_its_clients(tmp_path: Path) -> None:
+async def test_unary_and_streaming_calls_share_one_service(tmp_path: Path) -> None:
     async with open_app(settings(tmp_path), [echo]) as app, grpc.aio.insecure_channel(str(app.grpc)) as channel:
         stub = rpc.OpsServiceStub(channel)
         assert len((await stub.ListAgents(ops.ListAgentsRequest())).agents) == 1

@@ -1,4 +1,4 @@
-"""Signing keys over the operators' service and on the command line: who may, and what is shown to everybody."""
+"""Operator calls for signing keys: authorization, rotation, and the published key set."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
         yield app
 
 
-async def published(app: App) -> list[str]:
-    async with aiohttp.ClientSession() as session, session.get(f"{app.public_url}/.well-known/jwks.json") as answer:
-        assert answer.headers["Cache-Control"] == "public, max-age=300"
-        return [key["kid"] for key in (await answer.json())["keys"]]
+async def published_key_ids(app: App) -> list[str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{app.public_url}/.well-known/jwks.json") as response:
+        assert response.headers["Cache-Control"] == "public, max-age=300"
+        return [key["kid"] for key in (await response.json())["keys"]]
 
 
-async def test_a_key_goes_through_its_life(app: App) -> None:
+async def test_rotate_and_withdraw(app: App) -> None:
     async with Operator(str(app.grpc)) as operator:
         (first,) = (await operator.list_signing_keys(ops.ListSigningKeysRequest())).keys
         assert (first.algorithm, first.state) == ("ES256", ops.SIGNING_KEY_STATE_SIGNING)
         assert not first.HasField("created")
-        fresh = (await operator.rotate_signing_key(ops.RotateSigningKeyRequest(algorithm="EdDSA"))).key
-        assert (fresh.algorithm, fresh.state) == ("EdDSA", ops.SIGNING_KEY_STATE_NEXT)
-        assert fresh.signs.ToSeconds() - fresh.created.ToSeconds() == 3600
+        rotated = (await operator.rotate_signing_key(ops.RotateSigningKeyRequest(algorithm="EdDSA"))).key
+        assert (rotated.algorithm, rotated.state) == ("EdDSA", ops.SIGNING_KEY_STATE_NEXT)
+        assert rotated.signs.ToSeconds() - rotated.created.ToSeconds() == 3600
         listed = (await operator.list_signing_keys(ops.ListSigningKeysRequest())).keys
-        assert [key.id for key in listed] == [fresh.id, first.id] == await published(app)
-        assert listed[1].until.ToSeconds() - fresh.signs.ToSeconds() == 7 * 86_400
-        await operator.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=fresh.id))
-        assert await published(app) == [first.id]
+        assert [key.id for key in listed] == [rotated.id, first.id] == await published_key_ids(app)
+        assert listed[1].until.ToSeconds() - rotated.signs.ToSeconds() == 7 * 86_400
+        await operator.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=rotated.id))
+        assert await published_key_ids(app) == [first.id]
 
 
-async def test_a_wrong_wish_is_told_why(app: App) -> None:
+async def test_invalid_requests_are_rejected_with_the_reason(app: App) -> None:
     async with Operator(str(app.grpc)) as operator:
         (first,) = (await operator.list_signing_keys(ops.ListSigningKeysRequest())).keys
         with pytest.raises(ClientError, match="algorithm: must be one of ES256, EdDSA"):
             await operator.rotate_signing_key(ops.RotateSigningKeyRequest(algorithm="none"))
-        for id, why in (("", "id: is required"), (first.id, "this key signs"), ("x", "no signing key")):
-            with pytest.raises(ClientError, match=why):
-                await operator.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=id))
-        assert await published(app) == [first.id]
+        for key_id, message in (("", "id: is required"), (first.id, "this key signs"), ("x", "no signing key")):
+            with pytest.raises(ClientError, match=message):
+                await operator.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=key_id))
+        assert await published_key_ids(app) == [first.id]
 
 
-async def test_only_operators_may(tmp_path: Path) -> None:
-    async with open_app(settings(tmp_path, "a-token-of-the-operator"), [echo]) as app:
-        before = await published(app)
-        async with Operator(str(app.grpc)) as stranger:
+async def test_only_operators_manage_signing_keys(tmp_path: Path) -> None:
+    async with open_app(settings(tmp_path, "operator-token"), [echo]) as app:
+        before = await published_key_ids(app)
+        async with Operator(str(app.grpc)) as unauthorized:
             with pytest.raises(ClientError, match="UNAUTHENTICATED"):
-                await stranger.rotate_signing_key(ops.RotateSigningKeyRequest())
+                await unauthorized.rotate_signing_key(ops.RotateSigningKeyRequest())
             with pytest.raises(ClientError, match="UNAUTHENTICATED"):
-                await stranger.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=before[0]))
-        assert await published(app) == before
+                await unauthorized.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=before[0]))
+        assert await published_key_ids(app) == before

@@ -1,4 +1,4 @@
-"""The operators' service: who may call it, and the catalogue over gRPC and HTTP."""
+"""The operators' service over gRPC: authentication, the list of agents, and explain."""
 
 from __future__ import annotations
 
@@ -31,27 +31,25 @@ def settings(tmp_path: Path, token: str = "") -> Settings:
     return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", token=SecretStr(token))
 
 
-async def test_the_catalogue_lists_agents_the_root_agent_first(tmp_path: Path) -> None:
+async def test_agents_are_listed_with_the_root_agent_first(tmp_path: Path) -> None:
     async with (
         open_app(settings(tmp_path), [ant, zebra]) as app,
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
         aiohttp.ClientSession(f"http://{app.http}") as http,
     ):
         response = await rpc.OpsServiceStub(channel).ListAgents(ops.ListAgentsRequest())
-        async with http.get("/agents") as answer:
-            shown = (await answer.json())["agents"]
+        async with http.get("/agents") as http_response:
+            http_agents = (await http_response.json())["agents"]
     assert [(one.id, one.root, one.version) for one in response.agents] == [
         ("zebra", True, "1.0.0"),
         ("ant", False, "2.1"),
     ]
-    assert [one.card_url for one in response.agents] == [one["card"] for one in shown]
+    assert [one.card_url for one in response.agents] == [one["card"] for one in http_agents]
     assert response.agents[1].card_url == f"http://{app.http}/ant/.well-known/agent-card.json"
 
 
 @pytest.mark.parametrize(("header", "allowed"), [(None, False), ("Bearer wrong", False), ("Bearer secret", True)])
-async def test_where_callers_can_show_who_they_are_operators_have_to(
-    tmp_path: Path, header: str | None, allowed: bool
-) -> None:
+async def test_operators_are_authenticated(tmp_path: Path, header: str | None, allowed: bool) -> None:
     metadata = (("authorization", header),) if header else ()
     async with (
         open_app(settings(tmp_path, "secret"), [ant]) as app,
@@ -66,7 +64,7 @@ async def test_where_callers_can_show_who_they_are_operators_have_to(
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_explain_says_where_a_task_stands_and_what_is_not_there(tmp_path: Path) -> None:
+async def test_explain_describes_a_task_or_reports_that_it_is_missing(tmp_path: Path) -> None:
     async with (
         open_app(settings(tmp_path), [ant]) as app,
         grpc.aio.insecure_channel(str(app.grpc)) as channel,

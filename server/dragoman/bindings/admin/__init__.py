@@ -1,1 +1,1 @@
-"""The operators' API, dragoman.ops.v1, over gRPC and HTTP."""
+"""The operators' service, `dragoman.ops.v1`, over gRPC and HTTP."""

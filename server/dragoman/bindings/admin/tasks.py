@@ -1,29 +1,21 @@
-"""Operator calls for tasks, agents, events and push notifications (`dragoman.ops.v1`).
-
-Without an authenticator, which only loopback is served without, everyone is an operator; with one, whoever shows
-credentials with the grant `authenticate_operator`, from wherever it calls.
-"""
+"""Operator calls for the state, events and push configurations of tasks (`dragoman.ops.v1`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-import grpc
 import orjson
 from google.protobuf import text_format
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from dragoman.bindings import authentication, event_encoders
-from dragoman.bindings.admin import rpc_handler
-from dragoman.bindings.admin.rpc_handler import AbortCall, AuthorizeOperator, GrpcContext, OperatorCall
-from dragoman.bindings.cards import Cards
-from dragoman.bindings.options import ServerOptions
-from dragoman.core.errors import InvalidParams, TaskNotFound, Unauthenticated
+from dragoman.bindings import event_encoders
+from dragoman.bindings.admin.fields import check_present, page_limit, set_timestamps, task_selection
+from dragoman.core.errors import TaskNotFound
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
-from dragoman.core.task.maintenance import TaskSelection
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.explain import Explainer, Explanation
 from dragoman.runtime.push.scheduler import Redelivery
@@ -33,97 +25,84 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+DEFAULT_EVENT_LIMIT: Final = 20
+MAX_EVENT_LIMIT: Final = 100
+DEFAULT_PUSH_LIMIT: Final = 100
+MAX_PUSH_LIMIT: Final = 1000
 
-class ServerOperations:
-    """Operator calls about the server itself."""
 
-    def __init__(self, cards: Cards, explainer: Explainer | None, options: ServerOptions) -> None:
-        self._cards = cards
+class TaskOperations:
+    """Operations from request message to response message. They raise A2AError."""
+
+    def __init__(self, explainer: Explainer, maintenance: Maintenance, redelivery: Redelivery) -> None:
         self._explainer = explainer
-        self._options = options
-
-    @property
-    def unary(self) -> rpc_handler.UnaryOperations:
-        """The unary operations by method name."""
-        return {
-            "ListAgents": (ops.ListAgentsRequest, self.list_agents),
-            "Explain": (ops.ExplainRequest, self.explain),
-        }
-
-    def handler(self, abort: AbortCall) -> grpc.GenericRpcHandler:
-        """The handler for grpc."""
-        return rpc_handler.service_handler(self.unary, self.authorize, abort)
+        self._maintenance = maintenance
+        self._redelivery = redelivery
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains the state of each task with an id. Raises TaskNotFound."""
-        if not request.task_id:
-            raise InvalidParams.field("task_id", "is required")
-        found = await self._explainer.explain(request.task_id) if self._explainer else []
-        if not found:
+        check_present("task_id", request.task_id)
+        explanations = await self._explainer.explain(request.task_id)
+        if not explanations:
             raise TaskNotFound
-        return ops.ExplainResponse(tasks=map(_explanation_message, found))
+        return ops.ExplainResponse(tasks=map(_explanation_message, explanations))
 
-    async def list_agents(self, _: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
-        """Lists the agents, the root agent first."""
-        return ops.ListAgentsResponse(
-            agents=[
-                ops.Agent(
-                    id=spec.id,
-                    name=spec.name,
-                    description=spec.description,
-                    version=spec.version,
-                    root=spec.id == self._cards.root,
-                    card_url=self._cards.card_url(spec.id, None),
-                    input_modes=spec.input_modes,
-                    output_modes=spec.output_modes,
-                    threads_left_behind=self._explainer.leaked_threads(spec.id) if self._explainer else 0,
-                )
-                for spec in self._cards.sorted_agents()
-            ]
+    async def list_events(self, request: events_pb.ListEventsRequest) -> events_pb.ListEventsResponse:
+        """Lists events of a task by sequence."""
+        selection = task_selection(request)
+        limit = page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
+        log = await self._maintenance.log(selection, request.after, limit)
+        artifacts = [artifact.artifact_id for artifact in pb.Task.FromString(log.task).artifacts]
+        v01_writer = json_v01.V01StreamWriter(artifacts)
+        return events_pb.ListEventsResponse(
+            events=[_event_message(event, v01_writer) for event in log.events],
+            oldest=log.oldest,
+            last=log.record.last_sequence,
         )
 
-    async def authorize_local(self, context: GrpcContext) -> OperatorCall:
-        """As `authorize`, but without authentication only local callers are operators: `--insecure` opens the agents to
-        other machines, not the tasks of all callers."""
-        acting = await self.authorize(context)
-        if self._options.authenticator is None and not is_local_caller(context):
-            raise Unauthenticated("operations on the store are for operators, on this machine only")
-        return acting
+    async def list_push_configs(self, request: push_pb.ListPushConfigsRequest) -> push_pb.ListPushConfigsResponse:
+        """Lists the push configurations of a task, or all with pending deliveries."""
+        if request.task_id:
+            histories = await self._redelivery.of_selection(task_selection(request))
+            configs = [push_config_message(history.push, history.attempts) for history in histories]
+        else:
+            limit = page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
+            pending = await self._redelivery.waiting(limit)
+            configs = [push_config_message(push) for push in pending if _matches_request(request, push)]
+        return push_pb.ListPushConfigsResponse(configs=configs)
 
-    async def authorize(self, context: GrpcContext) -> OperatorCall:
-        """Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
-        metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-        identity = await authentication.authenticate_operator(metadata, self._options, context)
-        return OperatorCall(identity, context.peer(), self._options.auditor)
-
-
-def is_local_caller(context: GrpcContext) -> bool:
-    """Whether the caller is on this machine."""
-    peer: str = context.peer()
-    return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))
+    async def redeliver(self, request: push_pb.RedeliverRequest) -> push_pb.RedeliverResponse:
+        """Restarts the deliveries of a configuration."""
+        selection = task_selection(request)
+        after = getattr(request, "from") - 1 if request.HasField("from") else None
+        restarted = await self._redelivery.redeliver(selection, request.config_id, after)
+        return push_pb.RedeliverResponse(configs=map(push_config_message, restarted))
 
 
 def _explanation_message(explanation: Explanation) -> ops.Explanation:
-    head = explanation.record
+    record = explanation.record
+    queued_messages = max(record.last_received - record.last_delivered, 0)
+    if states.is_terminal(record.state):
+        queued_messages = 0
     return ops.Explanation(
-        task_id=head.id,
-        agent=head.agent,
-        scope=head.ref.owner.scope,
-        principal=head.principal,
-        context_id=head.context,
-        state=states.name(head.state),
-        since=head.updated,
-        dialect=head.dialect,
-        last_event=head.last_sequence,
-        queued_messages=max(head.last_received - head.last_delivered, 0) if not states.is_terminal(head.state) else 0,
-        attempt=head.attempt,
+        task_id=record.id,
+        agent=record.agent,
+        scope=record.ref.owner.scope,
+        principal=record.principal,
+        context_id=record.context,
+        state=states.name(record.state),
+        since=record.updated,
+        dialect=record.dialect,
+        last_event=record.last_sequence,
+        queued_messages=queued_messages,
+        attempt=record.attempt,
         attempts_allowed=explanation.attempts_allowed,
-        session=head.session,
+        session=record.session,
         session_expires=explanation.session_expires,
         here=explanation.here,
         stopping=explanation.stopping,
         subscribers=explanation.subscribers,
-        ready=head.ready,
+        ready=record.ready,
         free_slots=explanation.free_slots,
         next=explanation.next,
         pushes=map(push_config_message, explanation.pushes),
@@ -136,111 +115,27 @@ def _explanation_message(explanation: Explanation) -> ops.Explanation:
     )
 
 
-DEFAULT_EVENT_LIMIT: Final = 20
-MAX_EVENT_LIMIT: Final = 100
-
-
-class EventOperations:
-    """Operator calls from request message to response message. They raise A2AError."""
-
-    def __init__(self, maintenance: Maintenance) -> None:
-        self._maintenance = maintenance
-
-    async def list_events(self, request: events_pb.ListEventsRequest) -> events_pb.ListEventsResponse:
-        """Lists events of a task by sequence."""
-        if not request.task_id:
-            raise InvalidParams.field("taskId", "is required")
-        if not 0 <= request.limit <= MAX_EVENT_LIMIT:
-            raise InvalidParams.field("limit", f"must be 1 to {MAX_EVENT_LIMIT}, or 0 for {DEFAULT_EVENT_LIMIT}")
-        selection = TaskSelection(
-            task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope
-        )
-        found = await self._maintenance.log(selection, request.after, request.limit or DEFAULT_EVENT_LIMIT)
-        artifacts = [artifact.artifact_id for artifact in pb.Task.FromString(found.task).artifacts]
-        stream = json_v01.V01StreamWriter(artifacts)
-        return events_pb.ListEventsResponse(
-            events=[_event_message(event, stream) for event in found.events],
-            oldest=found.oldest,
-            last=found.record.last_sequence,
-        )
-
-
-def event_operations(maintenance: Maintenance) -> rpc_handler.UnaryOperations:
-    """The operations by method name."""
-    return {"ListEvents": (events_pb.ListEventsRequest, EventOperations(maintenance).list_events)}
-
-
-def event_handler(maintenance: Maintenance, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """The handler for grpc."""
-    return rpc_handler.service_handler(event_operations(maintenance), authorize, abort)
-
-
-def _event_message(event: Event, stream: json_v01.V01StreamWriter) -> events_pb.EventOnTheWire:
+def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events_pb.EventOnTheWire:
     response = pb.StreamResponse.FromString(event.data)
-    every = json_v01.to_updates(response)
-    shown = events_pb.EventOnTheWire(
+    updates = json_v01.to_updates(response)
+    return events_pb.EventOnTheWire(
         sequence=event.sequence,
+        time=event_time(response),
         v1_json=event_encoders.V1_STREAM_ENCODERS.json(event, False).decode(),
         v03_json=b"".join(event_encoders.v03_results()(event, event.ends)).decode(),
-        v01_json=[orjson.dumps(stream.write(update, event.ends and update is every[-1])).decode() for update in every],
+        v01_json=[
+            orjson.dumps(v01_writer.write(update, event.ends and update is updates[-1])).decode() for update in updates
+        ],
         text=text_format.MessageToString(response, as_utf8=True),
     )
-    for status in (response.task.status, response.status_update.status):
+
+
+def event_time(event: pb.StreamResponse) -> Timestamp | None:
+    """The time of a task or status event; other events have none."""
+    for status in (event.task.status, event.status_update.status):
         if status.HasField("timestamp"):
-            shown.time.MergeFrom(status.timestamp)
-    return shown
-
-
-DEFAULT_PUSH_LIMIT: Final = 100
-MAX_PUSH_LIMIT: Final = 1000
-
-
-class PushAdminOperations:
-    """Operator calls from request message to response message. They raise A2AError."""
-
-    def __init__(self, redelivery: Redelivery) -> None:
-        self._redelivery = redelivery
-
-    async def list_push_configs(self, request: push_pb.ListPushConfigsRequest) -> push_pb.ListPushConfigsResponse:
-        """Lists the push configurations of a task, or all with pending deliveries."""
-        if request.task_id:
-            found = await self._redelivery.of_selection(_selection(request))
-            return push_pb.ListPushConfigsResponse(
-                configs=[push_config_message(one.push, one.attempts) for one in found]
-            )
-        if not 0 <= request.limit <= MAX_PUSH_LIMIT:
-            raise InvalidParams.field("limit", f"must be 1 to {MAX_PUSH_LIMIT}, or 0 for {DEFAULT_PUSH_LIMIT}")
-        waiting = await self._redelivery.waiting(request.limit or DEFAULT_PUSH_LIMIT)
-        return push_pb.ListPushConfigsResponse(
-            configs=[push_config_message(push) for push in waiting if _matches_request(request, push)]
-        )
-
-    async def redeliver(self, request: push_pb.RedeliverRequest) -> push_pb.RedeliverResponse:
-        """Restarts the deliveries of a configuration."""
-        if not request.task_id:
-            raise InvalidParams.field("taskId", "is required")
-        first: int | None = getattr(request, "from") if request.HasField("from") else None
-        after = None if first is None else first - 1
-        begun = await self._redelivery.redeliver(_selection(request), request.config_id, after)
-        return push_pb.RedeliverResponse(configs=[push_config_message(push) for push in begun])
-
-
-def push_operations(redelivery: Redelivery) -> rpc_handler.UnaryOperations:
-    """The operations by method name."""
-    operations = PushAdminOperations(redelivery)
-    return {
-        "ListPushConfigs": (push_pb.ListPushConfigsRequest, operations.list_push_configs),
-        "Redeliver": (push_pb.RedeliverRequest, operations.redeliver),
-    }
-
-
-def push_handler(redelivery: Redelivery, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
-    """The handler for grpc."""
-    return rpc_handler.service_handler(push_operations(redelivery), authorize, abort)
-
-
-def _selection(request: push_pb.ListPushConfigsRequest | push_pb.RedeliverRequest) -> TaskSelection:
-    return TaskSelection(task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope)
+            return status.timestamp
+    return None
 
 
 def _matches_request(request: push_pb.ListPushConfigsRequest, push: PushRecord) -> bool:
@@ -261,7 +156,7 @@ _PUSH_STATES: Final = {
 
 
 def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> push_pb.PushConfig:
-    """A push configuration without its secrets."""
+    """The message for a push configuration, without its secrets."""
     config = push_pb.PushConfig(
         task_id=push.task_id,
         agent=push.agent,
@@ -279,17 +174,14 @@ def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = 
         tries=push.attempt_count,
         attempts=map(_attempt_message, attempts),
     )
-    config.created.FromMilliseconds(push.created)
-    if push.failing_since:
-        config.failing_since.FromMilliseconds(push.failing_since)
-    if push.due_at and push.lag and not push.session:
-        config.next_try.FromMilliseconds(push.due_at)
+    next_try = push.due_at if push.lag and not push.session else 0
+    set_timestamps(config, created=push.created, failing_since=push.failing_since, next_try=next_try)
     return config
 
 
 def _attempt_message(attempt: DeliveryAttempt) -> push_pb.PushAttempt:
-    push_attempt = push_pb.PushAttempt(
+    message = push_pb.PushAttempt(
         sequence=attempt.sequence, status=attempt.status, error=attempt.error, milliseconds=attempt.duration_ms
     )
-    push_attempt.time.FromMilliseconds(attempt.at)
-    return push_attempt
+    set_timestamps(message, time=attempt.at)
+    return message

@@ -12,7 +12,7 @@ from grpc_channelz.v1.channelz import ChannelzServicer  # type: ignore[import-un
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 from grpc_health.v1.health import aio  # type: ignore[import-untyped]
 
-from dragoman.bindings.admin.rpc_handler import AbortCall, AuthorizeOperator, GrpcContext
+from dragoman.bindings.admin.handlers import AbortCall, AuthorizeOperator, GrpcContext
 from dragoman.bindings.method_table import parse_message
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, Never
 
 import grpc
@@ -19,8 +20,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
-from dragoman.bindings.admin import agents, keys, maintenance, rpc_handler, tasks
-from dragoman.bindings.admin.tasks import ServerOperations
+from dragoman.bindings.admin import handlers as admin_handlers
+from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import listener, worker_service
 from dragoman.bindings.method_table import RpcRow, ServiceOperation
@@ -31,13 +32,8 @@ from dragoman.core.access.identity import Caller
 from dragoman.core.errors import A2AError
 from dragoman.core.task.projection import cached_encoding
 from dragoman.core.trace import TRACE_HEADER
-from dragoman.ports import SigningKeys, UpstreamRegistry, WorkerHub
-from dragoman.runtime.api_keys import ApiKeyService
-from dragoman.runtime.maintenance.admin import Maintenance
-from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
-from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import grpc_status
 from dragoman_pb import _pool
@@ -59,15 +55,9 @@ async def serve_grpc(
     service: TaskService,
     cards: Cards,
     options: ServerOptions,
-    explainer: Explainer | None = None,
-    store_maintenance: Maintenance | None = None,
-    api_keys: ApiKeyService | None = None,
-    redelivery: Redelivery | None = None,
-    worker_hub: WorkerHub | None = None,
-    signing_keys: SigningKeys | None = None,
-    upstreams: UpstreamRegistry | None = None,
+    admin: AdminServices | None = None,
 ) -> AsyncIterator[BoundAddress]:
-    """Serves all gRPC services while the block runs; an argument of None disables its service.
+    """Serves all gRPC services while the block runs; without `admin` no worker service and no operator calls.
 
     At the end of the block streams end with UNAVAILABLE at once, other calls get `options.grace` seconds.
     Raises OSError if the address cannot be bound.
@@ -94,28 +84,19 @@ async def serve_grpc(
         names.append(descriptor.full_name)
         handlers = {name: _MethodHandler(row, service, cards, options, streams).handler() for name, row in rows.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-    operations, abort = ServerOperations(cards, explainer, options), CallAborter(options)
-    server.add_generic_rpc_handlers((operations.handler(abort),))
-    if redelivery is not None:
-        server.add_generic_rpc_handlers((tasks.push_handler(redelivery, operations.authorize_local, abort),))
-    if store_maintenance is not None:
+    abort = CallAborter(options)
+    names.append(admin_handlers.OPS_SERVICE.full_name)
+    if admin is not None:
         server.add_generic_rpc_handlers(
-            (maintenance.maintenance_handler(store_maintenance, operations.authorize_local, abort, streams),)
+            (
+                admin_handlers.grpc_handler(admin, cards, options, abort, streams),
+                worker_service.worker_service_handler(admin.worker_hub, options, abort, streams),
+            )
         )
-        server.add_generic_rpc_handlers((tasks.event_handler(store_maintenance, operations.authorize_local, abort),))
-    if api_keys is not None:
-        server.add_generic_rpc_handlers((keys.api_key_handler(api_keys, operations.authorize_local, abort),))
-    if signing_keys is not None:
-        server.add_generic_rpc_handlers((keys.signing_key_handler(signing_keys, operations.authorize_local, abort),))
-    if upstreams is not None:
-        server.add_generic_rpc_handlers((agents.upstream_handler(upstreams, operations.authorize_local, abort),))
-    names.append(rpc_handler.OPS_SERVICE.full_name)
-    if worker_hub is not None:
-        server.add_generic_rpc_handlers((worker_service.worker_service_handler(worker_hub, options, abort, streams),))
-        server.add_generic_rpc_handlers((agents.worker_handler(worker_hub, operations.authorize_local, abort),))
         names.append(worker_service.WORKER_SERVICE.full_name)
     if options.channelz:
-        server.add_generic_rpc_handlers((listener.channelz_handler(operations.authorize_local, abort),))
+        authorize = partial(admin_handlers.authorize_grpc, options=options)
+        server.add_generic_rpc_handlers((listener.channelz_handler(authorize, abort),))
         names.append(listener.CHANNELZ_SERVICE.full_name)
     health_servicer = await _add_health(server, names)
     address = str(BoundAddress(options.host, options.port))

@@ -14,8 +14,7 @@ from typing import Final
 import grpc
 
 from dragoman.bindings import authentication
-from dragoman.bindings.admin.rpc_handler import AbortCall
-from dragoman.bindings.admin.tasks import is_local_caller
+from dragoman.bindings.admin.handlers import AbortCall, is_local_caller
 from dragoman.bindings.method_table import parse_message
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry

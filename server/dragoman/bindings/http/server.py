@@ -15,9 +15,9 @@ from typing import Final, cast
 import orjson
 from aiohttp import web
 
-from dragoman.bindings import a2a_headers, authentication, cards
-from dragoman.bindings.admin import http_routes
-from dragoman.bindings.admin.http_routes import AdminServices, HttpEndpoint
+from dragoman.bindings import a2a_headers, authentication, cards, pages
+from dragoman.bindings.admin import handlers as admin_handlers
+from dragoman.bindings.admin.handlers import AdminServices, HttpEndpoint
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
@@ -26,7 +26,6 @@ from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
 from dragoman.bindings.openapi import document
 from dragoman.bindings.options import BoundAddress, HttpOptions
-from dragoman.bindings.pages import files, monitoring
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
@@ -37,7 +36,7 @@ from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
 from dragoman.wire.http.routes import Candidate, Match, NoMatch, Routes
 
-_NAMED_PATHS: Final = monitoring.HEALTH_PATHS | {
+_NAMED_PATHS: Final = pages.HEALTH_PATHS | {
     "/",
     "/agents",
     "/console",
@@ -117,7 +116,7 @@ class _HttpServer:
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
             ):
                 self._routes.add(method, rule.template, route)
-        for rule, operation in http_routes.admin_routes(admin, agent_cards, options):
+        for rule, operation in admin_handlers.http_endpoints(admin, agent_cards, options):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
@@ -147,7 +146,7 @@ class _HttpServer:
             ("/health", self._liveness),
             ("/readyz", self._readiness),
             ("/ready", self._readiness),
-            (monitoring.METRICS_PATH, self._metrics),
+            (pages.METRICS_PATH, self._metrics),
             ("/openapi.json", self._openapi_document),
             ("/openapi/{file=**}", self._openapi_file),
             ("/console", self._console),
@@ -170,7 +169,7 @@ class _HttpServer:
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
-            if path not in monitoring.HEALTH_PATHS:
+            if path not in pages.HEALTH_PATHS:
                 connections.check_connection(request)
                 if not path.startswith(_BLOB_PREFIX):
                     self._cross_origin_policy.check(request)
@@ -222,8 +221,8 @@ class _HttpServer:
     async def _index(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ_METHODS:
             raise MethodNotAllowed(request.method, (*_READ_METHODS, "POST"))
-        if files.wants_html(request):
-            return files.redirect_to_console()
+        if pages.wants_html(request):
+            return pages.redirect_to_console()
         return await self._agents(request, _)
 
     async def _card(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
@@ -250,7 +249,7 @@ class _HttpServer:
         identity = await self._authenticate(request)
         policy = self._options.access_policy
         visible = [spec for spec in self._cards.sorted_agents() if policy.may_see(DEFAULT_SCOPE, spec.id, identity)]
-        return files.index_response(visible, self._cards, cards.caller_origin(request, self._cards))
+        return pages.index_response(visible, self._cards, cards.caller_origin(request, self._cards))
 
     async def _jwks(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Serves the signing keys without authentication: webhook receivers have no credentials."""
@@ -260,13 +259,13 @@ class _HttpServer:
         return web.Response(body=await self._options.jwks(), headers=headers)
 
     async def _liveness(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return monitoring.liveness_response()
+        return pages.liveness_response()
 
     async def _readiness(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return monitoring.readiness_response(self._options)
+        return pages.readiness_response(self._options)
 
     async def _metrics(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        return await monitoring.metrics_response(request, self._options)
+        return await pages.metrics_response(request, self._options)
 
     async def _openapi_document(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
@@ -276,17 +275,17 @@ class _HttpServer:
 
     async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Serves the console without authentication: it contains no data, and its page asks for the credentials."""
-        return files.console_response(request, variables.get("file"))
+        return pages.console_response(request, variables.get("file"))
 
     async def _docs(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)
-        return files.docs_response()
+        return pages.docs_response()
 
     async def _docs_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return files.docs_asset(variables["file"])
+        return pages.docs_asset(variables["file"])
 
     async def _blob(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        return await files.blob_response(request, self._options.blobs, variables["hash"])
+        return await pages.blob_response(request, self._options.blobs, variables["hash"])
 
     async def _openapi_file(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         await self._authenticate(request)

@@ -1,4 +1,4 @@
-"""Links to large parts, from the answer that gives them to the bytes."""
+"""Links to large parts: in responses, and what they download."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ CONTENT = bytes(range(256)) * 2048
 
 
 @agent(default=True)
-async def giver(turn: Turn) -> Any:
+async def file_agent(turn: Turn) -> Any:
     return file(CONTENT, name='a "file"; ü.html', media_type=turn.text)
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, **settings: Any) -> AsyncIterator[str]:
-    given = {"store": f"sqlite:///{tmp_path}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
-    async with open_app(Settings(**given), [giver]) as app:
+async def serve(tmp_path: Path, **settings: Any) -> AsyncIterator[str]:
+    options = {"store": f"sqlite:///{tmp_path}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
+    async with open_app(Settings(**options), [file_agent]) as app:
         yield f"http://{app.http}"
 
 
-async def requested(http: aiohttp.ClientSession, base: str, media_type: str = "text/html") -> dict[str, Any]:
-    """The part that a task gives."""
+async def produce_part(http: aiohttp.ClientSession, base: str, media_type: str = "text/html") -> dict[str, Any]:
+    """Returns the part that a task produces."""
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": media_type}]}}
     async with http.post(f"{base}/message:send", json=body, headers={"A2A-Version": "1.0"}) as response:
         task = (await response.json())["task"]
     async with http.get(f"{base}/tasks/{task['id']}", headers={"A2A-Version": "1.0"}) as response:
-        read = await response.json()
-    part: dict[str, Any] = read["artifacts"][0]["parts"][0]
+        task = await response.json()
+    part: dict[str, Any] = task["artifacts"][0]["parts"][0]
     return part
 
 
-def changed(url: str, **query: str) -> str:
+def with_query(url: str, **query: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(query=urlencode({**dict(parse_qsl(parts.query)), **query})))
 
 
-async def test_a_link_gives_the_bytes_and_says_what_they_are(tmp_path: Path) -> None:
-    async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        part = await requested(http, base)
+async def test_a_link_downloads_the_bytes_with_name_and_media_type(tmp_path: Path) -> None:
+    async with serve(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
+        part = await produce_part(http, base)
         assert part["url"].startswith(f"{base}/blobs/")
         async with http.get(part["url"]) as response:
             assert response.status == 200
@@ -65,47 +65,47 @@ async def test_a_link_gives_the_bytes_and_says_what_they_are(tmp_path: Path) -> 
             assert (response.status, response.content_length) == (200, len(CONTENT))
 
 
-async def test_an_answer_holds_the_bytes_up_to_the_limit(tmp_path: Path) -> None:
-    async with served(tmp_path) as base, aiohttp.ClientSession() as http:
-        part = await requested(http, base)
+async def test_parts_within_the_limit_are_inline(tmp_path: Path) -> None:
+    async with serve(tmp_path) as base, aiohttp.ClientSession() as http:
+        part = await produce_part(http, base)
         assert set(part) == {"raw", "filename", "mediaType"}
 
 
-async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
+async def test_links_begin_with_the_public_url(tmp_path: Path) -> None:
     public = "https://example.com/agents"
-    async with served(tmp_path, inline_bytes=0, public_url=public) as base, aiohttp.ClientSession() as http:
-        assert (await requested(http, base))["url"].startswith(f"{public}/blobs/")
+    async with serve(tmp_path, inline_bytes=0, public_url=public) as base, aiohttp.ClientSession() as http:
+        assert (await produce_part(http, base))["url"].startswith(f"{public}/blobs/")
 
 
 @pytest.mark.parametrize("media_type", ["text/html\r\nX-Evil: yes", "nonsense", "a/b, c/d"])
-async def test_a_media_type_that_is_none_is_not_repeated(tmp_path: Path, media_type: str) -> None:
-    async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        part = await requested(http, base, media_type)
+async def test_an_invalid_media_type_is_not_sent(tmp_path: Path, media_type: str) -> None:
+    async with serve(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
+        part = await produce_part(http, base, media_type)
         async with http.get(part["url"]) as response:
             assert response.headers["Content-Type"] == "application/octet-stream"
             assert "X-Evil" not in response.headers
 
 
-async def test_a_link_that_was_changed_gives_nothing(tmp_path: Path) -> None:
-    async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        url = (await requested(http, base))["url"]
-        for wrong in (
-            changed(url, expires="99999999999"),
-            changed(url, type="text/plain"),
-            changed(url, filename="other"),
-            changed(url, signature="0" * 64),
-            changed(url, signature="ü"),
+async def test_a_changed_link_is_rejected(tmp_path: Path) -> None:
+    async with serve(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
+        url = (await produce_part(http, base))["url"]
+        for changed_url in (
+            with_query(url, expires="99999999999"),
+            with_query(url, type="text/plain"),
+            with_query(url, filename="other"),
+            with_query(url, signature="0" * 64),
+            with_query(url, signature="ü"),
             url.partition("?")[0],
         ):
-            async with http.get(wrong) as response:
+            async with http.get(changed_url) as response:
                 assert response.status == 403
                 assert "expired" in await response.text()
                 assert response.headers["Cache-Control"] == "no-store"
 
 
-async def test_bytes_that_are_gone_are_not_found(tmp_path: Path) -> None:
-    async with served(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
-        url = (await requested(http, base))["url"]
+async def test_deleted_blobs_and_invalid_paths_are_not_found(tmp_path: Path) -> None:
+    async with serve(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
+        url = (await produce_part(http, base))["url"]
         for blob in (tmp_path / "t.db.blobs").glob("*/*"):
             blob.unlink()
         async with http.get(url) as response:

@@ -1,4 +1,4 @@
-"""Operators' calls over HTTP: the same answers as over gRPC, for operators alone, and for no page of another server."""
+"""Operator calls over HTTP: the responses of gRPC, for operators only, and not for pages of other origins."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from google.protobuf import text_format
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
-from dragoman.bindings.admin import http_routes
-from dragoman.bindings.http import cors as cross_origin
+from dragoman.bindings.admin import handlers
+from dragoman.bindings.http import cors as http_cors
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
@@ -28,39 +28,39 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @agent(id="teller", default=True)
-async def reducer(turn: Turn) -> AsyncIterator[object]:
+async def stream_agent(turn: Turn) -> AsyncIterator[object]:
     yield "one "
     yield "two"
     yield b"three"
 
 
 @asynccontextmanager
-async def served(
+async def serve(
     tmp_path: Path, token: str = "", cors: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[App, aiohttp.ClientSession]]:
     anywhere = Address("127.0.0.1", 0)
     store = f"sqlite:///{tmp_path}/t.db"
     settings = Settings(http=anywhere, grpc=anywhere, store=store, token=SecretStr(token), cors=cors)
-    async with open_app(settings, [reducer]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
+    async with open_app(settings, [stream_agent]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
         yield app, http
 
 
-async def sent(http: aiohttp.ClientSession, headers: dict[str, str] | None = None) -> str:
-    """The id of a task that has ended."""
+async def run_task(http: aiohttp.ClientSession, headers: dict[str, str] | None = None) -> str:
+    """Runs a task to its end and returns its id."""
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}}
-    async with http.post("/message:send", json=body, headers=headers) as answer:
-        return str((await answer.json())["task"]["id"])
+    async with http.post("/message:send", json=body, headers=headers) as response:
+        return str((await response.json())["task"]["id"])
 
 
-async def got(http: aiohttp.ClientSession, path: str, **more: Any) -> tuple[int, Any]:
-    async with http.get(path, **more) as answer:
-        return answer.status, await answer.json()
+async def get_json(http: aiohttp.ClientSession, path: str, **more: Any) -> tuple[int, Any]:
+    async with http.get(path, **more) as response:
+        return response.status, await response.json()
 
 
-async def test_the_answers_are_those_of_grpc(tmp_path: Path) -> None:
-    async with served(tmp_path) as (app, http), grpc.aio.insecure_channel(str(app.grpc)) as channel:
-        task, stub = await sent(http), rpc.OpsServiceStub(channel)
-        for path, response in (
+async def test_http_responses_equal_those_of_grpc(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (app, http), grpc.aio.insecure_channel(str(app.grpc)) as channel:
+        task, stub = await run_task(http), rpc.OpsServiceStub(channel)
+        for path, expected in (
             ("/operations/agents", await stub.ListAgents(ops.ListAgentsRequest())),
             (f"/operations/tasks/{task}:explain", await stub.Explain(ops.ExplainRequest(task_id=task))),
             ("/operations/pushes", await stub.ListPushConfigs(push_pb2.ListPushConfigsRequest())),
@@ -69,18 +69,18 @@ async def test_the_answers_are_those_of_grpc(tmp_path: Path) -> None:
                 await stub.ListEvents(events_pb2.ListEventsRequest(task_id=task, after=1, limit=2)),
             ),
         ):
-            status, value = await got(http, path)
+            status, body = await get_json(http, path)
             assert status == 200
-            if isinstance(response, ops.ListAgentsResponse):
-                response.agents[0].card_url = value["agents"][0]["cardUrl"]
-            assert protojson.compile(type(response), http_routes.OPS_PROTOJSON).decode(value) == response
+            if isinstance(expected, ops.ListAgentsResponse):
+                expected.agents[0].card_url = body["agents"][0]["cardUrl"]
+            assert protojson.compile(type(expected), handlers.OPS_PROTOJSON).decode(body) == expected
 
 
-async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -> None:
-    async with served(tmp_path) as (_, http):
-        task = await sent(http)
-        status, found = await got(http, f"/operations/tasks/{task}/events", params={"limit": 100})
-        assert (status, found["oldest"], found["last"]) == (200, 1, len(found["events"]))
+async def test_events_are_encoded_in_every_dialect(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (_, http):
+        task = await run_task(http)
+        status, log = await get_json(http, f"/operations/tasks/{task}/events", params={"limit": 100})
+        assert (status, log["oldest"], log["last"]) == (200, 1, len(log["events"]))
         async with http.get(f"/tasks/{task}:subscribe", headers={"Last-Event-ID": "0"}) as stream:
             lines = (await stream.text()).splitlines()
         streamed = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
@@ -89,14 +89,14 @@ async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -
             body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/resubscribe", "params": {"id": task}}
             async with http.post("/", json=body, headers={"Last-Event-ID": "0", "A2A-Version": version}) as stream:
                 lines = (await stream.text()).splitlines()
-            values = [orjson.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
-            older[version] = [one["result"] for one in values]
-        # Alone, too: what an artifact is called in 0.1 depends on those before it.
-        each = []
-        for after in range(found["last"]):
-            one = await got(http, f"/operations/tasks/{task}/events", params={"after": after, "limit": 1})
-            each += one[1]["events"]
-    events = found["events"]
+            responses = [orjson.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+            older[version] = [one["result"] for one in responses]
+        # Also one at a time: the name of an artifact in 0.1 depends on the artifacts before it.
+        single_events = []
+        for after in range(log["last"]):
+            _, page = await get_json(http, f"/operations/tasks/{task}/events", params={"after": after, "limit": 1})
+            single_events += page["events"]
+    events = log["events"]
     assert [event["v1Json"] for event in events] == streamed
     assert [orjson.loads(event["v03Json"]) for event in events] == older["0.3"]
     for event in events:
@@ -106,8 +106,8 @@ async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -
         )
         assert ("time" in event) == bool(stored.task.id or stored.status_update.task_id)
     assert [orjson.loads(text) for event in events for text in event["v01Json"]] == older["0.1"]
-    assert [value["artifact"]["index"] for value in older["0.1"] if "artifact" in value] == [0, 0, 1]
-    assert each == events
+    assert [update["artifact"]["index"] for update in older["0.1"] if "artifact" in update] == [0, 0, 1]
+    assert single_events == events
 
 
 @pytest.mark.parametrize(
@@ -122,28 +122,28 @@ async def test_an_event_is_shown_in_the_words_of_every_version(tmp_path: Path) -
         ("/operations/nothing", 404, None),
     ],
 )
-async def test_what_is_wrong_is_named(tmp_path: Path, path: str, status: int, field: str | None) -> None:
-    async with served(tmp_path) as (_, http):
-        got_status, body = await got(http, path)
-    assert got_status == status
+async def test_errors_name_the_invalid_field(tmp_path: Path, path: str, status: int, field: str | None) -> None:
+    async with serve(tmp_path) as (_, http):
+        response_status, body = await get_json(http, path)
+    assert response_status == status
     violations = [one for detail in body["error"]["details"] for one in detail.get("fieldViolations", [])]
     assert [one["field"] for one in violations] == ([field] if field else [])
 
 
-async def test_redelivering_asks_for_a_task_that_has_webhooks(tmp_path: Path) -> None:
-    async with served(tmp_path) as (_, http):
-        path = f"/operations/tasks/{await sent(http)}:redeliver"
+async def test_redelivery_needs_a_task_with_webhooks(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (_, http):
+        path = f"/operations/tasks/{await run_task(http)}:redeliver"
         for body, status in (({}, 404), ({"from": 0}, 400), ({"from": 99}, 400), ({"from": "x"}, 400)):
-            async with http.post(path, json=body) as answer:
-                assert answer.status == status, await answer.text()
-        async with http.get(path) as answer:
-            assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+            async with http.post(path, json=body) as response:
+                assert response.status == status, await response.text()
+        async with http.get(path) as response:
+            assert (response.status, response.headers["Allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"Origin": "https://elsewhere.example"}, 403),
+        ({"Origin": "https://other.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://127.0.0.1:1"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
@@ -156,35 +156,35 @@ async def test_redelivering_asks_for_a_task_that_has_webhooks(tmp_path: Path) ->
         ({"X-Forwarded-For": "10.0.0.1"}, 401),
     ],
 )
-async def test_where_nobody_is_asked_no_other_page_may_call(
+async def test_without_authentication_only_local_same_origin_requests_are_allowed(
     tmp_path: Path, headers: dict[str, str], status: int
 ) -> None:
-    async with served(tmp_path) as (app, http):
+    async with serve(tmp_path) as (app, http):
         for own in ({}, {"Origin": f"http://{app.http}"}, {"Host": f"localhost:{app.http.port}"}):
-            assert (await got(http, "/operations/agents", headers=own))[0] == 200
-        got_status, body = await got(http, "/operations/agents", headers=headers)
+            assert (await get_json(http, "/operations/agents", headers=own))[0] == 200
+        response_status, body = await get_json(http, "/operations/agents", headers=headers)
     reason = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}[status]
-    assert (got_status, body["error"]["status"]) == (status, reason)
+    assert (response_status, body["error"]["status"]) == (status, reason)
 
 
-async def test_pages_that_may_call_agents_are_no_operators(tmp_path: Path) -> None:
-    async with served(tmp_path, cors=("https://app.example",)) as (_, http):
+async def test_cors_origins_are_not_operators(tmp_path: Path) -> None:
+    async with serve(tmp_path, cors=("https://app.example",)) as (_, http):
         for path, status in (("/tasks", 200), ("/operations/agents", 401), ("/metrics", 401)):
-            assert (await got(http, path, headers={"Origin": "https://app.example"}))[0] == status, path
+            assert (await get_json(http, path, headers={"Origin": "https://app.example"}))[0] == status, path
 
 
 @pytest.mark.parametrize(("header", "status"), [(None, 401), ("Bearer wrong", 401), ("Bearer secret", 200)])
-async def test_where_callers_are_asked_operators_call_from_anywhere(
+async def test_with_authentication_operators_may_call_from_any_machine(
     tmp_path: Path, header: str | None, status: int
 ) -> None:
     headers = {"Host": "console.example", **({"Authorization": header} if header else {})}
-    async with served(tmp_path, "secret") as (_, http):
-        task = await sent(http, {"Authorization": "Bearer secret"})
+    async with serve(tmp_path, "secret") as (_, http):
+        task = await run_task(http, {"Authorization": "Bearer secret"})
         for path in ("/operations/agents", f"/operations/tasks/{task}:explain", f"/operations/tasks/{task}/events"):
-            assert (await got(http, path, headers=headers))[0] == status
+            assert (await get_json(http, path, headers=headers))[0] == status
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "example.com", "", "localhost.example.com", "0.0.0.0"])
-def test_only_this_machine_is_this_machine(host: str) -> None:
-    assert not cross_origin.is_loopback_host(host)
-    assert all(map(cross_origin.is_loopback_host, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))
+def test_only_loopback_hosts_are_local(host: str) -> None:
+    assert not http_cors.is_loopback_host(host)
+    assert all(map(http_cors.is_loopback_host, ("127.0.0.1", "127.1.2.3", "::1", "localhost")))

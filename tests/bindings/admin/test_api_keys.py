@@ -1,4 +1,4 @@
-"""API keys over the operators' service: who may, what is shown, and what a wrong wish is told."""
+"""Operator calls for API keys: authorization, responses and validation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
-from dragoman.bindings.admin import tasks as binding
+from dragoman.bindings.admin import handlers
 from dragoman.client import ClientError
 from dragoman.client.operations import Operator
 from dragoman.settings.settings import Address, Settings
@@ -40,7 +40,7 @@ async def operator(app: App) -> AsyncIterator[Operator]:
         yield operator
 
 
-def wish(**fields: Any) -> ops.CreateKeyRequest:
+def create_request(**fields: Any) -> ops.CreateKeyRequest:
     lifetime = fields.pop("lifetime", 0)
     request = ops.CreateKeyRequest(**{"name": "nightly", **fields})
     if lifetime:
@@ -48,8 +48,10 @@ def wish(**fields: Any) -> ops.CreateKeyRequest:
     return request
 
 
-async def test_a_key_is_made_and_its_text_is_shown_once(operator: Operator) -> None:
-    response = await operator.create_key(wish(principal="alice", grants=["agent:echo", "operator"], lifetime=3600))
+async def test_the_text_of_a_key_is_returned_once(operator: Operator) -> None:
+    response = await operator.create_key(
+        create_request(principal="alice", grants=["agent:echo", "operator"], lifetime=3600)
+    )
     assert response.text.startswith(f"dgm_{response.key.id}_")
     assert (response.key.name, response.key.principal, list(response.key.grants)) == (
         "nightly",
@@ -63,8 +65,8 @@ async def test_a_key_is_made_and_its_text_is_shown_once(operator: Operator) -> N
     assert response.text.rpartition("_")[2] not in str(listed)
 
 
-async def test_a_key_goes_through_its_life(operator: Operator) -> None:
-    response = await operator.create_key(wish())
+async def test_create_rotate_and_revoke(operator: Operator) -> None:
+    response = await operator.create_key(create_request())
     assert not response.key.HasField("expires")
     request = ops.RotateKeyRequest(id=response.key.id)
     request.grace.FromSeconds(60)
@@ -82,14 +84,14 @@ async def test_a_key_goes_through_its_life(operator: Operator) -> None:
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
-        (wish(name=""), "name"),
-        (wish(grants=["root"]), "grants"),
-        (wish(principal="anonymous"), "principal"),
-        (wish(lifetime=-5), "lifetime"),
-        (wish(lifetime=10**11), "lifetime"),
+        (create_request(name=""), "name"),
+        (create_request(grants=["root"]), "grants"),
+        (create_request(principal="anonymous"), "principal"),
+        (create_request(lifetime=-5), "lifetime"),
+        (create_request(lifetime=10**11), "lifetime"),
     ],
 )
-async def test_a_wrong_wish_is_named_and_makes_no_key(
+async def test_invalid_requests_are_rejected_and_create_no_key(
     operator: Operator, request_: ops.CreateKeyRequest, field: str
 ) -> None:
     with pytest.raises(ClientError) as caught:
@@ -101,7 +103,7 @@ async def test_a_wrong_wish_is_named_and_makes_no_key(
     assert list((await operator.list_keys(ops.ListKeysRequest(all=True))).keys) == []
 
 
-async def test_a_key_that_is_not_there_is_not_found(operator: Operator) -> None:
+async def test_unknown_keys_are_not_found(operator: Operator) -> None:
     for call in (
         operator.rotate_key(ops.RotateKeyRequest(id="aaaaaaaaaaaa")),
         operator.revoke_key(ops.RevokeKeyRequest(id="aaaaaaaaaaaa")),
@@ -111,30 +113,30 @@ async def test_a_key_that_is_not_there_is_not_found(operator: Operator) -> None:
         assert (caught.value.code, caught.value.reason) == ("NOT_FOUND", "KEY_NOT_FOUND")
 
 
-async def test_keys_are_made_by_operators_only(tmp_path: Path) -> None:
-    asking = settings(tmp_path, "secret").model_copy(update={"api_keys": True})
-    async with open_app(asking, [echo]) as app:
+async def test_only_operators_manage_keys(tmp_path: Path) -> None:
+    with_keys = settings(tmp_path, "secret").model_copy(update={"api_keys": True})
+    async with open_app(with_keys, [echo]) as app:
         async with Operator(str(app.grpc), token="secret") as operator:
-            mine = (await operator.create_key(wish(grants=["operator"]))).text
-            theirs = (await operator.create_key(wish())).text
-        for token, code in (("", "UNAUTHENTICATED"), ("wrong", "UNAUTHENTICATED"), (theirs, "PERMISSION_DENIED")):
-            async with Operator(str(app.grpc), token=token) as stranger:
+            operator_key = (await operator.create_key(create_request(grants=["operator"]))).text
+            agent_key = (await operator.create_key(create_request())).text
+        for token, code in (("", "UNAUTHENTICATED"), ("wrong", "UNAUTHENTICATED"), (agent_key, "PERMISSION_DENIED")):
+            async with Operator(str(app.grpc), token=token) as unauthorized:
                 for call in (
-                    stranger.create_key(wish()),
-                    stranger.list_keys(ops.ListKeysRequest()),
-                    stranger.rotate_key(ops.RotateKeyRequest(id="x")),
-                    stranger.revoke_key(ops.RevokeKeyRequest(id="x")),
+                    unauthorized.create_key(create_request()),
+                    unauthorized.list_keys(ops.ListKeysRequest()),
+                    unauthorized.rotate_key(ops.RotateKeyRequest(id="x")),
+                    unauthorized.revoke_key(ops.RevokeKeyRequest(id="x")),
                 ):
                     with pytest.raises(ClientError, match=code):
                         await call
-        async with Operator(str(app.grpc), token=mine) as operator:
+        async with Operator(str(app.grpc), token=operator_key) as operator:
             assert len((await operator.list_keys(ops.ListKeysRequest())).keys) == 2
 
 
-async def test_where_nobody_is_asked_keys_are_made_on_this_machine_only(
+async def test_without_authentication_keys_are_managed_on_this_machine_only(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--insecure` lets others call the agents; a key of an operator would be there for good."""
-    monkeypatch.setattr(binding, "is_local_caller", lambda context: False)
+    """`--insecure` lets other machines call the agents; an operator key would outlive it."""
+    monkeypatch.setattr(handlers, "is_local_caller", lambda context: False)
     with pytest.raises(ClientError, match="on this machine only"):
-        await operator.create_key(wish())
+        await operator.create_key(create_request())

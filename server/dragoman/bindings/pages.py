@@ -1,14 +1,12 @@
-"""Pages and files for browsers, and their headers (CSP Level 3 §2.3).
-
-And what stands at `/` for everyone but browsers: the addresses of the cards.
-"""
+"""HTML pages, the console, blobs, health and metrics, with their headers (CSP Level 3 §2.3)."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import distribution
@@ -19,10 +17,17 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.cards import Cards, Origin
+from dragoman.bindings.http import listener
+from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import MethodNotFound
 from dragoman.ports import Blobs
+
+_NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
+
+# ---- Headers
 
 _INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
@@ -33,7 +38,7 @@ def wants_html(request: web.BaseRequest) -> bool:
 
 
 def html_headers(csp: str) -> dict[str, str]:
-    """The headers of an HTML page with its CSP."""
+    """Returns the headers of an HTML page with its CSP."""
     return {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": csp,
@@ -44,25 +49,8 @@ def html_headers(csp: str) -> dict[str, str]:
     }
 
 
-def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | None) -> web.Response:
-    """The list of agents and the URLs of their cards, in the given order."""
-    base = cards.base_url(origin)
-    agents = [
-        {
-            "id": spec.id,
-            "name": spec.name,
-            "description": spec.description,
-            "root": spec.id == cards.root,
-            "card": cards.card_url(spec.id, origin),
-        }
-        for spec in specs
-    ]
-    answer = {"server": "dragoman", "agents": agents, "openapi": f"{base}/openapi.json"}
-    return web.json_response(answer, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
-
-
 def content_security_policy(text: str, *, scripts: str = "", styles: str = "", images: str = "data:") -> str:
-    """The CSP of a page: inline code by hash, the named sources, and requests to this server only."""
+    """Returns the CSP of a page: inline code by hash, the named sources, and requests to this server only."""
     sources = {"script": [scripts] if scripts else [], "style": [styles] if styles else []}
     for kind, content in _INLINE_ELEMENT.findall(text):
         digest = b64encode(sha256(content.encode()).digest()).decode()
@@ -72,6 +60,8 @@ def content_security_policy(text: str, *, scripts: str = "", styles: str = "", i
         f"connect-src 'self'; img-src {images}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
+
+# ---- Documentation
 
 _SWAGGER_MAX_AGE: Final = 3600
 _SWAGGER_FILES: Final = {
@@ -105,15 +95,15 @@ SwaggerUIBundle({
 
 
 def docs_response() -> web.Response:
-    """The API documentation page."""
+    """Returns the API documentation page."""
     policy = content_security_policy(_DOCS_PAGE, scripts="'self'", styles="'self'", images="'self' data:")
     return web.Response(body=_DOCS_PAGE.encode(), headers=html_headers(policy))
 
 
 def docs_asset(name: str) -> web.Response:
-    """A file of the API documentation page. Raises MethodNotFound."""
+    """Returns a file of the API documentation page. Raises MethodNotFound."""
     if name not in _SWAGGER_FILES:
-        raise MethodNotFound(f"no file {name[:200]} here")
+        raise MethodNotFound(f"there is no file {name[:200]} here")
     file, media_type = _SWAGGER_FILES[name]
     headers = {
         "Content-Type": media_type,
@@ -128,6 +118,8 @@ def _read_swagger_file(file: str) -> bytes:
     # Read by path: importing the package would read all of its files.
     return Path(str(distribution("offapi").locate_file(f"offapi/{file}"))).read_bytes()
 
+
+# ---- Console and the list of agents
 
 _CONSOLE_PAGE: Final = "index.html"
 _CONSOLE_FILES: Final = {
@@ -150,12 +142,12 @@ def redirect_to_console(location: str = "console") -> web.Response:
 
 
 def console_response(request: web.BaseRequest, file: str | None) -> web.Response:
-    """A file of the console; None: its page. Raises MethodNotFound."""
-    if file == "":  # as people write it; what is relative would not be found from there
+    """Returns a file of the console; None: its page. Raises MethodNotFound."""
+    if file == "":  # the page's relative links fail under /console/
         return redirect_to_console("../console")
     name = file or _CONSOLE_PAGE
     if name not in _CONSOLE_FILES or file == _CONSOLE_PAGE:
-        raise MethodNotFound(f"no file {name[:200]} here")
+        raise MethodNotFound(f"there is no file {name[:200]} here")
     content, tag = _read_console_file(name)
     headers = {
         **html_headers(_CONSOLE_CSP),
@@ -171,14 +163,32 @@ def console_response(request: web.BaseRequest, file: str | None) -> web.Response
 
 @cache
 def _read_console_file(name: str) -> tuple[bytes, str]:
-    """A file and its ETag."""
+    """Returns a file and its ETag."""
     content = files("dragoman").joinpath("console", name).read_bytes()
     return content, f'"{sha256(content).hexdigest()[:32]}"'
 
 
+def index_response(specs: Iterable[AgentSpec], cards: Cards, origin: Origin | None) -> web.Response:
+    """Returns the list of agents with the URLs of their cards, in the given order."""
+    base = cards.base_url(origin)
+    agents = [
+        {
+            "id": spec.id,
+            "name": spec.name,
+            "description": spec.description,
+            "root": spec.id == cards.root,
+            "card": cards.card_url(spec.id, origin),
+        }
+        for spec in specs
+    ]
+    index = {"server": "dragoman", "agents": agents, "openapi": f"{base}/openapi.json"}
+    return web.json_response(index, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
+
+
+# ---- Blobs
+
 _BLOB_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(; ?[\w-]+=[\w.+-]+)*", re.ASCII)
-_NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 _BLOB_HEADERS: Final = {
     "Cache-Control": "private, max-age=3600, immutable",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -188,9 +198,9 @@ _BLOB_HEADERS: Final = {
 
 
 async def blob_response(request: web.BaseRequest, blobs: Blobs | None, digest: str) -> web.StreamResponse:
-    """A blob or the requested range of it; 403 for an invalid link, 404 for a deleted blob.
+    """Returns a blob or the requested range of it; 403 for an invalid link, 404 for a deleted blob.
 
-    Raises MethodNotFound where there can be no such thing.
+    Raises MethodNotFound for a path that cannot name a blob.
     """
     if blobs is None or not _BLOB_DIGEST.fullmatch(digest):
         raise MethodNotFound(f"nothing is served at {request.rel_url.raw_path[:200]}")
@@ -199,9 +209,7 @@ async def blob_response(request: web.BaseRequest, blobs: Blobs | None, digest: s
     except PermissionError as error:
         return web.Response(status=403, text=f"{error}\n", headers=_NO_STORE_HEADERS)
     if path is None:
-        return web.Response(
-            status=404, text="these bytes are gone, with the task they belonged to\n", headers=_NO_STORE_HEADERS
-        )
+        return web.Response(status=404, text="this file was deleted with its task\n", headers=_NO_STORE_HEADERS)
     media_type = request.query.get("type", "")
     if not _MEDIA_TYPE_PATTERN.fullmatch(media_type):
         media_type = "application/octet-stream"
@@ -209,3 +217,77 @@ async def blob_response(request: web.BaseRequest, blobs: Blobs | None, digest: s
     disposition = f"attachment; filename*=UTF-8''{name}" if name else "attachment"
     headers = {**_BLOB_HEADERS, "Content-Type": media_type, "Content-Disposition": disposition}
     return web.FileResponse(path, headers=headers)
+
+
+# ---- Health and metrics
+
+LIVENESS_PATHS: Final = ("/healthz", "/health")
+READINESS_PATHS: Final = ("/readyz", "/ready")
+HEALTH_PATHS: Final = frozenset((*LIVENESS_PATHS, *READINESS_PATHS))
+
+
+def liveness_response() -> web.Response:
+    """Reports that the process responds."""
+    return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
+
+
+def readiness_response(options: HttpOptions) -> web.Response:
+    """Reports readiness: 200 or 503, and a problem of the bus, if any."""
+    if options.draining.is_set():
+        return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE_HEADERS)
+    if not options.ready():
+        return web.json_response({"status": "not ready"}, status=503, headers=_NO_STORE_HEADERS)
+    if problem := options.bus_problem():
+        return web.json_response({"status": "degraded", "reason": f"bus: {problem}"}, headers=_NO_STORE_HEADERS)
+    return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)
+
+
+@asynccontextmanager
+async def serve_health(options: HttpOptions) -> AsyncIterator[BoundAddress]:
+    """Serves only health, in worker processes. Raises OSError when the address cannot be bound."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        path = request.rel_url.raw_path
+        if request.method not in ("GET", "HEAD") or path not in HEALTH_PATHS:
+            return web.json_response({"error": "this worker process serves only /healthz and /readyz"}, status=404)
+        return liveness_response() if path in LIVENESS_PATHS else readiness_response(options)
+
+    async with listener.listen_http(handle, options) as bound:
+        yield bound
+
+
+ReadMetrics = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Returns the metrics as text with its media type, for an `Accept` header."""
+
+METRICS_PATH: Final = "/metrics"
+
+
+async def metrics_response(request: web.BaseRequest, options: HttpOptions) -> web.Response:
+    """Serves `/metrics` on the API port, to operators. Raises Unauthenticated, PermissionDenied."""
+    if options.metrics is None:
+        raise MethodNotFound("this server does not serve metrics here")
+    await admin_handlers.authorize_http(request, options)
+    return await _metrics_text(request, options.metrics)
+
+
+@asynccontextmanager
+async def serve_metrics(host: str, port: int, read: ReadMetrics) -> AsyncIterator[BoundAddress]:
+    """Serves only `/metrics`, without authentication. Raises OSError."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != METRICS_PATH or request.method not in ("GET", "HEAD"):
+            return web.Response(status=404, text=f"only GET {METRICS_PATH} is served here\n")
+        return await _metrics_text(request, read)
+
+    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield BoundAddress(*runner.addresses[0][:2])
+    finally:
+        await runner.cleanup()
+
+
+async def _metrics_text(request: web.BaseRequest, read: ReadMetrics) -> web.Response:
+    body, media_type = await read(request.headers.get("Accept", ""))
+    return web.Response(body=body, headers={"Content-Type": media_type, "Cache-Control": "no-store"})

@@ -1,0 +1,42 @@
+"""Request and response fields that several operator calls share."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
+
+TaskRequest = (
+    events_pb.ListEventsRequest | ops.ExportTaskRequest | push_pb.ListPushConfigsRequest | push_pb.RedeliverRequest
+)
+"""Requests that select tasks by id; agent, principal and scope narrow the selection."""
+
+
+def check_present(field: str, text: str) -> None:
+    """Raises InvalidParams for an empty field."""
+    if not text:
+        raise InvalidParams.field(field, "is required")
+
+
+def task_selection(request: TaskRequest) -> TaskSelection:
+    """The tasks that a request selects. Raises InvalidParams without a task id."""
+    check_present("taskId", request.task_id)
+    return TaskSelection(task=request.task_id, agent=request.agent, principal=request.principal, scope=request.scope)
+
+
+def page_limit(limit: int, *, default: int, maximum: int) -> int:
+    """The number of entries to return; 0 selects the default. Raises InvalidParams."""
+    if not 0 <= limit <= maximum:
+        raise InvalidParams.field("limit", f"must be 1 to {maximum}, or 0 for {default}")
+    return limit or default
+
+
+def set_timestamps(message: Message, **milliseconds: int) -> None:
+    """Sets Timestamp fields from milliseconds since 1970; 0 leaves a field absent."""
+    for field, at in milliseconds.items():
+        if at:
+            getattr(message, field).FromMilliseconds(at)

@@ -1,0 +1,305 @@
+"""The operators' service `dragoman.ops.v1`: one table of operations, served over gRPC and HTTP.
+
+gRPC serves every operation, HTTP those with a `google.api.http` rule, under `/operations`. Both authenticate the
+operator, call the operation and write the audit log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, Never, Protocol
+
+import grpc
+from aiohttp import web
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from yarl import URL
+
+from dragoman.bindings import authentication
+from dragoman.bindings.admin.maintenance import MaintenanceOperations
+from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, SigningKeyOperations
+from dragoman.bindings.admin.tasks import TaskOperations
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.http import bodies, cors
+from dragoman.bindings.http.cors import is_loopback_host
+from dragoman.bindings.method_table import parse_message
+from dragoman.bindings.options import HttpOptions, ServerOptions
+from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
+from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.access.identity import Identity
+from dragoman.core.errors import Unauthenticated
+from dragoman.ports import SigningKeys, UpstreamRegistry, WorkerHub
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.maintenance.admin import Maintenance
+from dragoman.runtime.observe.audit import Auditor
+from dragoman.runtime.observe.explain import Explainer
+from dragoman.runtime.push.scheduler import Redelivery
+from dragoman.wire.http import httprule
+from dragoman.wire.http.httprule import Rule
+from dragoman.wire.http.transcode import Transcoder
+from dragoman.wire.json import protojson
+from dragoman_pb import _pool
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+
+OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
+OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
+
+GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
+HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
+UnaryOperation = Callable[[Any], Coroutine[Any, Any, Message]]
+StreamingOperation = Callable[[Any], AsyncGenerator[Message, None]]
+
+_CALLED_REMOTELY: Final = frozenset(("ListAgents", "Explain"))
+"""Operations that a server without authentication offers over gRPC to other machines, too."""
+
+UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListWorkers"))
+"""Operations without personal data that dashboards poll; they are not audited."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminServices:
+    """The services that operator calls use."""
+
+    explainer: Explainer
+    maintenance: Maintenance
+    redelivery: Redelivery
+    api_keys: ApiKeyService
+    signing_keys: SigningKeys
+    worker_hub: WorkerHub
+    upstream_registry: UpstreamRegistry
+
+
+class _OperationTable:
+    """The operations by method name. The request type is in the service's descriptor."""
+
+    def __init__(self, cards: Cards, services: AdminServices) -> None:
+        agents = AgentOperations(cards, services.explainer, services.worker_hub, services.upstream_registry)
+        tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery)
+        maintenance = MaintenanceOperations(services.maintenance)
+        api_keys = ApiKeyOperations(services.api_keys)
+        signing_keys = SigningKeyOperations(services.signing_keys)
+        self.unary: Final[Mapping[str, UnaryOperation]] = {
+            "ListAgents": agents.list_agents,
+            "ListWorkers": agents.list_workers,
+            "ForgetAgent": agents.forget_agent,
+            "ListUpstreams": agents.list_upstreams,
+            "AddUpstream": agents.add_upstream,
+            "RemoveUpstream": agents.remove_upstream,
+            "Explain": tasks.explain,
+            "ListEvents": tasks.list_events,
+            "ListPushConfigs": tasks.list_push_configs,
+            "Redeliver": tasks.redeliver,
+            "Purge": maintenance.purge,
+            "CreateKey": api_keys.create_key,
+            "ListKeys": api_keys.list_keys,
+            "RotateKey": api_keys.rotate_key,
+            "RevokeKey": api_keys.revoke_key,
+            "ListSigningKeys": signing_keys.list_signing_keys,
+            "RotateSigningKey": signing_keys.rotate_signing_key,
+            "WithdrawSigningKey": signing_keys.withdraw_signing_key,
+        }
+        self.streaming: Final[Mapping[str, StreamingOperation]] = {
+            "ExportTask": maintenance.export_task,
+            "Backup": maintenance.backup,
+            "ExportAudit": maintenance.export_audit,
+        }
+
+
+def _request_type(name: str) -> type[Message]:
+    return GetMessageClass(OPS_SERVICE.methods_by_name[name].input_type)
+
+
+# ---- Audit
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """The operator of one call."""
+
+    identity: Identity
+    peer: str = ""
+    auditor: Auditor | None = None
+
+    async def record(self, operation: str, request: Message, response: Message | None = None) -> None:
+        """Writes the call to the audit log, durably.
+
+        The entry has the request without fields that the proto marks as secret, and of the response only the receipt of
+        an erasure.
+        """
+        if self.auditor is None or operation in UNAUDITED_OPERATIONS:
+            return
+        operator = {"principal": self.identity.principal}
+        if self.identity.credential_id:
+            operator["key"] = self.identity.credential_id
+        if self.peer:
+            operator["peer"] = self.peer
+        receipt: Any = getattr(response, "receipt", None)
+        about = {"receipt": str(receipt.number), "digest": receipt.digest} if receipt and receipt.number else {}
+        fields = dict(_flatten("asked", _without_secrets(request)))
+        await self.auditor.record_operator_action(operation, operator, fields, **about)
+
+
+def _without_secrets(request: Message) -> dict[str, Any]:
+    message = type(request)()
+    message.CopyFrom(request)
+    for field, _ in request.ListFields():
+        if field.GetOptions().debug_redact:
+            message.ClearField(field.name)
+    fields: dict[str, Any] = MessageToDict(message, descriptor_pool=_pool.POOL)
+    return fields
+
+
+def _flatten(name: str, node: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(node, dict):
+        for key, child in node.items():
+            yield from _flatten(f"{name}.{key}", child)
+    elif isinstance(node, list):
+        yield name, ", ".join(map(str, node))
+    else:
+        yield name, str(node)
+
+
+# ---- gRPC
+
+
+class AbortCall(Protocol):
+    """Aborts a failed call."""
+
+    @property
+    def metrics(self) -> RequestMetrics:
+        """Counts the calls."""
+        ...
+
+    async def __call__(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
+        """Aborts the call; never returns."""
+        ...
+
+
+AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
+"""Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
+
+
+async def authorize_grpc(context: GrpcContext, options: ServerOptions, *, local_only: bool = True) -> OperatorCall:
+    """Authenticates the operator of a gRPC call. Raises Unauthenticated, PermissionDenied.
+
+    `local_only`: without authentication only callers on this machine are operators. `--insecure` opens the agents to
+    other machines, but not the tasks of all callers.
+    """
+    metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
+    identity = await authentication.authenticate_operator(metadata, options, context)
+    if local_only and options.authenticator is None and not is_local_caller(context):
+        raise Unauthenticated("without authentication, operations on the store are allowed on this machine only")
+    return OperatorCall(identity, context.peer(), options.auditor)
+
+
+def is_local_caller(context: GrpcContext) -> bool:
+    """Whether the caller is on this machine."""
+    peer: str = context.peer()
+    return peer.startswith(("ipv4:127.", "ipv6:%5B::1%5D", "ipv6:[::1]", "unix:"))
+
+
+def grpc_handler(
+    services: AdminServices, cards: Cards, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
+) -> grpc.GenericRpcHandler:
+    """The handler of the operators' service for grpc."""
+
+    def unary(name: str, operation: UnaryOperation) -> grpc.RpcMethodHandler[bytes, bytes]:
+        request_type = _request_type(name)
+
+        async def call(data: bytes, context: GrpcContext) -> bytes:
+            log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
+            try:
+                operator = await authorize_grpc(context, options, local_only=name not in _CALLED_REMOTELY)
+                request = parse_message(request_type, data)
+                response = await operation(request)
+                await operator.record(name, request, response)
+                encoded = response.SerializeToString()
+            except Exception as error:
+                await abort(context, error, log_entry)
+            log_entry.finish("OK")
+            return encoded
+
+        return grpc.unary_unary_rpc_method_handler(call)
+
+    def streaming(name: str, operation: StreamingOperation) -> grpc.RpcMethodHandler[bytes, bytes]:
+        request_type = _request_type(name)
+
+        async def call(data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
+            log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
+            try:
+                with streams.open():
+                    operator = await authorize_grpc(context, options)
+                    request = parse_message(request_type, data)
+                    await operator.record(name, request)
+                    async with aclosing(operation(request)) as responses:
+                        async for response in responses:
+                            yield response.SerializeToString()
+            except Exception as error:
+                await abort(context, error, log_entry)
+            except asyncio.CancelledError:
+                if end_reason := streams.take_end_reason():
+                    await abort(context, end_reason, log_entry)
+                log_entry.finish("CANCELLED")
+                raise
+            log_entry.finish("OK")
+
+        return grpc.unary_stream_rpc_method_handler(call)
+
+    table = _OperationTable(cards, services)
+    handlers = {name: unary(name, operation) for name, operation in table.unary.items()}
+    handlers |= {name: streaming(name, operation) for name, operation in table.streaming.items()}
+    return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)
+
+
+# ---- HTTP
+
+_FORWARDING_HEADERS: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
+
+
+async def authorize_http(request: web.BaseRequest, options: HttpOptions) -> OperatorCall:
+    """Authenticates the operator of an HTTP request. Raises Unauthenticated, PermissionDenied."""
+    if options.authenticator is None and not _is_local_request(request):
+        raise Unauthenticated("without authentication, operations are allowed on this machine only")
+    identity = await authentication.authenticate_operator(request.headers.items(), options, request)
+    return OperatorCall(identity, request.remote or "", options.auditor)
+
+
+def _is_local_request(request: web.BaseRequest) -> bool:
+    try:
+        host = URL.build(authority=request.headers.get("Host", "")).host or ""
+    except ValueError:
+        return False
+    if cors.is_cross_site(request) or any(name in request.headers for name in _FORWARDING_HEADERS):
+        return False
+    return is_loopback_host(request.remote or "") and is_loopback_host(host)
+
+
+def http_endpoints(
+    services: AdminServices | None, cards: Cards, options: HttpOptions
+) -> Iterator[tuple[Rule, HttpEndpoint]]:
+    """Yields each HTTP rule with its endpoint; none without services."""
+    if services is None:
+        return
+    table = _OperationTable(cards, services)
+    for method, rule in httprule.rules(OPS_SERVICE):
+        transcoder = Transcoder(_request_type(method.name), OPS_PROTOJSON, body=rule.body)
+        yield rule, _http_endpoint(method.name, transcoder, table.unary[method.name], options)
+
+
+def _http_endpoint(
+    name: str, transcoder: Transcoder[Message], operation: UnaryOperation, options: HttpOptions
+) -> HttpEndpoint:
+    async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        operator = await authorize_http(request, options)
+        body = await bodies.read_json(request, options.message_bytes)
+        message = transcoder.request(variables, request.query.items(), body)
+        response = await operation(message)
+        await operator.record(name, message, response)
+        data = protojson.compile(type(response), OPS_PROTOJSON).encode(response)
+        return web.Response(body=data, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    return endpoint

@@ -1,1 +1,0 @@
-"""Pages for browsers, and endpoints for monitoring."""
