@@ -233,19 +233,19 @@ def test_no_import_breaks_a_layer() -> None:
     assert violations(PACKAGE) == []
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_the_package_has_no_import_cycle() -> None:
     assert cycles(module_level_imports(PACKAGE)) == []
 
 
-def test_a_cycle_is_found() -> None:
+def test_an_import_cycle_is_detected() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
-def test_every_layer_has_its_folders() -> None:
+def test_every_listed_folder_exists() -> None:
     assert {path.stem for path in PACKAGE.iterdir()} >= set(LAYERS)
 
 
-def test_folders_and_the_package_stay_small_enough_to_be_read() -> None:
+def test_folders_and_the_package_have_limited_numbers_of_modules() -> None:
     files = collections.Counter(path.parent for path in PACKAGE.rglob("*.py"))
     assert {str(folder.relative_to(PACKAGE)): n for folder, n in files.items() if n > MAX_FOLDER_FILES} == {}
     assert files.total() <= MAX_MODULES
@@ -288,7 +288,7 @@ def test_class_names_are_unique_in_the_package() -> None:
         ("core/long.py", "x = 1\n" * 451, "451 lines"),
     ],
 )
-def test_a_slip_is_caught(tmp_path: Path, file: str, text: str, rule: str) -> None:
+def test_a_violation_is_detected(tmp_path: Path, file: str, text: str, rule: str) -> None:
     package = tmp_path / "dragoman"
     for folder in (*LAYERS, "wiring", "cli"):
         (package / folder).mkdir(parents=True)

@@ -138,7 +138,7 @@ async def test_a_stream_cut_in_an_event_is_recovered_and_an_invalid_one_is_an_er
     [
         (b"<html>", "no JSON"),
         ({"name": "x"}, "neither supportedInterfaces nor url"),
-        (card(("GRPC", "9.0", "h:1")), "its version is none of"),
+        (card(("GRPC", "9.0", "h:1")), "its version is not one of"),
     ],
 )
 async def test_an_invalid_card_is_reported(document: Any, says: str) -> None:
@@ -174,7 +174,7 @@ async def test_a_card_of_any_generation_is_found() -> None:
 async def test_credentials_go_to_no_other_host() -> None:
     async with agent_server() as there:
         url = there.card("x", card(("JSONRPC", "1.0", "http://elsewhere.example/at")))
-        with pytest.raises(ProtocolError, match="at another host"):
+        with pytest.raises(ProtocolError, match="on another host"):
             async with connect(url, token="secret"):
                 pass
         there.answers["/moved/.well-known/agent-card.json"] = json(

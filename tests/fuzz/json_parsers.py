@@ -84,9 +84,13 @@ def _calls(dialect: Dialect, codec: protojson.JsonDialect) -> Parser:
         if dialect is Dialect.V1:
             assert protojson.compile(type(value), codec).decode(values) == value
 
-    seeds = [jsonrpc.encode_request(1, row.name, _params(row, codec)) for row in rows.values()]
+    seeds = [_request(row.name, _params(row, codec)) for row in rows.values()]
     words = ("file", "data", "raw", "text", "kind", "type", "metadata", "parts", "role", "blocking", "historyLength")
     return Parser(read, tuple(seeds), (*words, *sorted(rows)))
+
+
+def _request(method: str, params: object) -> bytes:
+    return orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 
 
 def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:

@@ -11,7 +11,7 @@ SEEDS = [(name, seed) for name, parser in PARSERS.items() for seed in parser.see
 
 
 @pytest.mark.parametrize(("name", "seed"), SEEDS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_parser_takes_what_means_something_and_every_beginning_of_it(name: str, seed: bytes) -> None:
+def test_a_parser_accepts_its_seed_and_survives_every_prefix(name: str, seed: bytes) -> None:
     for end in range(0, len(seed) + 1, max(1, len(seed) // 20)):
         PARSERS[name].read(seed[:end])
     PARSERS[name].read(seed)
@@ -19,7 +19,7 @@ def test_a_parser_takes_what_means_something_and_every_beginning_of_it(name: str
 
 @settings(deadline=None)
 @given(st.sampled_from(sorted(PARSERS)), st.data())
-def test_a_parser_refuses_in_words_what_means_nothing(name: str, data: st.DataObject) -> None:
+def test_a_parser_rejects_invalid_input_with_its_own_errors(name: str, data: st.DataObject) -> None:
     parser = PARSERS[name]
     pieces = st.one_of(st.binary(max_size=8), st.sampled_from([*parser.seeds, *(w.encode() for w in parser.words)]))
     parser.read(b"".join(data.draw(st.lists(pieces, max_size=6))))

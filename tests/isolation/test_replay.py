@@ -98,9 +98,7 @@ STRANGERS = {
         *((who, transport) for who in ("nobody", "without grants") for transport in ("gRPC", "REST")),
     ],
 )
-async def test_a_stranger_reads_nothing_changes_nothing_and_learns_nothing(
-    tmp_path: Path, transport: str, who: str
-) -> None:
+async def test_another_principal_cannot_read_change_or_detect_tasks(tmp_path: Path, transport: str, who: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
@@ -114,7 +112,7 @@ async def test_a_stranger_reads_nothing_changes_nothing_and_learns_nothing(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_who_takes_no_part_in_a_conversation_is_a_stranger(tmp_path: Path, transport: str) -> None:
+async def test_a_principal_outside_a_conversation_cannot_reach_it(tmp_path: Path, transport: str) -> None:
     async with serving(tmp_path, "context") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
@@ -128,7 +126,7 @@ async def test_who_takes_no_part_in_a_conversation_is_a_stranger(tmp_path: Path,
 
 @pytest.mark.parametrize("transport", ["gRPC", "JSON-RPC"])
 @pytest.mark.parametrize("policy", ["owner", "scope"])
-async def test_one_s_own_tasks_are_not_there_in_another_scope(tmp_path: Path, transport: str, policy: str) -> None:
+async def test_own_tasks_are_not_found_in_another_scope(tmp_path: Path, transport: str, policy: str) -> None:
     async with serving(tmp_path, policy) as (app, store):
         victim = await settle(app, store)
         elsewhere = RESOURCE.replace("projects/p/", "projects/q/")
@@ -137,7 +135,7 @@ async def test_one_s_own_tasks_are_not_there_in_another_scope(tmp_path: Path, tr
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_the_replay_finds_what_there_is_to_find(tmp_path: Path, transport: str) -> None:
+async def test_the_replay_detects_a_server_without_isolation(tmp_path: Path, transport: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
@@ -162,7 +160,7 @@ def test_decisions_name_existing_fields_only() -> None:
     assert not LEFT_OUT & {*NAMES, *CONSTANT}
 
 
-def test_every_rule_has_a_path_and_a2a_rust_s_spelling_leads_there() -> None:
+def test_every_rule_has_a_path_also_in_the_spelling_of_a2a_rust() -> None:
     for descriptor, rows in method_table.rpc_services():
         for method, rule in httprule.rules(descriptor):
             path = path_of(rule)
@@ -171,7 +169,7 @@ def test_every_rule_has_a_path_and_a2a_rust_s_spelling_leads_there() -> None:
                 assert rest.canonical_path(rule.http_method, rust_path(path))[1] == path
 
 
-def test_names_that_never_were_look_like_those_that_are() -> None:
+def test_phantom_names_have_the_form_of_real_ones() -> None:
     names = Names(
         task="01a1fb2a-bd29-7b48-8221-ff7b0dc19d30",
         context="5515f0fb-2b99-4b70-94db-0c046e219aea",

@@ -101,20 +101,22 @@ PACKAGES = [
 
 
 @pytest.mark.parametrize(("module", "reference", "extras"), PACKAGES)
-def test_everything_published_is_ours_unchanged(module: ModuleType, reference: str, extras: set[str]) -> None:
+def test_our_descriptors_contain_everything_published_unchanged(
+    module: ModuleType, reference: str, extras: set[str]
+) -> None:
     mine = ours(module)
 
     assert {name: mine.get(name) for name in published(reference)} == published(reference)
 
 
 @pytest.mark.parametrize(("module", "reference", "extras"), PACKAGES)
-def test_what_is_not_published_is_exactly_the_listed_extras(
+def test_unpublished_elements_are_exactly_the_listed_extras(
     module: ModuleType, reference: str, extras: set[str]
 ) -> None:
     assert ours(module).keys() - published(reference).keys() == extras
 
 
-def test_the_extras_have_the_numbers_that_others_use() -> None:
+def test_the_extras_have_the_numbers_of_other_servers() -> None:
     mine = ours(v03)
 
     assert {name: mine[name]["number"] for name in EXTRAS_V03 if "number" in mine[name]} == EXTRA_NUMBERS
@@ -130,7 +132,7 @@ def routes(module: ModuleType, method: str) -> list[str]:
 
 
 @pytest.mark.parametrize("method", [method.name for method in v03.DESCRIPTOR.services_by_name["A2AService"].methods])
-def test_every_v03_method_has_the_agents_base_and_both_resource_forms(method: str) -> None:
+def test_every_v03_method_has_the_agent_base_and_both_resource_forms(method: str) -> None:
     paths = [route.split(" ", 1)[1] for route in routes(v03, method)]
 
     assert any(path.startswith("/{tenant=*}/v1/") for path in paths)
@@ -184,7 +186,7 @@ def test_no_route_is_declared_twice(module: ModuleType) -> None:
     assert len(every) == len(set(every))
 
 
-def test_the_generated_code_leaves_the_default_pool_alone() -> None:
+def test_the_generated_code_does_not_use_the_default_pool() -> None:
     program = """
 import google.protobuf.descriptor_pool as pool
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03

@@ -29,7 +29,7 @@ def test_every_proto_has_its_generated_modules() -> None:
             assert stem.with_name(stem.name + ending).is_file(), f"{proto}: no {stem.name}{ending}; make proto"
 
 
-def test_the_wheel_carries_the_generated_code_the_protos_and_the_image() -> None:
+def test_the_wheel_contains_the_generated_code_the_protos_and_the_image() -> None:
     wheel = build()["targets"]["wheel"]
 
     assert "gen/dragoman_pb" in wheel["packages"]
@@ -41,7 +41,7 @@ def test_the_wheel_carries_the_generated_code_the_protos_and_the_image() -> None
     assert all((ROOT / source).exists() for source in (*wheel["packages"], *wheel["force-include"]))
 
 
-def test_the_sdist_carries_the_sources_of_the_wheel() -> None:
+def test_the_sdist_contains_the_sources_of_the_wheel() -> None:
     assert {"/server", "/gen", "/proto"} <= set(build()["targets"]["sdist"]["include"])
 
 
@@ -52,7 +52,7 @@ def test_git_does_not_ignore_the_generated_code() -> None:
     assert not {line.strip("/") for line in ignored} & {"gen", "gen/dragoman_pb", "proto"}
 
 
-def test_the_image_holds_our_protos_and_all_they_import() -> None:
+def test_the_image_contains_our_protos_and_their_imports() -> None:
     image = FileDescriptorSet.FromString((ROOT / "gen/dragoman.binpb").read_bytes())
     files = {file.name: file for file in image.file}
 

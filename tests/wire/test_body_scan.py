@@ -27,7 +27,7 @@ from dragoman.wire.body_scan import MAX_JSON_DEPTH, MAX_JSON_INTEGER, loads
         (b"[01]", "column"),
     ],
 )
-def test_what_is_no_json_is_a_parse_error_that_says_where(body: bytes, reason: str) -> None:
+def test_invalid_json_is_a_parse_error_with_the_position(body: bytes, reason: str) -> None:
     with pytest.raises(ParseError, match=reason):
         loads(body)
 
@@ -45,13 +45,13 @@ def test_what_is_no_json_is_a_parse_error_that_says_where(body: bytes, reason: s
         (b'[[{"":1,"":2}]]', "[0][0]"),
     ],
 )
-def test_a_duplicate_key_is_refused_with_its_path(body: bytes, path: str) -> None:
+def test_a_duplicate_key_is_rejected_with_its_path(body: bytes, path: str) -> None:
     with pytest.raises(InvalidParams, match="given twice") as caught:
         loads(body)
     assert [violation.field.removesuffix(".") for violation in caught.value.violations] == [path]
 
 
-def test_a_long_key_is_cut_in_the_error() -> None:
+def test_a_long_key_is_truncated_in_the_error() -> None:
     key = b"k" * 500
     with pytest.raises(InvalidParams) as caught:
         loads(b'{"%b":1,"%b":1}' % (key, key))
@@ -70,7 +70,7 @@ def test_a_long_key_is_cut_in_the_error() -> None:
         (b"[" + b"9" * 300 + b"]", "[0]"),
     ],
 )
-def test_an_integer_beyond_2_to_the_53rd_is_refused_with_its_path(body: bytes, path: str) -> None:
+def test_an_integer_beyond_2_to_the_53rd_is_rejected_with_its_path(body: bytes, path: str) -> None:
     with pytest.raises(InvalidParams, match=str(MAX_JSON_INTEGER)) as caught:
         loads(body)
     assert caught.value.violations[0].field == path
@@ -98,23 +98,23 @@ def test_lossy_numbers_let_large_integers_pass(body: bytes) -> None:
     assert loads(body, lossy_numbers=True) == pytest.approx(json.loads(body))
 
 
-def test_lossy_numbers_still_refuse_duplicate_keys() -> None:
+def test_lossy_numbers_still_reject_duplicate_keys() -> None:
     with pytest.raises(InvalidParams, match="given twice"):
         loads(b'{"a":9007199254740993,"a":1}', lossy_numbers=True)
 
 
 @pytest.mark.parametrize("levels", [MAX_JSON_DEPTH + 1, 1000, 5000, message_limits.MAX_VALUES - 1])
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
-def test_hostile_nesting_is_refused_without_recursion(levels: int, opening: bytes, closing: bytes) -> None:
+def test_hostile_nesting_is_rejected_without_recursion(levels: int, opening: bytes, closing: bytes) -> None:
     with pytest.raises(InvalidParams, match=f"at most {MAX_JSON_DEPTH} levels"):
         loads(opening * levels + b"1" + closing * levels)
 
 
-def test_nesting_up_to_the_bound_passes() -> None:
+def test_nesting_up_to_the_limit_passes() -> None:
     assert loads(b"[" * MAX_JSON_DEPTH + b"]" * MAX_JSON_DEPTH) is not None
 
 
-def test_a_duplicate_key_in_a_deep_place_is_still_named() -> None:
+def test_a_deeply_nested_duplicate_key_is_rejected_with_its_path() -> None:
     body = b'{"a":' * (MAX_JSON_DEPTH - 1) + b'{"k":1,"k":1}' + b"}" * (MAX_JSON_DEPTH - 1)
     with pytest.raises(InvalidParams, match=r"a\.a\.k: .*given twice"):
         loads(body)
@@ -135,7 +135,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_clean_json_passes_in_any_writing(value: object, ascii_only: bool, indent: int | None) -> None:
+def test_valid_json_passes_in_any_formatting(value: object, ascii_only: bool, indent: int | None) -> None:
     assert loads(json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()) == value
 
 
@@ -162,7 +162,7 @@ def writings(draw: st.DrawFn) -> tuple[str, bool]:
 
 @given(writings())
 @example(('{"a":"x","a":"\\u003a"}', True))
-def test_no_repeated_key_slips_through(writing: tuple[str, bool]) -> None:
+def test_every_duplicate_key_is_detected(writing: tuple[str, bool]) -> None:
     body, bad = writing
     if bad:
         with pytest.raises(InvalidParams, match="given twice"):
@@ -177,7 +177,7 @@ FORMS = st.sampled_from(["%d", "[%d]", '{"a":%d}', "[ %d ,1]", "[-%d]", '{"k": [
 @example(2**63 + 1, "[-%d]", 0)  # nineteen digits, and no integer of 64 bits
 @example(2**63, "[ -%d]", 0)
 @given(st.integers(10**15, 10**40), FORMS, st.integers(0, 5))
-def test_no_large_integer_slips_through(number: int, form: str, shift: int) -> None:
+def test_every_large_integer_is_detected(number: int, form: str, shift: int) -> None:
     body = (" " * shift + form % number).encode()
     if number > MAX_JSON_INTEGER:
         with pytest.raises(InvalidParams, match="must lie between"):
@@ -186,7 +186,7 @@ def test_no_large_integer_slips_through(number: int, form: str, shift: int) -> N
         assert loads(body) == json.loads(body)
 
 
-def test_a_body_of_more_values_than_anybody_sends_is_refused_before_it_is_read() -> None:
+def test_a_body_with_too_many_values_is_rejected_before_parsing() -> None:
     assert (
         len(cast("list[int]", loads(b"[" + b"0," * (message_limits.MAX_VALUES - 2) + b"0]")))
         == message_limits.MAX_VALUES - 1
@@ -201,6 +201,6 @@ def test_a_body_of_more_values_than_anybody_sends_is_refused_before_it_is_read()
 
 
 @pytest.mark.parametrize("text", ["a,b[c{", 'a,\\"[', "\\\\,", '\\\\\\\\\\",'])
-def test_what_stands_in_a_text_is_no_value(text: str) -> None:
+def test_brackets_and_commas_inside_strings_are_not_counted(text: str) -> None:
     body = b'{"a": "' + text.encode() * (message_limits.MAX_VALUES + 1) + b'"}'
     assert isinstance(loads(body), dict)

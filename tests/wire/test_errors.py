@@ -118,7 +118,7 @@ def test_each_dialect_has_its_own_codes(
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("table", ["1.0.1", "1.0.0"])
-def test_every_error_has_a_row_of_its_own(kind: type[A2AError], dialect: Dialect, table: ErrorTable) -> None:
+def test_every_error_has_a_row(kind: type[A2AError], dialect: Dialect, table: ErrorTable) -> None:
     row = errors.codes(kind(), dialect, table=table)
     assert (row.reason == "INTERNAL_ERROR") == (kind is core.InternalError)
 
@@ -137,12 +137,12 @@ class Unheard(A2AError):
     """Nobody entered this one into the table."""
 
 
-def test_a_kind_of_a_known_error_has_its_row() -> None:
+def test_a_subclass_of_a_known_error_uses_its_row() -> None:
     assert errors.codes(Narrower(), V1) == errors.codes(core.TaskNotFound(), V1)
 
 
 @pytest.mark.parametrize("error", [KeyError("secret"), Unheard("secret")])
-def test_what_the_table_does_not_know_is_an_internal_error(error: Exception) -> None:
+def test_an_unlisted_exception_is_an_internal_error(error: Exception) -> None:
     assert errors.codes(error, V1) == ErrorCodes(RpcCode.INTERNAL, 500, -32603, "INTERNAL_ERROR")
 
 
@@ -154,7 +154,7 @@ def test_a_foreign_exception_reveals_nothing(dialect: Dialect) -> None:
     assert b"secret" not in errors.rest_error(error, dialect).body
 
 
-def test_readers_of_0_x_get_the_literal_text_of_a_missing_task() -> None:
+def test_0_x_clients_get_the_literal_text_of_a_missing_task() -> None:
     error = core.TaskNotFound('Task not found: "42"')
     assert errors.error_message(error, V03) == "Task not found"
     assert errors.error_message(error, V1) == 'Task not found: "42"'
@@ -164,7 +164,7 @@ def test_readers_of_0_x_get_the_literal_text_of_a_missing_task() -> None:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_a_grpc_status_carries_reason_metadata_and_violations(dialect: Dialect) -> None:
+def test_a_grpc_status_contains_reason_metadata_and_violations(dialect: Dialect) -> None:
     error = InvalidParams.field("message.parts[0]", "must have content")
     error.metadata["taskId"] = "42"
     code, text, status_bin = errors.grpc_status(error, dialect)
@@ -190,12 +190,12 @@ def test_a_grpc_status_carries_reason_metadata_and_violations(dialect: Dialect) 
         (ValueError("secret"), "InternalError: Internal error"),
     ],
 )
-def test_a_0_3_grpc_text_begins_with_the_class_that_sdks_know(error: Exception, text: str) -> None:
+def test_a_0_3_grpc_text_begins_with_the_sdk_class_name(error: Exception, text: str) -> None:
     assert errors.grpc_status(error, V03).details == text
 
 
 @pytest.mark.parametrize("filler", ["x", "界"])
-def test_a_grpc_status_fits_into_the_trailers_whatever_was_sent(filler: str) -> None:
+def test_a_grpc_status_fits_into_the_trailers_for_any_input(filler: str) -> None:
     error = InvalidParams(filler * 9000, violations=[Violation(f"f{n}", filler * 500) for n in range(50)])
     error.metadata.update({str(n): filler * 300 for n in range(50)})
     _, text, status_bin = errors.grpc_status(error, V1)
@@ -206,7 +206,7 @@ def test_a_grpc_status_fits_into_the_trailers_whatever_was_sent(filler: str) -> 
     assert len(violations) < 50
 
 
-def test_violations_are_cut_to_the_size_limit() -> None:
+def test_violations_are_truncated_to_the_size_limit() -> None:
     every = [Violation(f"message.parts[{n}]", "must have content") for n in range(200)]
     _, violations = details(errors.grpc_status(InvalidParams("bad parts", violations=every), V1).status_bin)
     assert 20 < len(violations) < 200
@@ -241,7 +241,7 @@ def test_a_rest_body_is_the_one_of_aip_193(dialect: Dialect) -> None:
     }
 
 
-def test_a_0_3_rest_body_suits_every_reader() -> None:
+def test_a_0_3_rest_body_has_the_fields_of_every_client() -> None:
     status, body = errors.rest_error(core.TaskNotFound(metadata={"taskId": "42"}), V03)
     assert status == 404
     assert json.loads(body) == {
@@ -271,7 +271,7 @@ def test_a_0_3_rest_body_suits_every_reader() -> None:
         (MethodNotAllowed("PUT", ["GET", "POST"]), 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
     ],
 )
-def test_a_wrong_path_and_a_wrong_method_differ(error: A2AError, http: int, rpc: str, reason: str) -> None:
+def test_an_unknown_path_and_an_unsupported_method_differ(error: A2AError, http: int, rpc: str, reason: str) -> None:
     for dialect in Dialect:
         status, body = errors.rest_error(error, dialect)
         values: dict[str, Any] = json.loads(body)["error"]
@@ -279,13 +279,13 @@ def test_a_wrong_path_and_a_wrong_method_differ(error: A2AError, http: int, rpc:
         assert values["message"] == error.message
 
 
-def test_a_wrong_method_names_those_that_are_served() -> None:
+def test_an_unsupported_method_is_rejected_with_the_allowed_ones() -> None:
     error = MethodNotAllowed("PUT", ["GET", "POST"])
     assert error.allowed == ("GET", "POST")
     assert error.message == "PUT is not served at this path; use GET or POST"
 
 
-def test_a_405_has_no_name_that_keeps_sdks_from_trying_the_other_method() -> None:
+def test_the_405_error_name_is_unknown_to_sdks_so_they_try_the_other_method() -> None:
     body = json.loads(errors.rest_error(MethodNotAllowed("POST", ["GET"]), V03).body)
     assert body["type"] not in {errors._SDK_NAMES[code] for code in errors._SDK_NAMES}
 
@@ -298,7 +298,7 @@ def test_an_error_body_is_one_line_for_a_stream(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_lone_surrogates_in_a_text_break_neither_form(dialect: Dialect) -> None:
+def test_lone_surrogates_are_replaced_in_both_forms(dialect: Dialect) -> None:
     error = InvalidParams("bad \ud800", violations=[Violation("\ud800", "\ud800")])
     error.metadata["\ud800"] = "\ud800"
     assert errors.grpc_status(error, dialect).details.endswith("bad ?")
@@ -313,7 +313,7 @@ def limited(seconds: float) -> core.RateLimited:
 
 
 @pytest.mark.parametrize(("seconds", "response"), [(2.0, "2s"), (0.25, "0.250s")])
-def test_a_refusal_for_now_says_when_to_try_again(seconds: float, response: str) -> None:
+def test_a_rate_limit_error_contains_the_retry_delay(seconds: float, response: str) -> None:
     retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": response}
     info = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
@@ -327,13 +327,13 @@ def test_a_refusal_for_now_says_when_to_try_again(seconds: float, response: str)
 
 
 @pytest.mark.parametrize("dialect", [V1, V03])
-def test_over_grpc_the_time_is_a_detail(dialect: Dialect) -> None:
+def test_the_retry_delay_over_grpc_is_a_detail(dialect: Dialect) -> None:
     found = error_details_pb2.RetryInfo()
     status = status_pb2.Status.FromString(errors.grpc_status(limited(0.25), dialect).status_bin)
     assert [detail.Unpack(found) for detail in status.details] == [False, True]
     assert found.retry_delay.ToMilliseconds() == 250
 
 
-def test_an_error_that_passes_says_no_time() -> None:
+def test_a_permanent_error_has_no_retry_delay() -> None:
     assert "data" not in errors.jsonrpc_error(core.TaskNotFound(), V03)
     assert len(errors.jsonrpc_error(core.TaskNotFound(), V1)["data"]) == 1

@@ -32,7 +32,7 @@ def test_a_message_with_too_many_fields_is_rejected_before_it_is_parsed(data: by
         parse_message(pb.SendMessageRequest, data)
 
 
-def test_what_is_only_large_is_taken() -> None:
+def test_a_large_message_with_few_fields_is_accepted() -> None:
     data = message(frames.frame(5, frames.frame(2, bytes(4 * MAX_MESSAGE_FIELDS))), PART * 100)
     request = parse_message(pb.SendMessageRequest, data)
     assert isinstance(request, pb.SendMessageRequest)
@@ -42,6 +42,6 @@ def test_what_is_only_large_is_taken() -> None:
 @pytest.mark.parametrize(
     "data", [b"\xff" * (MAX_MESSAGE_FIELDS + 1), b"\x12\xff\xff\xff\x7f" + bytes(MAX_MESSAGE_FIELDS)]
 )
-def test_what_is_no_message_is_refused_as_such(data: bytes) -> None:
+def test_invalid_bytes_are_rejected_by_the_parser(data: bytes) -> None:
     with pytest.raises(InvalidParams, match="is not a serialized"):
         parse_message(v03.SendMessageRequest, data)

@@ -31,7 +31,7 @@ AIP_193 = {"code": 404, "status": "NOT_FOUND", "message": "m"}
         (599, {"message": "m"}, "INTERNAL", ""),
     ],
 )
-def test_the_body_of_a_rest_answer(status: int, value: Any, code: str, reason: str) -> None:
+def test_a_rest_error_body_is_parsed(status: int, value: Any, code: str, reason: str) -> None:
     error = remote_errors.parse_rest_error(status, value)
     assert (error.code, error.reason, error.message) == (code, reason, "m")
 
@@ -49,7 +49,7 @@ def test_an_empty_body_is_classified_by_its_status(value: Any) -> None:
         ({"code": [], "message": "m", "data": [{"fieldViolations": "x"}], "details": 3}, ""),
     ],
 )
-def test_an_error_of_json_rpc(error: Any, reason: str) -> None:
+def test_a_json_rpc_error_is_parsed(error: Any, reason: str) -> None:
     assert remote_errors.parse_json_error(error).reason == reason
 
 
@@ -74,14 +74,12 @@ def test_a_body_without_an_error_object_is_classified() -> None:
         (remote_errors.parse_rest_error(429, None), True),
     ],
 )
-def test_what_is_too_long_is_not_taken_for_what_is_too_much_now(
-    reported: remote_errors.RemoteError, *, is_busy: bool
-) -> None:
+def test_an_oversized_message_is_not_reported_as_busy(reported: remote_errors.RemoteError, *, is_busy: bool) -> None:
     assert reported.is_busy is is_busy
     assert (reported.reason == remote_errors.PAYLOAD_TOO_LARGE_REASON) is not is_busy
 
 
-def test_a_status_with_details() -> None:
+def test_a_grpc_status_with_details_is_parsed() -> None:
     status = status_pb2.Status(code=5)
     for detail in (
         error_details_pb2.ErrorInfo(reason="TASK_NOT_FOUND", metadata={"taskId": "t"}),
@@ -104,5 +102,5 @@ def test_a_status_with_details() -> None:
         ("", ""),
     ],
 )
-def test_a_status_of_0_3_has_the_error_s_class_in_its_text(text: str, reason: str) -> None:
+def test_the_class_name_in_a_0_3_grpc_text_gives_the_reason(text: str, reason: str) -> None:
     assert remote_errors.parse_grpc_status("NOT_FOUND", text, b"\xff spoilt").reason == reason

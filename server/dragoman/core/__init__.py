@@ -1,1 +1,1 @@
-"""Floor 1: what a task is. Pure functions and values; nothing here does I/O."""
+"""The domain, layer 1: tasks, access, limits and cards. Pure functions and values, without I/O."""

@@ -1,1 +1,1 @@
-"""Floor 2: what is on the wire. Bytes, strings and messages in, values out; nothing here does I/O."""
+"""Wire formats, layer 2: codecs, dialects, routes and error tables, without I/O."""

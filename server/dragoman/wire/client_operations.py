@@ -1,7 +1,6 @@
-"""How a client says each call of A2A 1.0 in each dialect and over each binding, and how it reads the answers.
+"""Client codecs: requests and responses of each operation, by binding and dialect.
 
-Requests and answers are those of `lf.a2a.v1` in every one of them. There is no I/O here: our own client says these
-phrases to our server, and agents upstream are spoken to with them.
+Callers use the messages of `lf.a2a.v1` with every dialect. The public client and upstream agents use these codecs.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ OPERATION_TYPES: Final = {
     "CancelTask": (pb.CancelTaskRequest, pb.Task),
     "SubscribeToTask": (pb.SubscribeToTaskRequest, pb.StreamResponse),
 }
-"""The calls by the names of 1.0: what is asked, and what is answered."""
+"""The request and response class of each operation, by its 1.0 name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOperation:
-    """How one call is said: its name or path, the request as JSON, the answer from JSON."""
+    """The codec of one operation over JSON: method name, request encoder, response decoder."""
 
     name: str
     encode_request: Callable[[Any], Any]
@@ -66,13 +65,13 @@ def _task_id_params(request: Any) -> dict[str, Any]:
 
 
 def _write_send_01(request: Any) -> dict[str, Any]:
-    """A 0.1 send: the client names its task."""
+    """Encodes a 0.1 send, in which the client chooses the task id."""
     request.message.task_id = request.message.task_id or str(uuid.uuid4())
     return json_v01.write_send(request)
 
 
-def _read_send_01(value: Any) -> Message:
-    return pb.SendMessageResponse(task=json_v01.read_task(value))
+def _read_send_01(result: Any) -> Message:
+    return pb.SendMessageResponse(task=json_v01.read_task(result))
 
 
 JSONRPC_OPERATIONS: Final[dict[str, dict[str, ClientOperation]]] = {
@@ -86,7 +85,7 @@ JSONRPC_OPERATIONS: Final[dict[str, dict[str, ClientOperation]]] = {
         "SubscribeToTask": ClientOperation("tasks/resubscribe", _task_id_params, json_v01.read_event),
     },
 }
-"""By dialect, then by the call's name in 1.0; what is not there cannot be said."""
+"""By dialect, then by 1.0 name. Missing operations do not exist in that dialect."""
 
 
 # REST ------------------------------------------------------------------------------------------------------
@@ -95,15 +94,15 @@ JSONRPC_OPERATIONS: Final[dict[str, dict[str, ClientOperation]]] = {
 def _rest_codec_03(
     write: Callable[[Any], Message], response_class: type[Message], read: Callable[[Any], Message]
 ) -> tuple[Any, Any]:
-    """A 0.3 call as REST has it: ProtoJSON of `a2a.v1`."""
-    codec: protojson.Codec[Any] = protojson.compile(response_class, json_proto.PROTOJSON_V03)
+    """The JSON encoder and decoder of a 0.3 operation over REST: ProtoJSON of `a2a.v1`."""
+    response_codec: protojson.Codec[Any] = protojson.compile(response_class, json_proto.PROTOJSON_V03)
 
     def to_json(request: Any) -> Any:
-        sent = write(request)
-        codec: protojson.Codec[Any] = protojson.compile(type(sent), json_proto.PROTOJSON_V03)
-        return codec.to_dict(sent)
+        message = write(request)
+        request_codec: protojson.Codec[Any] = protojson.compile(type(message), json_proto.PROTOJSON_V03)
+        return request_codec.to_dict(message)
 
-    return to_json, lambda value: read(codec.decode(value))
+    return to_json, lambda body: read(response_codec.decode(body))
 
 
 _REST_03: Final = {
@@ -127,7 +126,7 @@ _PATH_FIELDS: Final = ("id", "name", "tenant")
 
 
 class RestCall(NamedTuple):
-    """One call over REST: the path is what comes after the interface's URL, with its query; a body of None is none."""
+    """One REST request. `path` follows the interface's URL and includes the query; `body` is JSON, None for no body."""
 
     operation: ClientOperation
     method: str
@@ -136,31 +135,31 @@ class RestCall(NamedTuple):
 
 
 def rest_call(dialect: str, rpc: str, request: Any, tenant: str = "") -> RestCall:
-    """A call in 1.0 or 0.3 over REST. `tenant` goes before the path."""
-    old = dialect == "0.3"
-    if old:
+    """Encodes a request for REST in dialect `1.0` or `0.3`. The path begins with `tenant`, if any."""
+    is_v03 = dialect == "0.3"
+    if is_v03:
         write, read = _REST_03[rpc]
     else:
-        sent, answer = OPERATION_TYPES[rpc]
-        write = protojson.compile(sent, json_proto.PROTOJSON_V1).to_dict
-        read = protojson.compile(answer, json_proto.PROTOJSON_V1).decode
+        request_class, response_class = OPERATION_TYPES[rpc]
+        write = protojson.compile(request_class, json_proto.PROTOJSON_V1).to_dict
+        read = protojson.compile(response_class, json_proto.PROTOJSON_V1).decode
     method, template = _REST_PATHS[rpc]
     path = template.format(id=quote(getattr(request, "id", ""), safe=""))
     prefix = f"/{tenant}" if tenant else ""
-    value = write(request)
+    body = write(request)
     query = ""
     if method == "GET":
-        pairs = [f"{key}={quote(str(item))}" for key, item in value.items() if key not in _PATH_FIELDS]
+        pairs = [f"{key}={quote(str(item))}" for key, item in body.items() if key not in _PATH_FIELDS]
         query = "?" + "&".join(pairs) if pairs else ""
-        value = None
-    return RestCall(ClientOperation(rpc, write, read), method, f"{prefix}{'/v1' if old else ''}{path}{query}", value)
+        body = None
+    return RestCall(ClientOperation(rpc, write, read), method, f"{prefix}{'/v1' if is_v03 else ''}{path}{query}", body)
 
 
 # gRPC ------------------------------------------------------------------------------------------------------
 
 
 class GrpcOperation(NamedTuple):
-    """How one call is said over gRPC: the method's path, the request, and the answer as it comes and as it is read."""
+    """The codec of one operation over gRPC: path, request encoder, and the response as received and as decoded."""
 
     path: str
     encode_request: Callable[[Any], Message]
@@ -196,12 +195,12 @@ _SERVICE_03: Final = v03.DESCRIPTOR.services_by_name["A2AService"].full_name
 
 GRPC_OPERATIONS: Final[dict[str, dict[str, GrpcOperation]]] = {
     "1.0": {
-        rpc: GrpcOperation(f"/{_SERVICE}/{rpc}", _identity, answer, _identity)
-        for rpc, (_, answer) in OPERATION_TYPES.items()
+        rpc: GrpcOperation(f"/{_SERVICE}/{rpc}", _identity, response_class, _identity)
+        for rpc, (_, response_class) in OPERATION_TYPES.items()
     },
     "0.3": {
-        rpc: GrpcOperation(f"/{_SERVICE_03}/{name}", write, answer, read)
-        for rpc, (name, write, answer, read) in _GRPC_03.items()
+        rpc: GrpcOperation(f"/{_SERVICE_03}/{name}", write, response_class, read)
+        for rpc, (name, write, response_class, read) in _GRPC_03.items()
     },
 }
-"""By dialect, then by the call's name in 1.0."""
+"""By dialect, then by 1.0 name."""

@@ -15,16 +15,16 @@ from dragoman.core.limits.message_limits import MAX_VALUES
 from dragoman.core.task import frames
 
 MAX_MESSAGE_FIELDS: Final = 4 * MAX_VALUES
-"""Fields of a message, nested ones included: an entry of an object is three, and its value one more."""
+"""Maximum fields of a message, including nested ones. One entry of a JSON object has four: three, and its value."""
 
 
 def check_field_count(descriptor: Descriptor, data: bytes) -> None:
-    """Raises InvalidParams for a message of more than MAX_MESSAGE_FIELDS fields; invalid bytes are the parser's."""
+    """Raises InvalidParams for more than MAX_MESSAGE_FIELDS fields. Invalid bytes pass: the parser rejects them."""
     if len(data) <= MAX_MESSAGE_FIELDS:  # a field with a length has at least two bytes
         return
     try:
         if _exceeds_field_count(descriptor, data):
-            raise InvalidParams(f"request: holds more than {MAX_MESSAGE_FIELDS} fields; at most so many are accepted")
+            raise InvalidParams(f"request: holds more than {MAX_MESSAGE_FIELDS} fields, the limit of this server")
     except (IndexError, ValueError):
         return
 

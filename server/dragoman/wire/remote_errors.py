@@ -1,12 +1,11 @@
-"""What a server says when it refuses a call, read in the form of every generation and binding.
+"""Parsers for the error responses of remote servers, in every version and binding.
 
-| from | form |
+| binding | form of an error |
 |---|---|
 | JSON-RPC, any version | `error` with `code` (a number), `message`, `data` |
-| REST 1.0 | `error` as AIP-193 has it: `status`, `message`, `details` with ErrorInfo |
-| REST 0.3 | `{"code", "message"}` with JSON-RPC's number, `{"type", "message"}`, or AIP-193, as servers differ |
-| gRPC 1.0 | a status with ErrorInfo in its details |
-| gRPC 0.3 | a status; its text may begin with the class of the error: `TaskNotFoundError: ...` |
+| REST 1.0 | `error` as in AIP-193: `status`, `message`, `details` with ErrorInfo |
+| REST 0.3 | by server: `{"code", "message"}` with the JSON-RPC number, `{"type", "message"}`, or AIP-193 |
+| gRPC | a status; 1.0 has ErrorInfo in its details, 0.3 may begin its text with a class: `TaskNotFoundError: ...` |
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _REASON_BY_NUMBER: Final[Mapping[Any, str]] = {
     -32004: "UNSUPPORTED_OPERATION",
     -32005: "CONTENT_TYPE_NOT_SUPPORTED",
 }
-"""What 0.x means by a number; 1.0 says it itself."""
+"""The 1.0 reason of each JSON-RPC number, for 0.x servers, which send no reason."""
 
 _GRPC_CODE_BY_HTTP_STATUS: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
@@ -51,14 +50,13 @@ _GRPC_CODE_BY_HTTP_STATUS: Final[Mapping[int, str]] = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-"""What a bare HTTP status means, in gRPC's words."""
+"""The gRPC code of an HTTP status, for responses without a code."""
 
 PAYLOAD_TOO_LARGE_REASON: Final = "PAYLOAD_TOO_LARGE"
-"""The reason of a refusal that no other time mends, unlike the others that exhaust something: the message is too long,
-for the server or for a proxy in front of it."""
+"""The message is too large for the server or a proxy. Unlike other RESOURCE_EXHAUSTED errors, no retry can succeed."""
 
 _TOO_LARGE_TEXT: Final = re.compile("larger than max|exceeds maximum size", re.IGNORECASE)
-"""How libraries of gRPC say that themselves."""
+"""The texts of gRPC libraries for a message that is too large."""
 
 _ERROR_CLASS: Final = re.compile(r"(?P<name>[A-Z][A-Za-z]+)Error(?:: (?P<text>.*))?", re.DOTALL)
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s", re.ASCII)
@@ -67,10 +65,10 @@ _WORD_BOUNDARY: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class RemoteError:
-    """Why a call was refused.
+    """The error with which a remote server answered a call.
 
-    code: the name of the gRPC status, or JSON-RPC's number as text. reason: A2A's word for it (`TASK_NOT_FOUND`),
-    empty when the server did not say one.
+    code: the name of the gRPC status, or the JSON-RPC number as text. reason: the A2A reason (`TASK_NOT_FOUND`), empty
+    if the server sent none.
     """
 
     code: str
@@ -79,18 +77,18 @@ class RemoteError:
     violations: tuple[Violation, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     retry_after: float | None = None
-    """Seconds after which to try again (RetryInfo); None when the server did not say."""
+    """Seconds after which to retry (RetryInfo); None if the server sent none."""
 
     @property
     def is_unknown_method(self) -> bool:
-        """Whether the server does not know the call at all, so that nothing was begun."""
+        """Whether the server does not know the method, so the call had no effect."""
         return self.reason in ("METHOD_NOT_FOUND", "VERSION_NOT_SUPPORTED") or (
             not self.reason and self.code in ("UNIMPLEMENTED", "NOT_FOUND")
         )
 
     @property
     def is_unsupported(self) -> bool:
-        """Whether the server does without the operation, whatever its card says."""
+        """Whether the server does not support the operation, even if its card says so."""
         return self.is_unknown_method or self.reason == "UNSUPPORTED_OPERATION" or self.code == "UNIMPLEMENTED"
 
     @property
@@ -100,59 +98,58 @@ class RemoteError:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the server has more to do than it can, so that nothing was begun, and may go better later."""
+        """Whether the server is overloaded: the call had no effect, and a retry may succeed."""
         return self.code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE") and self.reason != PAYLOAD_TOO_LARGE_REASON
 
 
 def parse_json_error(error: Any) -> RemoteError:
-    """The `error` object of JSON-RPC or AIP-193."""
+    """Parses the `error` object of JSON-RPC or AIP-193."""
     error = error if isinstance(error, dict) else {}
-    given = error.get("details", error.get("data"))
-    details = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-    info: dict[str, Any] = next((one for one in details if "reason" in one), {})
+    details = _objects(error.get("details", error.get("data")))
+    info: dict[str, Any] = next((detail for detail in details if "reason" in detail), {})
     number = error.get("code")
-    value = info.get("metadata")
+    metadata = info.get("metadata")
     return RemoteError(
         str(error.get("status", number)),
         str(error.get("message", "no reason given")),
         str(info.get("reason") or (_REASON_BY_NUMBER.get(number, "") if type(number) is int else "")),
         tuple(
             Violation(str(v.get("field", "")), str(v.get("description", "")))
-            for one in details
-            for v in _objects(one.get("fieldViolations"))
+            for detail in details
+            for v in _objects(detail.get("fieldViolations"))
         ),
-        value if isinstance(value, dict) else {},
-        next((wait for one in details if (wait := _seconds(one.get("retryDelay"))) is not None), None),
+        metadata if isinstance(metadata, dict) else {},
+        next((delay for detail in details if (delay := _seconds(detail.get("retryDelay"))) is not None), None),
     )
 
 
-def parse_rest_error(status: int, value: Any) -> RemoteError:
-    """The body of a REST answer with an error status. `value` is its JSON, None when it is none."""
+def parse_rest_error(status: int, body: Any) -> RemoteError:
+    """Parses a REST response with an error status. `body` is its parsed JSON, None if it is not JSON."""
     code = _GRPC_CODE_BY_HTTP_STATUS.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
-    error = value.get("error") if isinstance(value, dict) else None
+    fields = body if isinstance(body, dict) else {}
+    error = fields.get("error")
     if isinstance(error, dict):
-        found = parse_json_error(error)
-        return found if "status" in error else replace(found, code=code)
-    values = value if isinstance(value, dict) else {}
-    number, kind = values.get("code"), values.get("type")
+        remote_error = parse_json_error(error)
+        return remote_error if "status" in error else replace(remote_error, code=code)
+    number, class_name = fields.get("code"), fields.get("type")
     reason = _REASON_BY_NUMBER.get(number, "") if type(number) is int else ""
-    if not reason and isinstance(kind, str):
-        reason = _reason_of_class(kind)
+    if not reason and isinstance(class_name, str):
+        reason = _reason_of_class(class_name)
     if not reason and status == 413:
         reason = PAYLOAD_TOO_LARGE_REASON
-    return RemoteError(code, str(values.get("message", f"status {status}, and no reason given")), reason)
+    return RemoteError(code, str(fields.get("message", f"status {status}, and no reason given")), reason)
 
 
 def parse_grpc_status(code: str, text: str, details: bytes = b"") -> RemoteError:
-    """A gRPC status by its name, with the `grpc-status-details-bin` that came along."""
+    """Parses a gRPC status: the name of its code, its text, and `grpc-status-details-bin`."""
     status = status_pb2.Status()
     try:
         status.MergeFromString(details)
-    except DecodeError:  # somebody on the way spoiled it; code and text are still there
+    except DecodeError:  # damaged on the way; code and text remain
         status.Clear()
-    info, bad, wait = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    info, bad, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
     for detail in status.details:
-        for known in (info, bad, wait):
+        for known in (info, bad, retry):
             if detail.Is(known.DESCRIPTOR):
                 detail.Unpack(known)
     reason = info.reason or _reason_of_class(text)
@@ -164,21 +161,22 @@ def parse_grpc_status(code: str, text: str, details: bytes = b"") -> RemoteError
         reason,
         tuple(Violation(v.field, v.description) for v in bad.field_violations),
         dict(info.metadata),
-        wait.retry_delay.ToTimedelta().total_seconds() if wait.HasField("retry_delay") else None,
+        retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
     )
 
 
-def _seconds(value: Any) -> float | None:
-    """A Duration as ProtoJSON has it; None for what is none."""
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    return float(found[1]) if found else None
+def _seconds(duration: Any) -> float | None:
+    """The seconds of a Duration in ProtoJSON; None for anything else."""
+    match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    return float(match[1]) if match else None
 
 
 def _reason_of_class(text: str) -> str:
-    """`TaskNotFoundError: no such task` is TASK_NOT_FOUND; empty for a text of another form."""
-    found = _ERROR_CLASS.fullmatch(text)
-    return _WORD_BOUNDARY.sub("_", found["name"]).upper() if found else ""
+    """The reason in a text: TASK_NOT_FOUND for `TaskNotFoundError: no such task`; empty for texts of another form."""
+    match = _ERROR_CLASS.fullmatch(text)
+    return _WORD_BOUNDARY.sub("_", match["name"]).upper() if match else ""
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+def _objects(array: Any) -> list[dict[str, Any]]:
+    """The objects in a JSON array; empty for anything else."""
+    return [item for item in array if isinstance(item, dict)] if isinstance(array, list) else []

@@ -70,7 +70,7 @@ def test_an_invalid_issuer_is_rejected_with_the_rule(value: Any, why: str) -> No
         parse_issuer(value)
 
 
-def test_an_issuer_on_this_machine_may_do_without_tls() -> None:
+def test_an_issuer_on_loopback_may_use_http() -> None:
     for host in ("localhost:9000", "127.0.0.1", "[::1]:80"):
         assert parse_issuer(f"http://{host} audience=me").url == f"http://{host}"
 

@@ -141,7 +141,7 @@ def test_an_entry_with_a_port_allows_only_that_port() -> None:
         *("fd00::5:x", "*.internal", "127.1", "0x7f.1", "-host", "host..internal", "user@host", "a" * 64 + ".internal"),
     ],
 )
-def test_what_is_no_entry_is_refused_with_the_form(text: str) -> None:
+def test_an_invalid_entry_is_rejected_with_the_form(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not NETWORK, ADDRESS, HOST, "):
         parse_allow_entry(text)
 

@@ -32,7 +32,7 @@ def test_timestamps_are_milliseconds(milliseconds: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8))
-def test_delimited_messages_are_split_again(payloads: list[bytes]) -> None:
+def test_delimited_messages_round_trip(payloads: list[bytes]) -> None:
     assert list(frames.undelimited(frames.delimited(payloads))) == payloads
 
 

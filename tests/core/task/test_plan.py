@@ -72,7 +72,7 @@ def test_status_timestamps_never_go_back() -> None:
     assert events(planned)[0].status_update.status.timestamp.ToMilliseconds() == NOON
 
 
-def test_artifacts_do_not_move_the_time_of_the_status() -> None:
+def test_artifacts_do_not_change_the_status_timestamp() -> None:
     first = claimed()
     assert then(first, by_runner(first.outcome, artifact("a", "x")), NOON + 5000).record.updated == NOON
 
@@ -112,7 +112,7 @@ def test_a_turn_with_unread_messages_does_not_end() -> None:
     assert events(planned)[0].status_update.status.message.parts[0].text == "done"
 
 
-def test_a_cancel_takes_the_claim_away() -> None:
+def test_a_cancel_releases_the_claim() -> None:
     first = claimed()
     planned = then(first, cancel(first.record.ref))
     assert (planned.record.state, planned.record.session) == (states.CANCELED, 0)
@@ -120,7 +120,7 @@ def test_a_cancel_takes_the_claim_away() -> None:
         then(planned, by_runner(first.outcome, artifact("late", "x")))
 
 
-def test_a_claim_is_taken_only_of_a_task_that_is_ready() -> None:
+def test_only_a_ready_task_can_be_claimed() -> None:
     first = claimed()
     stolen = then(first, replace(follow_up(first.record.ref, "more"), claim_session=SESSION + 1))
     assert (stolen.record.session, stolen.outcome.claimed) == (SESSION, False)
@@ -133,7 +133,7 @@ def test_the_log_row_holds_every_event_with_its_length() -> None:
     assert len(planned.log_row) > sum(len(event.data) for event in planned.events)
 
 
-def test_a_record_knows_whether_the_task_is_running() -> None:
+def test_a_record_with_a_session_is_running() -> None:
     record: TaskRecord = claimed().record
     assert record.running
     assert not replace(record, session=0).running

@@ -17,7 +17,7 @@ from dragoman.core.task.states import (
 
 @pytest.mark.parametrize("state", sorted(states.TERMINAL))
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_finished_task_never_moves_again(state: int, strict: bool) -> None:
+def test_a_terminal_state_is_final(state: int, strict: bool) -> None:
     assert states.is_terminal(state)
     assert not any(states.can_transition_to(state, following, strict=strict) for following in states.STORED_STATES)
 
@@ -41,7 +41,7 @@ def test_the_strict_table_is_that_of_a2a_rust(state: int, allowed: set[int]) -> 
 
 
 @pytest.mark.parametrize("unknown", [0, 9, -1])
-def test_an_unknown_state_follows_nothing(unknown: int) -> None:
+def test_an_unknown_state_is_never_allowed(unknown: int) -> None:
     assert not states.can_transition_to(SUBMITTED, unknown)
 
 

@@ -92,7 +92,7 @@ BASE = "https://agents.example.com"
     ],
     ids=["root", "other", "no gRPC"],
 )
-def test_a_1_0_card_lists_each_generation_with_its_own_address(
+def test_a_1_0_card_lists_interfaces_of_both_versions(
     at: CardAddresses, expected: list[tuple[str, str, str, str]]
 ) -> None:
     card = agent_card.v1_card(BARE, at)
@@ -108,7 +108,7 @@ def test_a_1_0_card_lists_each_generation_with_its_own_address(
     ],
     ids=["root", "other", "no gRPC"],
 )
-def test_a_0_3_card_lists_what_0_3_clients_can_reach_the_main_one_first(
+def test_a_0_3_card_lists_the_interfaces_of_0_3_main_one_first(
     at: CardAddresses, expected: list[tuple[str, str]]
 ) -> None:
     card = agent_card.v03_card(BARE, at)
@@ -122,21 +122,21 @@ def test_a_0_3_card_lists_what_0_3_clients_can_reach_the_main_one_first(
 
 @BOTH
 @EVERYWHERE
-def test_the_hybrid_document_is_a_1_0_card_for_who_skips_the_rest(spec: AgentSpec, at: CardAddresses) -> None:
+def test_the_combined_document_parses_as_a_1_0_card(spec: AgentSpec, at: CardAddresses) -> None:
     read = json_format.Parse(agent_card.combined_document(spec, at), pb.AgentCard(), ignore_unknown_fields=True)
     assert read == agent_card.v1_card(spec, at)
 
 
 @BOTH
 @EVERYWHERE
-def test_the_hybrid_document_is_a_0_3_card_for_who_skips_the_rest(spec: AgentSpec, at: CardAddresses) -> None:
+def test_the_combined_document_parses_as_a_0_3_card(spec: AgentSpec, at: CardAddresses) -> None:
     read = json_format.Parse(agent_card.combined_document(spec, at), v03.AgentCard(), ignore_unknown_fields=True)
     assert read == agent_card.v03_card(spec, at)
 
 
 @BOTH
 @EVERYWHERE
-def test_the_0_3_document_is_read_by_those_who_refuse_unknown_keys(spec: AgentSpec, at: CardAddresses) -> None:
+def test_the_0_3_document_has_no_unknown_keys(spec: AgentSpec, at: CardAddresses) -> None:
     assert json_format.Parse(agent_card.v03_document(spec, at), v03.AgentCard()) == agent_card.v03_card(spec, at)
 
 
@@ -157,7 +157,7 @@ REQUIRED = {
 @BOTH
 @EVERYWHERE
 @pytest.mark.parametrize("make", [agent_card.combined_document, agent_card.v03_document])
-def test_what_0_3_readers_require_is_there(spec: AgentSpec, at: CardAddresses, make: Any) -> None:
+def test_documents_have_the_fields_that_0_3_requires(spec: AgentSpec, at: CardAddresses, make: Any) -> None:
     document = parsed(make(spec, at))
     assert document.keys() >= REQUIRED
     for skill in document["skills"]:
@@ -182,7 +182,7 @@ def test_no_field_is_empty(spec: AgentSpec, at: CardAddresses, make: Any) -> Non
     assert empty_fields(parsed(make(spec, at))) == []
 
 
-def test_a_document_shows_everything_an_agent_says_of_itself() -> None:
+def test_a_document_contains_all_declared_fields() -> None:
     document = parsed(agent_card.combined_document(RICH, ROOT))
     assert {key: document[key] for key in ("name", "description", "version", "provider", "iconUrl")} == {
         "name": "Rich",
@@ -209,7 +209,7 @@ def test_a_document_shows_everything_an_agent_says_of_itself() -> None:
     ]
 
 
-def test_an_agent_without_skills_is_its_own_skill() -> None:
+def test_an_agent_without_skills_gets_one_skill() -> None:
     modes = ["text/plain", "application/json"]
     skill = {"id": "plain", "name": "Plain", "description": "Plain", "tags": ["plain"]}
     skill |= {"inputModes": modes, "outputModes": modes}
@@ -219,7 +219,7 @@ def test_an_agent_without_skills_is_its_own_skill() -> None:
 # Capabilities --------------------------------------------------------------------------------------------------
 
 
-def test_a_card_declares_streaming_and_denies_push_by_default() -> None:
+def test_a_card_declares_streaming_and_no_push_by_default() -> None:
     card = agent_card.v1_card(BARE, ROOT)
     assert card.capabilities.streaming
     assert card.capabilities.HasField("push_notifications")
@@ -228,7 +228,7 @@ def test_a_card_declares_streaming_and_denies_push_by_default() -> None:
     assert "supportsAuthenticatedExtendedCard" not in parsed(agent_card.combined_document(BARE, ROOT))
 
 
-def test_an_extended_card_and_push_are_declared_to_both_generations() -> None:
+def test_an_extended_card_and_push_are_declared_in_both_versions() -> None:
     at = CardAddresses(http=BASE, is_root=True, capabilities=CardCapabilities(push=True, extended=True))
     document = parsed(agent_card.combined_document(BARE, at))
     del document["capabilities"]["extensions"]
@@ -237,7 +237,7 @@ def test_an_extended_card_and_push_are_declared_to_both_generations() -> None:
     assert agent_card.v03_card(BARE, at).capabilities.push_notifications
 
 
-def test_the_tag_of_a_document_is_quoted_and_changes_with_it() -> None:
+def test_the_etag_is_quoted_and_changes_with_the_document() -> None:
     one, two = (agent_card.etag(agent_card.combined_document(spec, ROOT)) for spec in (BARE, RICH))
     assert one != two
     assert one == agent_card.etag(agent_card.combined_document(BARE, ROOT))

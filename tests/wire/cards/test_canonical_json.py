@@ -42,12 +42,12 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("bits", "text"), NUMBERS)
-def test_numbers_are_written_as_the_rfc_has_them(bits: str, text: str) -> None:
+def test_numbers_are_written_as_in_the_rfc(bits: str, text: str) -> None:
     (number,) = struct.unpack(">d", bytes.fromhex(bits))
     assert canonical_json(number).decode() == text
 
 
-def test_keys_are_in_the_order_of_their_code_units() -> None:
+def test_keys_are_sorted_by_utf_16_code_units() -> None:
     """RFC 8785 §3.2.3."""
     given = {"€": "Euro Sign", "\r": "Carriage Return", "\ufb33": "Hebrew Letter Dalet With Dagesh", "1": "One"}
     given |= {"\U0001f600": "Emoji: Grinning Face", "\u0080": "Control", "ö": "Latin Small Letter O With Diaeresis"}
@@ -79,17 +79,17 @@ def test_the_example_of_the_rfc() -> None:
     "value",
     [float("nan"), float("inf"), 2**53 + 1, -(2**53) - 1, 10**400, "\ud800", {"\udfff": 1}, {1: 2}, {1, 2}, b"x"],
 )
-def test_what_has_no_canonical_text_is_refused(value: Any) -> None:
+def test_values_without_a_canonical_form_are_rejected(value: Any) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (each has its own words)
         canonical_json({"a": [value]})
 
 
-def test_depth_has_an_end() -> None:
+def test_the_nesting_depth_is_limited() -> None:
     value: Any = []
     for _ in range(127):
         value = [value]
     assert canonical_json(value) == b"[" * 128 + b"]" * 128
-    with pytest.raises(ValueError, match="inside each other"):
+    with pytest.raises(ValueError, match="levels deep"):
         canonical_json([value])
 
 
@@ -103,7 +103,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_it_means_what_was_given_and_is_its_own_canonical_text(value: Any) -> None:
+def test_canonical_json_is_equivalent_and_idempotent(value: Any) -> None:
     text = canonical_json(value)
     read = json.loads(text, parse_int=float)  # as a reader with doubles only has it
     assert read == value
@@ -111,7 +111,7 @@ def test_it_means_what_was_given_and_is_its_own_canonical_text(value: Any) -> No
 
 
 @given(values)
-def test_what_is_cleaned_holds_nothing_empty(value: Any) -> None:
+def test_without_empty_removes_all_empty_values(value: Any) -> None:
     def check(one: Any) -> None:
         assert one not in ("", [], {})
         for inner in one.values() if isinstance(one, dict) else one if isinstance(one, list) else ():

@@ -112,7 +112,9 @@ def test_own_cards_of_0_3_and_0_1_round_trip() -> None:
         ),
     ],
 )
-def test_every_generation_says_where_it_is(card: dict[str, Any], found: list[tuple[str, str, str]]) -> None:
+def test_interfaces_are_read_from_cards_of_every_version(
+    card: dict[str, Any], found: list[tuple[str, str, str]]
+) -> None:
     assert ways(read({"name": "x", **card})) == found
 
 
@@ -134,10 +136,10 @@ def test_every_generation_says_where_it_is(card: dict[str, Any], found: list[tup
         (7, "JSONRPC", None),
     ],
 )
-def test_addresses_are_those_of_the_web_and_of_grpc(url: object, binding: str, is_read_as: str | None) -> None:
+def test_interface_urls_are_http_or_grpc_targets(url: object, binding: str, is_read_as: str | None) -> None:
     card = {"name": "x", "supportedInterfaces": [{"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}]}
     if is_read_as is None:
-        with pytest.raises(InvalidRemoteCard, match="is no URL"):
+        with pytest.raises(InvalidRemoteCard, match="is not a URL"):
             read(card)
     else:
         assert read(card).interfaces[0].url == is_read_as
@@ -146,15 +148,15 @@ def test_addresses_are_those_of_the_web_and_of_grpc(url: object, binding: str, i
 @pytest.mark.parametrize(
     ("card", "why"),
     [
-        ([], "is no JSON object"),
+        ([], "is not a JSON object"),
         ({}, "name: is required"),
         ({"name": " "}, "name: is required"),
         ({"name": "x"}, "neither supportedInterfaces nor url"),
-        ({"name": "x", "url": URL, "protocolVersion": "7.0"}, "url: its version is none of"),
-        ({"name": "x", "url": URL, "preferredTransport": 3}, "that is missing or no text is none of JSONRPC"),
+        ({"name": "x", "url": URL, "protocolVersion": "7.0"}, "url: its version is not one of"),
+        ({"name": "x", "url": URL, "preferredTransport": 3}, "that is missing or not a string is not one of JSONRPC"),
         (
             {"name": "x", "url": URL, "preferredTransport": "GRPC", "protocolVersion": "0.1"},
-            "0.1 is spoken over JSONRPC only",
+            "0.1 is supported over JSONRPC only",
         ),
     ],
 )
@@ -164,11 +166,11 @@ def test_interfaces_that_cannot_be_called_are_reported(card: object, why: str) -
 
 
 def test_invalid_json_is_reported() -> None:
-    with pytest.raises(InvalidRemoteCard, match="is no JSON"):
+    with pytest.raises(InvalidRemoteCard, match="is not JSON"):
         remote_card.parse_card(b"<html>", BASE)
 
 
-def test_what_is_wrong_besides_is_left_out_and_what_is_long_is_cut() -> None:
+def test_invalid_fields_are_ignored_and_long_texts_truncated() -> None:
     card = read(
         {
             "name": "x" * 500,
@@ -193,7 +195,7 @@ def test_what_is_wrong_besides_is_left_out_and_what_is_long_is_cut() -> None:
     assert (card.provider, card.icon_url) == (None, "")
 
 
-def test_lists_are_counted() -> None:
+def test_lists_are_truncated() -> None:
     many = [{"url": f"https://x/{n}", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"} for n in range(100)]
     card = read({"name": "x", "supportedInterfaces": many, "skills": [{"id": str(n)} for n in range(1000)]})
     assert (len(card.interfaces), len(card.skills)) == (remote_card.MAX_INTERFACES, remote_card.MAX_SKILLS)

@@ -147,7 +147,7 @@ def through(message: M, dialect: protojson.JsonDialect) -> M:
 
 @EVERY
 @given(data=st.data())
-def test_every_message_comes_back_unchanged(name: str, data: st.DataObject) -> None:
+def test_every_message_round_trips(name: str, data: st.DataObject) -> None:
     kinds = st.one_of(new_messages, tasks, updates, requests, pushes, st.builds(pb.SendMessageResponse, task=tasks))
     message = data.draw(kinds)
     assert through(message, DIALECTS[name]) == message
@@ -155,7 +155,7 @@ def test_every_message_comes_back_unchanged(name: str, data: st.DataObject) -> N
 
 @EVERY
 @given(data=st.data())
-def test_words_of_either_generation_are_read_everywhere(name: str, data: st.DataObject) -> None:
+def test_enum_spellings_of_all_versions_are_accepted_in_every_dialect(name: str, data: st.DataObject) -> None:
     other = data.draw(st.sampled_from(sorted(DIALECTS)))
     task = data.draw(tasks)
     written = protojson.compile(pb.Task, DIALECTS[other]).to_dict(task)
@@ -203,12 +203,12 @@ def typed(task: pb.Task) -> pb.Task:
 
 
 @given(old_tasks)
-def test_a_0_1_task_comes_back_unchanged(task: pb.Task) -> None:
+def test_a_0_1_task_round_trips(task: pb.Task) -> None:
     assert json_v01.read_task(json.loads(json.dumps(json_v01.write_task(task)))) == typed(task)
 
 
 @given(old_messages, texts.filter(bool), texts, st.lists(texts.filter(bool), max_size=2), st.integers(0, 5))
-def test_a_0_1_send_comes_back_with_an_id_for_its_message(
+def test_a_0_1_send_round_trips_with_a_generated_message_id(
     message: pb.Message, task: str, context: str, modes: list[str], history: int
 ) -> None:
     message.task_id, message.context_id = task, context
@@ -226,7 +226,7 @@ def test_a_0_1_send_comes_back_with_an_id_for_its_message(
 
 
 @given(old_tasks)
-def test_a_0_1_stream_says_a_task_as_its_artifacts_and_its_status(task: pb.Task) -> None:
+def test_a_0_1_stream_encodes_a_task_as_artifacts_and_status(task: pb.Task) -> None:
     stream = json_v01.V01StreamWriter()
     valueses = [stream.write(update, False) for update in json_v01.to_updates(pb.StreamResponse(task=task))]
     assert [event["artifact"]["index"] for event in valueses[:-1]] == list(range(len(task.artifacts)))
@@ -237,7 +237,7 @@ def test_a_0_1_stream_says_a_task_as_its_artifacts_and_its_status(task: pb.Task)
 
 
 @pytest.mark.parametrize(("state", "word"), [(states.REJECTED, "failed"), (states.AUTH_REQUIRED, "input-required")])
-def test_0_1_says_later_states_in_its_own_words(state: pb.TaskState, word: str) -> None:
+def test_0_1_encodes_later_states_with_its_own_words(state: pb.TaskState, word: str) -> None:
     task = pb.Task(id="t", status=pb.TaskStatus(state=state))
     assert json_v01.write_task(task)["status"]["state"] == word
 
@@ -246,7 +246,7 @@ def test_0_1_says_later_states_in_its_own_words(state: pb.TaskState, word: str) 
 
 
 @given(old_tasks)
-def test_a_shared_answer_reads_as_either_dialect(task: pb.Task) -> None:
+def test_a_merged_response_decodes_in_both_dialects(task: pb.Task) -> None:
     both = json.loads(json.dumps(json_mixed.write_v01_task(task)))
     alone = json.loads(json.dumps(json_v01.write_task(task)))
     assert json_mixed.merge(alone, both) == both
@@ -284,7 +284,7 @@ def message(*given: Any) -> dict[str, Any]:
     ],
 )
 @EVERY
-def test_a_wrong_part_is_named_where_its_sender_put_it(name: str, part: dict[str, Any], field: str) -> None:
+def test_an_invalid_part_is_rejected_with_its_path(name: str, part: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         protojson.compile(pb.SendMessageRequest, DIALECTS[name]).decode(message(part))
     assert [violation.field for violation in caught.value.violations] == [field]
@@ -299,13 +299,13 @@ def test_a_wrong_part_is_named_where_its_sender_put_it(name: str, part: dict[str
         ({"pushNotificationConfig": {"authentication": {"schemes": "x"}}}, ".authentication.schemes"),
     ],
 )
-def test_a_wrong_configuration_is_named(configuration: dict[str, Any], field: str) -> None:
+def test_an_invalid_configuration_is_rejected_with_its_field(configuration: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         protojson.compile(pb.SendMessageRequest, json_v03.JSON_V03).decode({"configuration": configuration})
     assert caught.value.violations[0].field.endswith(field)
 
 
 @pytest.mark.parametrize("params", [None, [], {}, {"id": 5}, {"id": ""}, {"message": {}}])
-def test_0_1_needs_the_id_that_its_client_makes(params: Any) -> None:
+def test_a_0_1_send_without_a_task_id_is_rejected(params: Any) -> None:
     with pytest.raises(InvalidParams):
         json_v01.read_send({**params, "message": {"role": "user", "parts": []}} if isinstance(params, dict) else params)

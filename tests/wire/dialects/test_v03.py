@@ -86,12 +86,12 @@ old_messages = st.builds(
 
 
 @given(new_messages)
-def test_a_1_0_message_comes_back_from_0_3_unchanged(message: pb.Message) -> None:
+def test_a_1_0_message_round_trips_through_0_3(message: pb.Message) -> None:
     assert codec.read_message(codec.write_message(message)) == message
 
 
 @given(old_messages)
-def test_a_0_3_message_comes_back_from_1_0_unchanged(message: v03.Message) -> None:
+def test_a_0_3_message_round_trips_through_1_0(message: v03.Message) -> None:
     assert codec.write_message(codec.read_message(message)) == message
 
 
@@ -112,19 +112,19 @@ def test_a_0_3_message_comes_back_from_1_0_unchanged(message: v03.Message) -> No
         ("tasks/42", AGENT, (AGENT, "42")),
     ],
 )
-def test_a_resource_name_gives_tenant_and_task(name: str, tenant: str, expected: tuple[str, str]) -> None:
+def test_a_resource_name_is_parsed_to_tenant_and_task(name: str, tenant: str, expected: tuple[str, str]) -> None:
     assert codec.parse_task_name("name", name, tenant) == expected
 
 
 @pytest.mark.parametrize("name", ["", "tasks/", AGENT, f"{AGENT}/42", f"{AGENT}/tasks/", "projects/p/tasks/42", "a/b"])
-def test_a_name_of_another_form_is_refused_by_its_field(name: str) -> None:
+def test_an_invalid_resource_name_is_rejected_with_its_field(name: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         codec.parse_task_name("parent", name)
     assert [violation.field for violation in caught.value.violations] == ["parent"]
 
 
 @pytest.mark.parametrize("tenant", ["echo", AGENT.replace("echo", "other")])
-def test_a_name_and_a_tenant_that_disagree_are_refused(tenant: str) -> None:
+def test_a_name_with_another_tenant_than_the_request_is_rejected(tenant: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         codec.read_get_task(v03.GetTaskRequest(name=f"{AGENT}/tasks/42", tenant=tenant))
     assert [violation.field for violation in caught.value.violations] == ["tenant"]
@@ -142,7 +142,7 @@ def test_a_name_and_a_tenant_that_disagree_are_refused(tenant: str) -> None:
         (v03.SendMessageConfiguration(blocking=True), False),
     ],
 )
-def test_only_a_configuration_that_does_not_block_returns_at_once(
+def test_only_a_non_blocking_configuration_returns_immediately(
     configuration: v03.SendMessageConfiguration | None, returns_at_once: bool
 ) -> None:
     read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration))
@@ -166,12 +166,12 @@ def test_a_send_request_keeps_message_metadata_tenant_and_modes() -> None:
     assert codec.read_send_message(request) == expected
 
 
-def test_a_request_without_a_message_has_none_in_1_0_either() -> None:
+def test_a_request_without_a_message_stays_without_one() -> None:
     assert not codec.read_send_message(v03.SendMessageRequest()).HasField("message")
     assert codec.read_send_message(v03.SendMessageRequest(request=v03.Message())).HasField("message")
 
 
-def test_an_inline_push_config_is_read_whole() -> None:
+def test_an_inline_push_config_is_converted_completely() -> None:
     push = v03.PushNotificationConfig(id="c", url="http://x", token="t")
     push.authentication.schemes.extend(["Bearer", "Basic"])
     push.authentication.credentials = "secret"
@@ -194,7 +194,7 @@ def test_a_history_length_of_zero_is_unset(length: int) -> None:
         assert read.history_length == length
 
 
-def test_a_list_request_names_its_filters_anew() -> None:
+def test_the_filters_of_a_list_request_are_renamed() -> None:
     request = v03.ListTasksRequest(
         tenant="echo",
         context_id="c",
@@ -215,11 +215,11 @@ def test_a_list_request_names_its_filters_anew() -> None:
     )
 
 
-def test_a_list_request_that_says_nothing_asks_for_the_defaults() -> None:
+def test_an_empty_list_request_uses_the_defaults() -> None:
     assert codec.read_list_tasks(v03.ListTasksRequest()) == pb.ListTasksRequest()
 
 
-def test_requests_that_name_a_task_become_its_id() -> None:
+def test_task_names_in_requests_become_task_ids() -> None:
     name = f"{AGENT}/tasks/42"
     assert codec.read_get_task(v03.GetTaskRequest(name=name)) == pb.GetTaskRequest(tenant=AGENT, id="42")
     assert codec.read_cancel_task(v03.CancelTaskRequest(name=name)) == pb.CancelTaskRequest(tenant=AGENT, id="42")
@@ -239,13 +239,13 @@ def test_a_card_request_keeps_its_tenant() -> None:
 @pytest.mark.parametrize(
     "part", [v03.Part(), v03.Part(file=v03.FilePart(mime_type="text/plain", name="a"))], ids=["nothing", "empty file"]
 )
-def test_a_part_without_content_is_refused_by_its_place(part: v03.Part) -> None:
+def test_a_part_without_content_is_rejected_with_its_path(part: v03.Part) -> None:
     message = v03.Message(message_id="m", role=v03.ROLE_USER, content=[v03.Part(text="a"), part])
     with pytest.raises(InvalidParams, match=r"message\.parts\[1\]"):
         message_checks.check_message(codec.read_send_message(v03.SendMessageRequest(request=message)), ["*/*"])
 
 
-def test_an_empty_file_and_an_empty_link_are_still_content() -> None:
+def test_an_empty_file_and_an_empty_url_are_content() -> None:
     read = codec.read_message(
         v03.Message(
             content=[
@@ -257,18 +257,18 @@ def test_an_empty_file_and_an_empty_link_are_still_content() -> None:
     assert [part.WhichOneof("content") for part in read.parts] == ["raw", "url"]
 
 
-def test_bytes_are_taken_as_they_come() -> None:
+def test_bytes_are_not_decoded() -> None:
     part = v03.Part(file=v03.FilePart(file_with_bytes=b"aGVsbG8="))
     assert codec.read_message(v03.Message(content=[part])).parts[0].raw == b"aGVsbG8="
 
 
-def test_what_a_0_3_text_part_cannot_hold_is_left_out() -> None:
+def test_fields_unknown_to_a_0_3_text_part_are_omitted() -> None:
     part = pb.Part(text="a", filename="a.txt", media_type="text/markdown")
     assert codec.write_message(pb.Message(parts=[part])).content == [v03.Part(text="a")]
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, "a", [1, {"b": 2}]], ids=repr)
-def test_data_that_is_no_object_is_wrapped_and_marked(value: object) -> None:
+def test_data_that_is_not_an_object_is_wrapped_and_marked(value: object) -> None:
     written = codec.write_message(pb.Message(parts=[data_part(value)])).content[0]
     assert json_format.MessageToDict(written) == {
         "data": {"data": {"value": value}},
@@ -276,7 +276,7 @@ def test_data_that_is_no_object_is_wrapped_and_marked(value: object) -> None:
     }
 
 
-def test_a_data_part_that_says_nothing_at_all_is_null() -> None:
+def test_an_empty_data_part_becomes_null() -> None:
     part = pb.Part()
     part.data.SetInParent()
     assert json_format.MessageToDict(codec.write_message(pb.Message(parts=[part])).content[0].data) == {
@@ -288,7 +288,7 @@ def test_a_data_part_that_says_nothing_at_all_is_null() -> None:
     ("data", "mark"),
     [({"value": 1}, None), ({"value": 1}, False), ({"value": 1}, "yes"), ({"value": 1, "b": 2}, True), ({}, True)],
 )
-def test_data_that_only_looks_wrapped_stays_as_it_is(data: dict[str, Any], mark: Any) -> None:
+def test_data_that_only_looks_wrapped_is_unchanged(data: dict[str, Any], mark: Any) -> None:
     part = v03_data_part(data)
     if mark is not None:
         part.metadata.update({"data_part_compat": mark})
@@ -344,7 +344,7 @@ def test_a_task_is_converted_completely() -> None:
     assert codec.write_task(a_task()) == a_v03_task()
 
 
-def test_a_send_is_answered_with_a_task_or_a_message() -> None:
+def test_a_send_response_is_a_task_or_a_message() -> None:
     assert codec.write_send_message(pb.SendMessageResponse(task=a_task())) == v03.SendMessageResponse(task=a_v03_task())
     message = pb.Message(message_id="m", parts=[pb.Part(text="hi")])
     assert codec.write_send_message(pb.SendMessageResponse(message=message)) == v03.SendMessageResponse(
@@ -366,7 +366,7 @@ def status_update(state: pb.TaskState) -> pb.StreamResponse:
 
 
 @pytest.mark.parametrize("state", pb.TaskState.values())
-def test_a_status_is_final_when_the_stream_ends_and_when_the_task_does(state: pb.TaskState) -> None:
+def test_a_status_is_final_at_the_end_of_the_stream_or_the_task(state: pb.TaskState) -> None:
     going_on, last = (codec.write_stream(status_update(state), is_last=ends).status_update for ends in (False, True))
     assert last.final
     assert going_on.final is states.is_terminal(state)
@@ -387,7 +387,7 @@ def test_an_artifact_update_keeps_its_flags() -> None:
     assert written == expected
 
 
-def test_a_stream_may_hold_a_task_or_a_message() -> None:
+def test_a_stream_can_contain_a_task_or_a_message() -> None:
     assert codec.write_stream(pb.StreamResponse(task=a_task())) == v03.StreamResponse(task=a_v03_task())
     assert codec.write_stream(pb.StreamResponse(message=pb.Message(message_id="m"))) == v03.StreamResponse(
         msg=v03.Message(message_id="m")
@@ -395,6 +395,6 @@ def test_a_stream_may_hold_a_task_or_a_message() -> None:
 
 
 @pytest.mark.parametrize("empty", [pb.SendMessageResponse(), pb.StreamResponse()])
-def test_an_answer_without_payload_stays_empty(empty: Any) -> None:
+def test_a_response_without_payload_stays_empty(empty: Any) -> None:
     write = codec.write_stream if isinstance(empty, pb.StreamResponse) else codec.write_send_message
     assert not write(empty).ByteSize()

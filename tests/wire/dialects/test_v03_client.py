@@ -10,24 +10,24 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @given(tasks)
-def test_a_task_comes_back(task: pb.Task) -> None:
+def test_a_task_round_trips(task: pb.Task) -> None:
     assert v03_client.read_task(v03.write_task(task)) == task
 
 
 @given(updates)
-def test_an_event_comes_back(event: pb.StreamResponse) -> None:
+def test_an_event_round_trips(event: pb.StreamResponse) -> None:
     assert v03_client.read_stream(v03.write_stream(event)) == event
 
 
 @given(requests)
-def test_a_send_comes_back_without_its_push_configuration(request: pb.SendMessageRequest) -> None:
+def test_a_send_round_trips_without_its_push_configuration(request: pb.SendMessageRequest) -> None:
     request = pb.SendMessageRequest.FromString(request.SerializeToString())
     request.configuration.ClearField("task_push_notification_config")
     assert v03.read_send_message(v03_client.write_send_message(request)) == request
 
 
 @given(tasks)
-def test_lists_and_sends_hold_tasks_as_they_are(task: pb.Task) -> None:
+def test_tasks_in_lists_and_send_responses_round_trip(task: pb.Task) -> None:
     sent = pb.SendMessageResponse(task=task)
     assert v03_client.read_send_message(v03.write_send_message(sent)) == sent
     page = pb.ListTasksResponse(tasks=[task], next_page_token="n", total_size=1)

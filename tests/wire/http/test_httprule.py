@@ -43,7 +43,7 @@ def test_a_template_is_parsed_to_flat_segments_and_ranges(text: str, template: T
         "/a/*/**:verb",
     ],
 )
-def test_a_template_is_written_as_it_was_read(text: str) -> None:
+def test_a_parsed_template_formats_to_its_source(text: str) -> None:
     assert str(parse(text)) == text
     assert parse(str(parse(text))) == parse(text)
 
@@ -69,7 +69,7 @@ def test_a_template_is_written_as_it_was_read(text: str) -> None:
         ("/{a}/{a}", "bound twice"),
     ],
 )
-def test_a_template_outside_the_grammar_is_refused_with_its_place(text: str, reason: str) -> None:
+def test_an_invalid_template_is_rejected_with_the_position(text: str, reason: str) -> None:
     with pytest.raises(TemplateError, match=reason):
         parse(text)
 
@@ -89,7 +89,7 @@ def test_every_method_of_both_services_has_a_published_rule_first(module: Module
         assert next(primary for name, primary in seen if name == method.name)
 
 
-def test_a_rule_carries_method_template_and_body() -> None:
+def test_a_rule_has_a_method_template_and_body() -> None:
     service = v03.DESCRIPTOR.services_by_name["A2AService"]
     published = {method.name: rule for method, rule in rules(service) if rule.primary}
     assert published["CancelTask"] == Rule("POST", parse("/v1/{name=tasks/*}:cancel"), "*")
@@ -110,12 +110,12 @@ def _service(*options: http_pb2.HttpRule) -> ServiceDescriptor:
     return pool.FindServiceByName("x.S")
 
 
-def test_custom_methods_response_bodies_and_methods_without_a_rule_are_understood() -> None:
+def test_custom_methods_response_bodies_and_methods_without_a_rule() -> None:
     option = http_pb2.HttpRule(response_body="r")
     option.custom.kind, option.custom.path = "SEARCH", "/s"
     assert [rule for _, rule in rules(_service(option))] == [Rule("SEARCH", parse("/s"), "", "r")]
 
 
-def test_a_rule_without_a_pattern_is_refused() -> None:
+def test_a_rule_without_a_pattern_is_rejected() -> None:
     with pytest.raises(TemplateError, match="without a pattern"):
         list(rules(_service(http_pb2.HttpRule(body="*"))))

@@ -55,13 +55,13 @@ def only(match: Match[str] | NoMatch) -> tuple[str, dict[str, str]]:
         ("GET", f"/{T}/card", "a2a.v1 GetAgentCard", {"tenant": T}),
     ],
 )
-def test_a_path_finds_its_method_and_binds_its_fields(
+def test_a_path_matches_its_method_and_binds_its_fields(
     services: Routes[str], method: str, path: str, target: str, variables: dict[str, str]
 ) -> None:
     assert only(services.match(method, path)) == (target, variables)
 
 
-def test_a_path_of_two_services_gives_both_in_order(services: Routes[str]) -> None:
+def test_a_path_of_two_services_matches_both_in_order(services: Routes[str]) -> None:
     match = services.match("GET", f"/{T}/tasks/42")
     assert match == Match(
         (
@@ -103,18 +103,18 @@ def test_a_wrong_method_lists_the_allowed_ones(
         "/:send",
     ],
 )
-def test_an_unknown_path_allows_nothing(services: Routes[str], path: str) -> None:
+def test_an_unknown_path_allows_no_method(services: Routes[str], path: str) -> None:
     assert services.match("POST", path) == NoMatch()
 
 
-def test_a_literal_wins_and_a_dead_end_is_left_again() -> None:
+def test_literals_take_precedence_and_dead_ends_are_backtracked() -> None:
     created_routes = routes(("GET", "/{tenant}/b/x"), ("GET", "/a/{id}/y"), ("GET", "/a/b/z"))
     assert only(created_routes.match("GET", "/a/b/x")) == ("GET /{tenant}/b/x", {"tenant": "a"})
     assert only(created_routes.match("GET", "/a/b/y")) == ("GET /a/{id}/y", {"id": "b"})
     assert only(created_routes.match("GET", "/a/b/z")) == ("GET /a/b/z", {})
 
 
-def test_another_place_that_knows_the_method_is_taken_before_a_refusal() -> None:
+def test_a_route_with_the_method_is_preferred_to_a_405() -> None:
     created_routes = routes(("GET", "/tasks/{id}"), ("DELETE", "/{tenant}/x"))
     assert only(created_routes.match("DELETE", "/tasks/x")) == ("DELETE /{tenant}/x", {"tenant": "tasks"})
     assert created_routes.match("PUT", "/tasks/x") == NoMatch(("DELETE", "GET"))
@@ -151,7 +151,7 @@ def test_a_value_of_several_segments_keeps_encoded_slashes(path: str, value: str
     assert only(routes(("GET", "/v1/{name=t/*}")).match("GET", path))[1] == {"name": value}
 
 
-def test_literals_are_compared_decoded() -> None:
+def test_literals_match_percent_decoded() -> None:
     assert only(routes(("GET", "/tasks/{id}")).match("GET", "/%74asks/1"))[1] == {"id": "1"}
 
 
@@ -163,10 +163,10 @@ def test_the_rest_of_a_path_may_be_empty_or_long_and_comes_last() -> None:
     assert only(created_routes.match("GET", "/f/b/c:raw")) == ("GET /f/{path=**}:raw", {"path": "b/c"})
 
 
-def test_a_value_that_is_not_utf8_is_refused_by_name() -> None:
+def test_a_value_that_is_not_utf8_is_rejected_with_its_field() -> None:
     with pytest.raises(InvalidParams, match="taskId: must be percent-encoded UTF-8"):
         routes(("GET", "/t/{task_id}")).match("GET", "/t/%FF")
 
 
-def test_a_very_long_path_is_just_unknown(services: Routes[str]) -> None:
+def test_a_very_long_path_is_unknown(services: Routes[str]) -> None:
     assert services.match("GET", "/x" * 10_000) == NoMatch()

@@ -44,7 +44,7 @@ def found(surface: ServiceRoutes, http_method: str, path: str) -> MatchedBinding
     return match
 
 
-def test_a_request_becomes_a_message_and_an_answer_json() -> None:
+def test_requests_decode_to_messages_and_responses_encode_to_json() -> None:
     surface = ServiceRoutes(service(Put={"put": "/v1/{part.name=things/*}", "body": "part", "response_body": "part"}))
     put = found(surface, "PUT", "/v1/things/7")
     assert put.binding.rpc == "/things.Things/Put"
@@ -55,7 +55,7 @@ def test_a_request_becomes_a_message_and_an_answer_json() -> None:
     assert put.response(request) == b'{"name":"things/7","tags":["c"]}'
 
 
-def test_a_rule_for_any_method_serves_what_nothing_else_does() -> None:
+def test_a_rule_for_any_method_is_the_fallback() -> None:
     surface = ServiceRoutes(
         service(
             Any={"custom": {"kind": "*", "path": "/v1/{name=things/*}"}},
@@ -67,18 +67,18 @@ def test_a_rule_for_any_method_serves_what_nothing_else_does() -> None:
     assert names == {"GET": "Get", "REPORT": "Report", "LOCK": "Any"}
 
 
-def test_of_equal_rules_the_first_serves() -> None:
+def test_the_first_of_equal_rules_is_used() -> None:
     rule = {"get": "/v1/{name=things/*}"}
     assert found(ServiceRoutes(service(B=rule, A=rule)), "GET", "/v1/things/7").binding.method.name == "B"
 
 
-def test_what_nothing_serves_is_refused_with_what_would_be() -> None:
+def test_an_unknown_method_is_reported_with_the_allowed_ones() -> None:
     surface = ServiceRoutes(service(Get={"get": "/v1/{name=things/*}"}))
     assert surface.find("PUT", "/v1/things/7") == NoMatch(("GET",))
     assert surface.find("GET", "/v1/others/7") == NoMatch()
 
 
-def test_a_path_that_is_not_utf_8_is_refused() -> None:
+def test_a_path_that_is_not_utf_8_is_rejected() -> None:
     surface = ServiceRoutes(service(Get={"get": "/v1/{name=things/*}"}))
     with pytest.raises(InvalidParams, match="name: must be percent-encoded UTF-8"):
         surface.find("GET", "/v1/things/%FF")
@@ -95,12 +95,10 @@ def test_a_path_that_is_not_utf_8_is_refused() -> None:
         ({"get": "/v1/x", "response_body": "no_such"}, TypeError, "has no field no_such"),
     ],
 )
-def test_a_rule_that_does_not_hold_is_a_mistake_at_start(
-    rule: dict[str, Any], error: type[Exception], text: str
-) -> None:
+def test_an_invalid_rule_is_rejected_at_start(rule: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         ServiceRoutes(service(Wrong=rule))
 
 
-def test_a_method_without_a_rule_is_left_out() -> None:
+def test_a_method_without_a_rule_has_no_route() -> None:
     assert ServiceRoutes(service(Do=None)).find("POST", "/things.Things/Do") == NoMatch()

@@ -15,13 +15,13 @@ def test_id_and_event_name_come_before_the_data() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"a\nb", b"a\rb"])
-def test_a_payload_that_would_break_the_framing_is_refused(data: bytes) -> None:
+def test_a_payload_that_would_break_the_framing_is_rejected(data: bytes) -> None:
     with pytest.raises(ValueError, match="one line"):
         frame(data)
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\0b"])
-def test_an_id_that_would_break_the_framing_is_refused(text: str) -> None:
+def test_an_id_that_would_break_the_framing_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="id of an event"):
         frame(b"{}", id=text)
 
@@ -36,7 +36,7 @@ TEXTS = st.text(max_size=5).filter(lambda text: not set(text) & set("\r\n\0"))
 
 
 @given(st.lists(st.tuples(LINES, TEXTS, TEXTS), max_size=5), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.data())
-def test_what_was_framed_is_parsed_however_it_is_cut(
+def test_frames_parse_back_in_chunks_of_any_size(
     items: list[tuple[bytes, str, str]], line_end: bytes, data: st.DataObject
 ) -> None:
     stream = b"".join(frame(payload, id=id, event=event) + KEEP_ALIVE for payload, id, event in items)
@@ -49,7 +49,7 @@ def test_what_was_framed_is_parsed_however_it_is_cut(
     assert events == [SseEvent(payload, event or "message", id) for payload, id, event in items]
 
 
-def test_a_byte_at_a_time_is_enough() -> None:
+def test_single_byte_chunks_are_parsed() -> None:
     parser = SseParser()
     stream = b"\xef\xbb\xbfid: 1\r\ndata: a\r\n\r\ndata:b\n\n"
     events = [event for byte in stream for event in parser.feed(bytes([byte]))]
@@ -64,16 +64,16 @@ def test_unknown_fields_and_ids_with_nul_are_skipped() -> None:
     assert SseParser().feed(b"retry: 10\nfoo: bar\nid: a\0b\ndata: x\n\n") == [SseEvent(b"x")]
 
 
-def test_an_event_name_holds_for_one_event_only() -> None:
+def test_an_event_name_applies_to_one_event_only() -> None:
     assert SseParser().feed(b"event: a\n\nevent: b\ndata: 1\n\ndata: 2\n\n") == [SseEvent(b"1", "b"), SseEvent(b"2")]
 
 
-def test_an_event_that_was_not_finished_is_not_given() -> None:
+def test_an_incomplete_event_is_dropped() -> None:
     assert SseParser().feed(b"data: 1\n") == []
 
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 100, b"data: aaaaaaaaaa\n" * 10, b": " + b"x" * 100])
-def test_an_event_beyond_the_limit_is_refused(stream: bytes) -> None:
+def test_an_event_beyond_the_limit_is_rejected(stream: bytes) -> None:
     with pytest.raises(PayloadTooLarge, match="64 bytes"):
         SseParser(limit=64).feed(stream)
 
@@ -85,6 +85,6 @@ def test_the_limit_counts_one_event_and_not_the_stream() -> None:
         assert parser.feed(b"y\n\n") == [SseEvent(b"x" * 20 + b"y")]
 
 
-def test_an_id_that_is_not_utf8_is_refused() -> None:
+def test_an_id_that_is_not_utf8_is_rejected() -> None:
     with pytest.raises(ParseError, match="UTF-8"):
         SseParser().feed(b"id: \xff\n")

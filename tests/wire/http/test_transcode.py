@@ -24,7 +24,7 @@ PUSH = Transcoder(
 )
 
 
-def test_path_and_query_make_a_request_without_a_body() -> None:
+def test_a_request_is_built_from_path_and_query_alone() -> None:
     request = GET.request({"tenant": "acme", "id": "42"}, [("historyLength", "0")])
     assert request == v1.GetTaskRequest(tenant="acme", id="42", history_length=0)
 
@@ -54,7 +54,7 @@ def test_query_parameters_are_converted_and_unknown_ones_ignored(
 
 
 @pytest.mark.parametrize("name", ["statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter"])
-def test_a_time_in_the_query_is_read_in_every_spelling_of_its_name(name: str) -> None:
+def test_a_time_in_the_query_is_accepted_under_every_spelling_of_its_field(name: str) -> None:
     request = LIST.request({}, [(name, "2026-11-20T10:00:00+00:00")])
     assert request.status_timestamp_after.seconds == 1795168800
 
@@ -85,7 +85,9 @@ def test_nested_fields_are_named_with_dots_and_repeated_ones_by_repetition() -> 
         ([("contextId", "\ud800")], "contextId", "must be valid Unicode"),
     ],
 )
-def test_a_bad_query_parameter_is_named_with_its_rule(query: list[tuple[str, str]], field: str, rule: str) -> None:
+def test_an_invalid_query_parameter_is_rejected_with_its_field_and_rule(
+    query: list[tuple[str, str]], field: str, rule: str
+) -> None:
     with pytest.raises(InvalidParams) as caught:
         LIST.request({}, query)
     (violation,) = caught.value.violations
@@ -108,29 +110,29 @@ def test_an_object_cannot_be_a_query_parameter(query: list[tuple[str, str]], fie
     assert caught.value.violations[0].field == field
 
 
-def test_the_path_beats_the_body_and_the_query() -> None:
+def test_the_path_takes_precedence_over_body_and_query() -> None:
     request = SEND.request({"tenant": "path"}, [("tenant", "query")], {"tenant": "body", "message": {"taskId": "t"}})
     assert request == v1.SendMessageRequest(tenant="path", message={"task_id": "t"})
 
 
-def test_the_query_fills_only_what_the_body_left_open() -> None:
+def test_the_query_sets_only_fields_that_the_body_omits() -> None:
     request = SEND.request({}, [("tenant", "query"), ("message.taskId", "query")], {"message": {"contextId": "c"}})
     assert request == v1.SendMessageRequest(tenant="query", message={"context_id": "c"})
 
 
-def test_a_bad_path_value_is_named() -> None:
+def test_an_invalid_path_value_is_rejected_with_its_field() -> None:
     numbered = Transcoder(v1.ListTasksRequest, PROTOJSON_V1)
     with pytest.raises(InvalidParams, match="pageSize: must be an integer"):
         numbered.request({"page_size": "x"})
 
 
 @pytest.mark.parametrize("body", [None, {}, {"name": "tasks/7"}, {"name": "tasks/42", "kind": "x"}])
-def test_an_empty_body_and_a_whole_request_suit_a_cancel(body: object) -> None:
+def test_a_cancel_accepts_an_empty_body_or_a_complete_request(body: object) -> None:
     assert CANCEL.request({"name": "tasks/42"}, (), body) == v03.CancelTaskRequest(name="tasks/42")
 
 
 @pytest.mark.parametrize("body", [[], "x", 1, True])
-def test_a_body_that_is_no_object_is_refused_where_a_body_belongs(body: object) -> None:
+def test_a_required_body_that_is_not_an_object_is_rejected(body: object) -> None:
     with pytest.raises(InvalidParams, match="body: must be a JSON object"):
         SEND.request({}, (), body)
     with pytest.raises(InvalidParams, match=r"config\.pushNotificationConfig: must be a JSON object"):
@@ -151,7 +153,7 @@ def test_a_body_that_is_no_object_is_refused_where_a_body_belongs(body: object) 
         ("x", {"id": "42"}),
     ],
 )
-def test_a_body_where_none_belongs_is_merged_if_it_is_an_object_and_a_shape_allows_it(
+def test_an_undeclared_body_is_merged_only_as_an_object_of_a_declared_shape(
     body: object, expected: dict[str, Any]
 ) -> None:
     shaped = Transcoder(v1.GetTaskRequest, PROTOJSON_V1, shapes=(WHOLE_REQUEST,))
@@ -178,27 +180,27 @@ CONFIG = {"name": "n", "push_notification_config": {"url": "u"}}
         (None, {"parent": "tasks/1"}),
     ],
 )
-def test_the_shape_that_knows_most_keys_is_taken(body: object, expected: dict[str, Any]) -> None:
+def test_the_shape_with_most_known_keys_is_used(body: object, expected: dict[str, Any]) -> None:
     assert PUSH.request({"parent": "tasks/1"}, (), body) == v03.CreateTaskPushNotificationConfigRequest(**expected)
 
 
-def test_the_query_completes_an_annotated_body() -> None:
+def test_the_query_sets_fields_beside_an_annotated_body() -> None:
     request = PUSH.request({"parent": "tasks/1"}, [("configId", "c"), ("config.name", "x")], CONFIG)
     assert request == v03.CreateTaskPushNotificationConfigRequest(parent="tasks/1", config_id="c", config=CONFIG)
 
 
-def test_a_mistake_in_the_body_is_named_from_the_request_on() -> None:
+def test_an_error_in_the_body_has_its_path_within_the_request() -> None:
     with pytest.raises(InvalidParams, match=r"config\.pushNotificationConfig\.url: must be a string"):
         PUSH.request({"parent": "tasks/1"}, (), {"name": "n", "pushNotificationConfig": {"url": 1}})
 
 
 @pytest.mark.parametrize("path", ["nothing", "parent", "config.name", "config.nothing"])
-def test_a_shape_that_leads_to_no_message_is_refused_at_start(path: str) -> None:
+def test_a_shape_that_is_not_a_message_is_rejected_at_start(path: str) -> None:
     with pytest.raises(TypeError, match=f"no message {path}"):
         Transcoder(v03.CreateTaskPushNotificationConfigRequest, PROTOJSON_V03, body="*", shapes=(path,))
 
 
-def test_a_variable_that_is_no_field_is_the_servers_mistake() -> None:
+def test_an_unknown_path_variable_is_a_programming_error() -> None:
     with pytest.raises(TypeError, match="no field nothing"):
         GET.request({"nothing": "x"})
 
@@ -235,7 +237,7 @@ def build() -> Any:
 M = build()
 
 
-def test_every_kind_of_scalar_is_read_from_the_query() -> None:
+def test_every_kind_of_scalar_is_accepted_in_the_query() -> None:
     request = Transcoder(M, JsonDialect("t")).request(
         {}, [("number", "-5"), ("raw", "YQ"), ("ratio", "1.5"), ("counts", "1"), ("counts", ""), ("counts", "2")]
     )
@@ -252,12 +254,12 @@ def test_every_kind_of_scalar_is_read_from_the_query() -> None:
         ([("times", "2026-11-20T10:00:00Z")], "times: cannot be given in a query"),
     ],
 )
-def test_bad_scalars_and_two_members_of_a_oneof_are_refused(query: list[tuple[str, str]], rule: str) -> None:
+def test_invalid_scalars_and_two_members_of_a_oneof_are_rejected(query: list[tuple[str, str]], rule: str) -> None:
     with pytest.raises(InvalidParams, match=rule):
         Transcoder(M, JsonDialect("t")).request({}, query)
 
 
-def test_a_query_member_beside_one_from_the_body_is_refused() -> None:
+def test_a_oneof_member_beside_one_from_the_body_is_rejected() -> None:
     with pytest.raises(InvalidParams, match="flag: cannot stand beside text"):
         Transcoder(M, JsonDialect("t"), body="*").request({}, [("flag", "true")], {"text": "a"})
 
@@ -278,7 +280,7 @@ PLAIN = JsonDialect("json_format")
         ("many_child", [{"oneText": "a"}], {"many_child": [{"one_text": "a"}]}),
     ],
 )
-def test_a_body_is_whatever_the_field_of_the_rule_is(body: str, sent: object, expected: dict[str, Any]) -> None:
+def test_a_body_has_the_type_of_the_field_in_the_rule(body: str, sent: object, expected: dict[str, Any]) -> None:
     transcoder = Transcoder(Sink, PLAIN, body=body)
     assert transcoder.request({}, [("oneFlag", "true")], sent) == Sink(one_flag=True, **expected)
 
@@ -292,12 +294,12 @@ def test_a_body_is_whatever_the_field_of_the_rule_is(body: str, sent: object, ex
         ("one_child", {"oneInt32": "x"}, "oneChild.oneInt32: must be an integer"),
     ],
 )
-def test_what_is_wrong_in_such_a_body_is_named_from_the_request_on(body: str, sent: object, rule: str) -> None:
+def test_an_error_in_a_field_body_has_its_path_within_the_request(body: str, sent: object, rule: str) -> None:
     with pytest.raises(InvalidParams, match=rule):
         Transcoder(Sink, PLAIN, body=body).request({}, (), sent)
 
 
-def test_messages_that_are_one_text_are_read_from_the_query() -> None:
+def test_messages_with_a_string_form_are_accepted_in_the_query() -> None:
     query = [
         ("oneDuration", "-1.5s"),
         ("one_mask", "title,author.full_name"),
@@ -327,13 +329,13 @@ def test_messages_that_are_one_text_are_read_from_the_query() -> None:
         ("oneStruct", "{}", "oneStruct: is an object"),
     ],
 )
-def test_a_text_that_is_no_such_message_is_refused(name: str, text: str, rule: str) -> None:
+def test_an_invalid_string_form_is_rejected(name: str, text: str, rule: str) -> None:
     with pytest.raises(InvalidParams, match=rule):
         Transcoder(Sink, PLAIN).request({}, [(name, text)])
 
 
 @pytest.mark.parametrize("path", ["no_such", "many_text", "one_child", "one_child.no_such", "text_to_text"])
-def test_a_variable_that_no_path_can_bind_is_a_mistake_of_the_rule(path: str) -> None:
+def test_a_path_variable_that_is_not_a_scalar_is_rejected_at_start(path: str) -> None:
     with pytest.raises(TypeError, match="has no scalar"):
         Transcoder(Sink, PLAIN).check_variable(path)
     Transcoder(Sink, PLAIN).check_variable("one_child.one_text")
@@ -357,12 +359,12 @@ def test_a_variable_that_no_path_can_bind_is_a_mistake_of_the_rule(path: str) ->
         ("one_kind", {}, b'"KIND_NONE"'),
     ],
 )
-def test_an_answer_is_the_field_that_the_rule_names_also_when_it_is_empty(
+def test_a_response_is_the_response_body_field_even_if_empty(
     field: str, message: dict[str, Any], expected: bytes
 ) -> None:
     assert ResponseEncoder(Sink, PLAIN, response_body=field).encode(Sink(**message)) == expected
 
 
-def test_an_answer_that_is_no_field_is_a_mistake_of_the_rule() -> None:
+def test_an_unknown_response_body_is_rejected_at_start() -> None:
     with pytest.raises(TypeError, match="has no field no_such"):
         ResponseEncoder(Sink, PLAIN, response_body="no_such")

@@ -28,7 +28,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.DESCRIPTOR.full_name)
-def test_every_type_means_what_json_format_means(cls: type[Message]) -> None:
+def test_every_type_is_equivalent_to_json_format(cls: type[Message]) -> None:
     codec = compile(cls, PLAIN)
 
     @settings(
@@ -54,7 +54,7 @@ def test_every_type_means_what_json_format_means(cls: type[Message]) -> None:
 # ---- kinds of fields that A2A does not use
 
 
-def test_a_kind_of_field_without_a_codec_is_refused_at_compile_time() -> None:
+def test_a_field_kind_without_a_codec_is_rejected_at_compile_time() -> None:
     file = descriptor_pb2.FileDescriptorProto(name="group.proto", package="old")
     old = file.message_type.add(name="Old")
     old.nested_type.add(name="Inner")
@@ -116,13 +116,13 @@ def test_a_plain_double_is_written_as_json_format_writes_it(number: float) -> No
         ({"pick_text": "a", "pickRaw": ""}, "pickRaw", "cannot stand beside pickText"),
     ],
 )
-def test_bad_values_of_every_kind_are_refused(data: object, field: str, rule: str) -> None:
+def test_invalid_values_of_every_kind_are_rejected(data: object, field: str, rule: str) -> None:
     with pytest.raises(InvalidParams, match=rule) as caught:
         compile(Sink, PLAIN).decode(data)
     assert caught.value.violations[0] == Violation(field, caught.value.violations[0].description)
 
 
-def test_keys_of_maps_are_read_in_their_own_type() -> None:
+def test_map_keys_are_converted_to_their_type() -> None:
     data = {"flagToText": {"true": "a", "false": "b"}, "int32ToText": {"-1": "c"}, "uint64ToText": {"7": "d"}}
     assert compile(Sink, PLAIN).decode(data) == Sink(
         flag_to_text={True: "a", False: "b"}, int32_to_text={-1: "c"}, uint64_to_text={7: "d"}
@@ -130,17 +130,17 @@ def test_keys_of_maps_are_read_in_their_own_type() -> None:
 
 
 @pytest.mark.parametrize("value", [2, 2.5, "2.5", "1e3", "NaN", "Infinity", "-Infinity"])
-def test_doubles_are_read_from_numbers_and_strings(value: object) -> None:
+def test_doubles_are_decoded_from_numbers_and_strings(value: object) -> None:
     expected = json_format.ParseDict({"oneDouble": value}, Sink())
     assert compile(Sink, PLAIN).decode({"oneDouble": value}).SerializeToString() == expected.SerializeToString()
 
 
-def test_a_descriptor_without_a_python_module_has_a_codec_too() -> None:
+def test_a_descriptor_without_a_python_module_has_a_codec() -> None:
     descriptor: Descriptor = POOL.FindMessageTypeByName("sink.Sink")
     assert compile(descriptor, PLAIN).encode(Sink(renamed="x")) == b'{"otherName":"x"}'
 
 
-def test_a_wrapper_is_its_value_and_null_is_its_absence() -> None:
+def test_a_wrapper_is_encoded_as_its_value_and_absent_as_null() -> None:
     codec = compile(Sink, PLAIN)
     message = codec.decode({"oneInt64Value": 0, "oneStringValue": None, "one_BoolValue": False})
     assert message.HasField("one_Int64Value")
@@ -148,7 +148,7 @@ def test_a_wrapper_is_its_value_and_null_is_its_absence() -> None:
     assert codec.to_dict(message) == {"oneInt64Value": "0", "oneBoolValue": False}
 
 
-def test_a_mask_is_read_in_both_spellings_and_written_in_one() -> None:
+def test_a_mask_is_decoded_in_both_spellings_and_encoded_in_one() -> None:
     codec = compile(Sink, PLAIN)
     for text in ("pageCount,author.fullName", "page_count,author.full_name"):
         message = codec.decode({"oneMask": text})
@@ -169,7 +169,7 @@ def test_a_mask_is_read_in_both_spellings_and_written_in_one() -> None:
         {"one_any": {"type_url": "x/sink.Sink", "value": b"\xff"}},
     ],
 )
-def test_what_json_cannot_say_is_not_written(fields: dict[str, Any]) -> None:
+def test_values_without_a_json_form_are_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="cannot be written"):
         compile(Sink, PLAIN).encode(Sink(**fields))
 
@@ -180,7 +180,7 @@ def test_a_float_is_written_with_no_more_digits_than_it_has(text: str) -> None:
     assert json.dumps(compile(Sink, PLAIN).to_dict(message)) == json.dumps(json_format.MessageToDict(message))
 
 
-def test_an_any_knows_the_types_of_its_own_pool() -> None:
+def test_an_any_resolves_types_in_its_own_pool() -> None:
     """The default pool has no sink.Sink, and the Any of the default pool does not find one."""
     codec = compile(any_pb2.Any, PLAIN)
     with pytest.raises(InvalidParams, match="must name a known type"):
@@ -192,7 +192,7 @@ def test_an_any_knows_the_types_of_its_own_pool() -> None:
 
 
 @pytest.mark.parametrize("text", ["3.4028235e38", "-3.4028235e38", "3.4028234e38"])
-def test_the_largest_floats_are_read_as_they_were_written(text: str) -> None:
+def test_the_largest_floats_round_trip(text: str) -> None:
     codec = compile(Sink, PLAIN)
     message = Sink(one_float=float(text), one_FloatValue={"value": float(text)})
     assert codec.decode(orjson.loads(codec.encode(message))) == message

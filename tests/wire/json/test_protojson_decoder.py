@@ -66,13 +66,13 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
         (v1.SendMessageRequest, PROTOJSON_V1, {"configuration": {}}, {"configuration": {}}),
     ],
 )
-def test_real_spellings_are_read(
+def test_spellings_of_real_clients_are_accepted(
     cls: type[Message], dialect: JsonDialect, data: dict[str, object], expected: dict[str, Any]
 ) -> None:
     assert compile(cls, dialect).decode(data) == cls(**expected)
 
 
-def test_the_filter_name_of_the_go_client_is_read() -> None:
+def test_the_filter_name_of_the_go_client_is_accepted() -> None:
     data = {"lastUpdatedAfter": "2026-11-20T10:00:00Z"}
     assert compile(v1.ListTasksRequest, PROTOJSON_V1).decode(data).status_timestamp_after.seconds == 1795168800
     assert compile(v03.ListTasksRequest, PROTOJSON_V03).decode(data).last_updated_time.seconds == 1795168800
@@ -89,7 +89,7 @@ def test_a_null_value_beside_another_member_is_absent(data: dict[str, object]) -
     assert compile(v1.Part, PROTOJSON_V1).decode(data) == v1.Part(text="x")
 
 
-def test_what_was_given_is_shown_but_not_all_of_it() -> None:
+def test_errors_quote_the_value_truncated() -> None:
     for given, text in (
         ("DONE", '; not "DONE"'),
         (99, "; not 99"),
@@ -102,7 +102,7 @@ def test_what_was_given_is_shown_but_not_all_of_it() -> None:
         assert caught.value.message.endswith(text)
 
 
-def test_a_role_that_would_be_refused_is_not_offered() -> None:
+def test_errors_do_not_suggest_the_unspecified_role() -> None:
     with pytest.raises(InvalidParams, match="role: must be one of ROLE_USER, ROLE_AGENT; not 5"):
         compile(v1.Message, PROTOJSON_V1).decode({"role": 5})
 
@@ -136,7 +136,7 @@ STATES = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED, .*TASK_STATE_AUTH_REQUIR
         ({"contextId": "a", "context_id": "b"}, "contextId", "given more than once, as context_id and contextId"),
     ],
 )
-def test_bad_input_names_the_field_the_rule_and_the_allowed_values(data: object, field: str, rule: str) -> None:
+def test_invalid_input_is_rejected_with_field_rule_and_allowed_values(data: object, field: str, rule: str) -> None:
     with pytest.raises(InvalidParams, match=rule) as caught:
         compile(v1.Task, PROTOJSON_V1).decode(data)
     (violation,) = caught.value.violations
@@ -144,7 +144,7 @@ def test_bad_input_names_the_field_the_rule_and_the_allowed_values(data: object,
     assert caught.value.message == f"{field}: {violation.description}"
 
 
-def test_a_path_starts_where_the_caller_says() -> None:
+def test_an_error_path_begins_with_the_given_path() -> None:
     codec = compile(v1.Message, PROTOJSON_V1)
     for data, field in (({"role": "X"}, "message.role"), ([], "message")):
         with pytest.raises(InvalidParams) as caught:
@@ -152,13 +152,13 @@ def test_a_path_starts_where_the_caller_says() -> None:
         assert caught.value.violations[0].field == field
 
 
-def test_merging_replaces_lists_and_keeps_what_is_not_named() -> None:
+def test_merging_replaces_lists_and_keeps_other_fields() -> None:
     task = v1.Task(id="a", context_id="c", artifacts=[{"artifact_id": "1"}])
     compile(v1.Task, PROTOJSON_V1).merge(task, {"id": "b", "artifacts": [{"artifactId": "2"}]})
     assert task == v1.Task(id="b", context_id="c", artifacts=[{"artifact_id": "2"}])
 
 
-def test_nesting_to_the_bound_of_the_reader_is_read() -> None:
+def test_nesting_up_to_the_parser_limit_is_accepted() -> None:
     data: object = 1
     for _ in range(250):
         data = [data]

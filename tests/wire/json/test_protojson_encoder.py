@@ -11,7 +11,7 @@ from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
 
 
-def test_unset_fields_are_left_out_and_set_optionals_kept() -> None:
+def test_unset_fields_are_omitted_and_set_optionals_kept() -> None:
     assert compile(v1.GetTaskRequest, PROTOJSON_V1).to_dict(v1.GetTaskRequest(id="t", history_length=0)) == {
         "id": "t",
         "historyLength": 0,
@@ -19,7 +19,7 @@ def test_unset_fields_are_left_out_and_set_optionals_kept() -> None:
     assert compile(v1.Task, PROTOJSON_V1).encode(v1.Task()) == b"{}"
 
 
-def test_fields_named_always_are_written_with_their_defaults() -> None:
+def test_always_emitted_fields_are_written_with_their_defaults() -> None:
     assert compile(v1.ListTasksResponse, PROTOJSON_V1).to_dict(v1.ListTasksResponse()) == {
         "tasks": [],
         "nextPageToken": "",
@@ -36,7 +36,7 @@ def test_fields_named_always_are_written_with_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("field", "reason"), [("nothing", "has no field nothing"), ("history_length", "cannot be forced")]
 )
-def test_a_field_that_cannot_always_be_written_is_refused_at_compile_time(field: str, reason: str) -> None:
+def test_a_field_that_cannot_always_be_emitted_is_rejected_at_compile_time(field: str, reason: str) -> None:
     dialect = JsonDialect("wrong", always_emitted={"lf.a2a.v1.GetTaskRequest": {field}})
     with pytest.raises(TypeError, match=reason):
         compile(v1.GetTaskRequest, dialect)
@@ -46,14 +46,14 @@ def test_an_enum_number_of_a_later_version_is_written_as_a_number() -> None:
     assert compile(v1.TaskStatus, PROTOJSON_V1).to_dict(v1.TaskStatus(state=77)) == {"state": 77}  # type: ignore[arg-type]
 
 
-def test_whole_numbers_in_data_are_written_without_a_fraction() -> None:
+def test_integers_in_data_are_written_without_a_fraction() -> None:
     part = v1.Part()
     part.data.list_value.extend([1, 1.5, -0.0, 2.0**53, 1e300])
     assert compile(v1.Part, PROTOJSON_V1).encode(part) == b'{"data":[1,1.5,-0.0,9007199254740992,1e+300]}'
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_numbers_that_json_does_not_have_are_refused_in_data_as_json_format_does(number: float) -> None:
+def test_nan_and_infinity_in_data_are_rejected_as_in_json_format(number: float) -> None:
     part = v1.Part()
     part.data.number_value = number
     with pytest.raises(ValueError, match="NaN or infinite"):

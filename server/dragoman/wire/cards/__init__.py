@@ -1,1 +1,1 @@
-"""Agent cards: those served here, and those of other agents."""
+"""Agent cards: cards of this server, and cards of remote agents."""

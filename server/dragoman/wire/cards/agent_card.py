@@ -1,19 +1,10 @@
-"""Agent cards: what an agent says of itself and where it is reached, in the shape of each generation.
+"""Cards of local agents, as messages (`..._card`) and JSON (`..._document`) of each version (1.0 §4.4.1, 0.3 §5.5).
 
-- `v1_card`: `lf.a2a.v1.AgentCard` (A2A 1.0 §4.4.1), which GetExtendedAgentCard answers.
-- `v03_card`: `a2a.v1.AgentCard` (A2A 0.3 §5.5), which the gRPC method GetAgentCard answers.
-- `v03_document`: that card as JSON, for `GET /v1/card`. One text suits both of its kinds of readers, who
-agree on every key until there are security schemes: those who read the ProtoJSON of `a2a.v1`, and SDKs that
-read the card of 0.3's JSON-RPC.
-- `v1_document`, `v01_document`: the cards of 1.0 and 0.1 as JSON, for those who name their version.
-- `document`: both generations in one object, for `/.well-known/agent-card.json`; `legacy_document`, for `agent.json`,
-has what 0.1 readers look for besides. Readers of
-  1.0 go by `supportedInterfaces` and skip the rest; 0.3 readers go by `url`, `preferredTransport` and
-  `additionalInterfaces`.
-
-No field is written empty: signed cards are compared after dropping empty fields by some readers and keeping
-them by others. So an agent without skills is shown with one, itself; and what is required has a fallback. Only the
-scopes of security are, where there are none.
+`combined_document` serves 1.0 and 0.3 clients with one object: 1.0 clients read `supportedInterfaces`, 0.3 clients
+`url`, `preferredTransport` and `additionalInterfaces`. `legacy_document` adds the fields of 0.1. One `v03_document`
+serves readers of ProtoJSON and of JSON-RPC cards, whose keys differ only in security schemes.
+No field is written empty, except scopes: before they verify a signature, some clients drop empty fields and others keep
+them. So required fields have fallbacks, and an agent without skills gets one skill, itself.
 """
 
 from __future__ import annotations
@@ -39,13 +30,13 @@ GRPC_BINDING: Final = "GRPC"
 
 V1_INTERFACE_VERSION: Final = "1.0"
 V03_INTERFACE_VERSION: Final = "0.3"
-"""Versions of interfaces, without a patch: one SDK finds its interface by comparing this text."""
+"""`protocolVersion` of interfaces, without a patch number: one SDK compares this text exactly."""
 
 V03_CARD_VERSION: Final = "0.3.0"
-"""`protocolVersion` of a 0.3 card, which is written with a patch (0.3 §5.5)."""
+"""`protocolVersion` of a 0.3 card, which has a patch number (0.3 §5.5)."""
 
 
-# What 1.0 requires and is empty for most agents: a2a-rust reads no card without it.
+# Required in 1.0 and empty for most agents. a2a-rust rejects cards without them.
 _CARD_JSON: Final = replace(
     json_proto.PROTOJSON_V1,
     always_emitted={
@@ -62,7 +53,7 @@ _V03_CODEC: Final = protojson.compile(v03.AgentCard, json_proto.PROTOJSON_V03)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardCapabilities:
-    """What the server can do for this agent (A2A 1.0 §4.4.3)."""
+    """The optional features that the server offers for an agent (A2A 1.0 §4.4.3)."""
 
     streaming: bool = True
     push: bool = False
@@ -71,16 +62,16 @@ class CardCapabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardAddresses:
-    """Where clients reach one agent."""
+    """The addresses of one agent, and the reader of its card."""
 
     http: str
     """Public base URL of the server, such as `https://agents.example.com`."""
     grpc: str = ""
-    """Public `host:port` for gRPC; empty when there is none."""
+    """Public `host:port` for gRPC; empty without gRPC."""
     trusted: bool = False
-    """The card is for a caller who has shown who it is: with the skills that others do not see."""
+    """Whether the card is for an authenticated caller, who also sees the extended skills."""
     is_root: bool
-    """The agent is the one meant when a request names none, so no address of it has to."""
+    """Whether it is the root agent, whose addresses need no agent id."""
     capabilities: CardCapabilities = CardCapabilities()
 
     @property
@@ -88,32 +79,30 @@ class CardAddresses:
         return self.http.rstrip("/")
 
     def agent_url(self, spec: AgentSpec) -> str:
-        """The agent's own address: of its JSON-RPC, and before `/v1` of its 0.3 REST."""
+        """The agent's URL: of JSON-RPC, and the base of `/v1` of its 0.3 REST binding."""
         return self.base_url if self.is_root else f"{self.base_url}/{spec.id}"
 
 
 _V03_CAPABILITIES: Final = frozenset(v03.AgentCapabilities.DESCRIPTOR.fields_by_camelcase_name)
 
 SignPayloads = Callable[[Sequence[bytes]], list[tuple[str, str]]]
-"""Signs a card, by the texts that its readers make of it (wire/cards/card_security.py): protected headers and
-signatures.
-"""
+"""Signs each payload of a card (wire/cards/card_security.py) and returns the protected headers and signatures."""
 
 
 def no_signatures(_: Sequence[bytes]) -> list[tuple[str, str]]:
-    """The card is not signed."""
+    """Leaves a card unsigned."""
     return []
 
 
 def sign_v1_card(card: pb.AgentCard, sign: SignPayloads) -> pb.AgentCard:
-    """The 1.0 card as a message, with its signatures."""
+    """Adds signatures to a 1.0 card, in place."""
     for protected, signature in [] if sign is no_signatures else sign(card_security.v1_payloads(card)):
         card.signatures.add(protected=protected, signature=signature)
     return card
 
 
 def sign_v03_card(card: v03.AgentCard, sign: SignPayloads) -> v03.AgentCard:
-    """The 0.3 card as a message, with its signatures."""
+    """Adds signatures to a 0.3 card, in place."""
     for protected, signature in (
         [] if sign is no_signatures else sign(card_security.v03_payloads(_V03_CODEC.to_dict(card)))
     ):
@@ -122,7 +111,7 @@ def sign_v03_card(card: v03.AgentCard, sign: SignPayloads) -> v03.AgentCard:
 
 
 def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:
-    """The card in the domain vocabulary, 1.0 interfaces first: the first is the preferred one."""
+    """The 1.0 card. The first interface is the preferred one; 1.0 interfaces come first."""
     card = pb.AgentCard(
         name=spec.name,
         description=_description(spec),
@@ -151,7 +140,7 @@ def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:
 
 
 def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
-    """The card as 0.3 clients know it."""
+    """The 0.3 card."""
     interfaces = _v03_interfaces(spec, addresses)
     card = v03.AgentCard(
         protocol_version=V03_CARD_VERSION,
@@ -159,7 +148,7 @@ def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
         description=_description(spec),
         url=interfaces[0].url,
         preferred_transport=interfaces[0].transport,
-        additional_interfaces=interfaces,  # 0.3 §5.6.2: the main one again
+        additional_interfaces=interfaces,  # 0.3 §5.6.2: includes the main one
         version=spec.version,
         documentation_url=spec.documentation_url,
         icon_url=spec.icon_url,
@@ -183,13 +172,13 @@ def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
 
 
 def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """The 0.3 card as JSON, with no key that 0.3 does not have: readers of `GET /v1/card` may be strict."""
+    """The 0.3 card as JSON for `GET /v1/card`, with 0.3 keys only: its readers may be strict."""
     card = _v03_card_json(spec, addresses)
     return _signed_document(card, lambda: card_security.v03_payloads(card), sign)
 
 
 def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """The 1.0 card as JSON, with no key that 1.0 does not have."""
+    """The 1.0 card as JSON, with 1.0 keys only, for clients that name their version."""
     card = v1_card(spec, addresses)
     document = _V1_CODEC.to_dict(card)
     return _signed_document(
@@ -198,7 +187,7 @@ def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = 
 
 
 def v01_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """The 0.1 card (0.1.0 §5.5), with no key that 0.1 does not have; signatures are not among those."""
+    """The 0.1 card as JSON (0.1.0 §5.5), with 0.1 keys only, so without signatures."""
     card = _v03_card_json(spec, addresses)
     card["capabilities"].pop("extensions", None)
     kept = ("name", "description", "url", "provider", "version", "documentationUrl", "capabilities", "skills")
@@ -207,12 +196,12 @@ def v01_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads =
 
 
 def combined_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """The card as JSON that readers of both generations accept; where they share a key they mean the same."""
+    """The card as JSON for 1.0 and 0.3 clients (`/.well-known/agent-card.json`): shared keys have one meaning."""
     return _signed_combined_document(_combined_card(spec, addresses), spec, addresses, sign)
 
 
 def legacy_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """That card with what 0.1 readers look for besides: theirs is the path `agent.json`."""
+    """The combined card with the fields of 0.1, at `/.well-known/agent.json`."""
     card = _combined_card(spec, addresses)
     return _signed_combined_document({**card, **_v01_fields(spec, card)}, spec, addresses, sign)
 
@@ -220,16 +209,16 @@ def legacy_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayload
 def _signed_combined_document(
     document: Mapping[str, Any], spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads
 ) -> bytes:
-    def texts() -> list[bytes]:
-        old = _v03_card_json(spec, addresses)
-        values = {key: value for key, value in document["capabilities"].items() if key in _V03_CAPABILITIES}
+    def payloads() -> list[bytes]:
+        v03_json = _v03_card_json(spec, addresses)
+        capabilities = {key: value for key, value in document["capabilities"].items() if key in _V03_CAPABILITIES}
         return [
             *card_security.v1_payloads(v1_card(spec, addresses)),
-            *card_security.v03_payloads({**old, "capabilities": values}),
+            *card_security.v03_payloads({**v03_json, "capabilities": capabilities}),
             card_security.document_payload(document),
         ]
 
-    return _signed_document(document, texts, sign)
+    return _signed_document(document, payloads, sign)
 
 
 def _signed_document(document: Mapping[str, Any], payloads: Callable[[], Sequence[bytes]], sign: SignPayloads) -> bytes:
@@ -240,7 +229,7 @@ def _signed_document(document: Mapping[str, Any], payloads: Callable[[], Sequenc
 
 def _combined_card(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
     old, new = _v03_card_json(spec, addresses), _V1_CODEC.to_dict(v1_card(spec, addresses))
-    # Each scheme in both shapes: readers of 0.3 go by `type`, those of 1.0 by the member's name.
+    # Each scheme in both forms: 0.3 clients read `type`, 1.0 clients the name of the member.
     schemes = {
         name: {**old["securitySchemes"][name], **new["securitySchemes"][name]}
         for name in new.get("securitySchemes", {})
@@ -250,17 +239,19 @@ def _combined_card(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
 
 
 def _v03_card_json(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
-    """The 0.3 card as that version's JSON-RPC knows it, which differs from its ProtoJSON in the security schemes."""
+    """The 0.3 card in the JSON of JSON-RPC, which differs from ProtoJSON in the security schemes."""
     card = _V03_CODEC.to_dict(v03_card(spec, addresses))
     if spec.security_schemes:
         card["securitySchemes"] = {name: dict(scheme) for name, scheme in spec.security_schemes.items()}
     if spec.security:
-        card["security"] = [{name: list(scopes) for name, scopes in one.items()} for one in spec.security]
+        card["security"] = [
+            {name: list(scopes) for name, scopes in requirement.items()} for requirement in spec.security
+        ]
     return card
 
 
 def _v01_fields(spec: AgentSpec, card: Mapping[str, Any]) -> dict[str, Any]:
-    """What only 0.1 has: three capabilities said in any case, and the names of authentication schemes."""
+    """The fields that only 0.1 has: three required capabilities, and the names of authentication schemes."""
     flags = {"streaming": False, "pushNotifications": False, "stateTransitionHistory": False}
     return {
         "capabilities": {**flags, **card["capabilities"]},
@@ -269,15 +260,15 @@ def _v01_fields(spec: AgentSpec, card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def etag(body: bytes) -> str:
-    """A strong entity tag, quoted as the header wants it (RFC 9110 §8.8.3)."""
+    """A strong entity tag in quotes, as the header requires (RFC 9110 §8.8.3)."""
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def _v1_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[pb.AgentInterface]:
-    # JSON-RPC is first: one client takes the first interface for it, whatever that is. Its address names the
-    # agent, so that a caller may leave the tenant out; over REST clients put the tenant before the path (1.0 §11.3).
+    # JSON-RPC is first: one client takes the first interface to be JSON-RPC. Its URL names the agent, so callers may
+    # omit the tenant; over REST, clients put the tenant before the path (1.0 §11.3).
     tenant = "" if addresses.is_root else spec.id
-    found = [
+    interfaces = [
         pb.AgentInterface(
             url=addresses.agent_url(spec),
             protocol_binding=JSONRPC_BINDING,
@@ -292,29 +283,29 @@ def _v1_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[pb.AgentIn
         ),
     ]
     if addresses.grpc:
-        found.append(
+        interfaces.append(
             pb.AgentInterface(
                 url=addresses.grpc, protocol_binding=GRPC_BINDING, tenant=tenant, protocol_version=V1_INTERFACE_VERSION
             )
         )
-    return found + [
+    return interfaces + [
         pb.AgentInterface(url=legacy.url, protocol_binding=legacy.transport, protocol_version=V03_INTERFACE_VERSION)
         for legacy in _v03_interfaces(spec, addresses)
     ]
 
 
 def _v03_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[v03.AgentInterface]:
-    # 0.3 clients cannot name a tenant. Over HTTP the address can; over gRPC nothing can, so only the root agent is
-    # there. Its address is a gRPC target with a scheme (gRPC Name Resolution): readers that want a URL find one,
-    # and those that hand it to gRPC as it is get a channel, which they would not with http://.
+    # 0.3 clients cannot send a tenant. Over HTTP the URL names the agent; over gRPC nothing does, so only the root
+    # agent has that interface. Its URL is a gRPC target with a scheme (gRPC Name Resolution): it is a URL for clients
+    # that parse it, and a valid target for those that pass it to gRPC unchanged, which http:// is not.
     url = addresses.agent_url(spec)
-    found = [
+    interfaces = [
         v03.AgentInterface(url=url, transport=JSONRPC_BINDING),
         v03.AgentInterface(url=url, transport=HTTP_JSON_BINDING),
     ]
     if addresses.grpc and addresses.is_root:
-        found.append(v03.AgentInterface(url=f"dns:///{addresses.grpc}", transport=GRPC_BINDING))
-    return found
+        interfaces.append(v03.AgentInterface(url=f"dns:///{addresses.grpc}", transport=GRPC_BINDING))
+    return interfaces
 
 
 def _description(spec: AgentSpec) -> str:
@@ -327,7 +318,7 @@ def _skills(spec: AgentSpec, addresses: CardAddresses) -> tuple[Skill, ...]:
 
 
 def _skill_fields(skill: Skill, spec: AgentSpec) -> dict[str, Any]:
-    # The modes are said in any case: one family of clients refuses a skill without them.
+    # The modes are always written: one family of clients rejects a skill without them.
     return {
         "id": skill.id,
         "name": skill.name,

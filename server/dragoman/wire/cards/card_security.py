@@ -1,8 +1,9 @@
-"""Security on cards: from OpenAPI's shape, which 0.3's JSON shares, to the messages of 0.3 and 1.0.
+"""Security schemes on cards, and the payloads that card signatures cover.
 
-An agent declares `{"type": "http", "scheme": "bearer"}` and the like (0.3 §5.5.3); the protos have one message for
-each type (1.0 §4.5), with the same fields under names of their own. Where the server itself asks callers who they are,
-its cards say what it takes (`core.enforced`), whatever agents declare.
+Schemes are declared in OpenAPI's form, `{"type": "http", "scheme": "bearer"}`, as in 0.3 JSON (0.3 §5.5.3). The protos
+have one message per type, with other field names (1.0 §4.5). The server's own schemes are already merged into the
+specification (`core.cards.security_schemes`). Payloads are canonical JSON (RFC 8785); clients of each version derive
+different ones from a card, so each gets a signature of its own.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def write_v1_security(spec: AgentSpec, card: pb.AgentCard) -> None:
         ParseDict(
             _scheme_json(scheme, _flow_names(pb.OAuthFlows)), card.security_schemes[name], ignore_unknown_fields=True
         )
-    for one in spec.security:
+    for schemes in spec.security:
         requirement = card.security_requirements.add()
-        for name, scopes in one.items():
+        for name, scopes in schemes.items():
             requirement.schemes[name].list.extend(scopes)
 
 
@@ -49,19 +50,19 @@ def write_v03_security(spec: AgentSpec, card: v03.AgentCard) -> None:
         ParseDict(
             _scheme_json(scheme, _flow_names(v03.OAuthFlows)), card.security_schemes[name], ignore_unknown_fields=True
         )
-    for one in spec.security:
+    for schemes in spec.security:
         requirement = card.security.add()
-        for name, scopes in one.items():
+        for name, scopes in schemes.items():
             requirement.schemes[name].list.extend(scopes)
 
 
 def v01_scheme_names(spec: AgentSpec) -> list[str]:
-    """What 0.1 says of security: the names of HTTP schemes, and the types of others."""
-    found = [
+    """The scheme names of a 0.1 card: the names of HTTP schemes, and the types of others."""
+    names = [
         str(scheme["scheme"]).capitalize() if scheme["type"] == "http" else str(scheme["type"])
         for scheme in spec.security_schemes.values()
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def _scheme_json(scheme: Mapping[str, Any], flows: Collection[str]) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def _scheme_json(scheme: Mapping[str, Any], flows: Collection[str]) -> dict[str,
     if "in" in scheme:
         fields["location"] = scheme["in"]
     if "flows" in scheme:
-        # A message holds one flow, OpenAPI's object many: the first is shown, and 0.3's JSON shows them all.
+        # The message holds one flow, so the first is written. 0.3 JSON has all of them.
         known = [name for name in scheme["flows"] if name in flows]
         fields["flows"] = {name: scheme["flows"][name] for name in known[:1]}
     return {_SCHEME_FIELDS[scheme["type"]]: fields}
@@ -83,33 +84,33 @@ _OAUTH_FLOWS: Final = ("AuthorizationCode", "ClientCredentials", "DeviceCode")
 _REQUIRED_FIELDS_JSON: Final = replace(
     json_proto.PROTOJSON_V1, always_emitted={f"lf.a2a.v1.{flow}OAuthFlow": {"scopes"} for flow in _OAUTH_FLOWS}
 )
-"""What is REQUIRED and may be empty on a card of ours."""
+"""ProtoJSON with the required fields that may be empty."""
 
 _SPECIFIED_CODEC: Final = protojson.compile(pb.AgentCard, _REQUIRED_FIELDS_JSON)
 _PROTOJSON_CODEC: Final = protojson.compile(pb.AgentCard, json_proto.PROTOJSON_V1)
 
 _SDK_03_DEFAULTS: Final = {"protocolVersion": "0.3.0", "preferredTransport": "JSONRPC"}
-"""Of the 0.3 SDK's AgentCard."""
+"""Default values in the 0.3 SDK's AgentCard, which it omits before it verifies a signature."""
 
 
 def v1_payloads(card: pb.AgentCard) -> list[bytes]:
-    """The texts that readers of 1.0 make of a card. Raises ValueError for a card that has none (a NaN in it)."""
+    """The payloads that 1.0 clients derive from a card. Raises ValueError for a card with a NaN."""
     specified, plain = (_without_signatures(codec.to_dict(card)) for codec in (_SPECIFIED_CODEC, _PROTOJSON_CODEC))
     return unique_payloads([canonical_json(specified), canonical_json(plain), canonical_json(without_empty(plain))])
 
 
 def v03_payloads(document: Mapping[str, Any]) -> list[bytes]:
-    """The texts that readers of 0.3 make of a document that is, or holds, the 0.3 card."""
+    """The payloads that 0.3 clients derive from a document that is, or contains, the 0.3 card."""
     return unique_payloads([document_payload(document), _sdk_03_payload(document)])
 
 
 def document_payload(document: Mapping[str, Any]) -> bytes:
-    """The text of a document as it is."""
+    """The payload of a document with all its keys but the signatures."""
     return canonical_json(_without_signatures(document))
 
 
 def unique_payloads(payloads: Sequence[bytes]) -> list[bytes]:
-    """Each text once, in this order."""
+    """The payloads without duplicates, in order."""
     return list(dict.fromkeys(payloads))
 
 
@@ -120,7 +121,7 @@ def _without_signatures(document: Mapping[str, Any]) -> dict[str, Any]:
 def _sdk_03_payload(document: Mapping[str, Any]) -> bytes:
     kept = {key: value for key, value in document.items() if value != _SDK_03_DEFAULTS.get(key)}
     if "securitySchemes" in kept:
-        # The type of a scheme is a default, of the class that stands for it.
+        # The type of a scheme is a default of its class in that SDK.
         schemes = kept["securitySchemes"].items()
         kept["securitySchemes"] = {
             name: {key: value for key, value in scheme.items() if key != "type"} for name, scheme in schemes
@@ -129,10 +130,10 @@ def _sdk_03_payload(document: Mapping[str, Any]) -> bytes:
 
 
 MAX_CANONICAL_DEPTH: Final = 128
-"""Objects and arrays inside each other."""
+"""Maximum nesting of objects and arrays."""
 
 _MAX_EXACT_INTEGER: Final = 2**53
-"""Up to it every integer is a double, which is what all numbers are here (I-JSON, RFC 7493 §2.2)."""
+"""Numbers are doubles, which are exact for integers up to this one (I-JSON, RFC 7493 §2.2)."""
 
 _ESCAPES: Final = {
     **{code: f"\\u{code:04x}" for code in range(0x20)},
@@ -141,20 +142,23 @@ _ESCAPES: Final = {
 
 
 def canonical_json(value: Any) -> bytes:
-    """The canonical text of a JSON value. Raises ValueError for what has none: NaN and infinity, integers that are not
-    exact everywhere, halves of surrogate pairs, keys that are no text, and too much depth."""
+    """The canonical form of a JSON value (RFC 8785).
+
+    Raises ValueError for NaN, infinity, integers that are not exact as doubles, lone surrogates, keys that are not
+    strings, and more than MAX_CANONICAL_DEPTH levels.
+    """
     parts: list[str] = []
     _write(value, parts.append, MAX_CANONICAL_DEPTH)
     return "".join(parts).encode()  # UnicodeEncodeError is a ValueError
 
 
 def without_empty(value: Any) -> Any:
-    """The value without empty texts, arrays and objects, on all levels; None when nothing is left."""
+    """The value without empty strings, arrays and objects, on all levels; None if it is empty."""
     if isinstance(value, Mapping):
-        kept = {key: less for key, one in value.items() if (less := without_empty(one)) is not None}
-        return kept or None
+        rest = {key: kept for key, item in value.items() if (kept := without_empty(item)) is not None}
+        return rest or None
     if isinstance(value, list | tuple):
-        return [less for one in value if (less := without_empty(one)) is not None] or None
+        return [kept for item in value if (kept := without_empty(item)) is not None] or None
     return None if value == "" else value
 
 
@@ -169,30 +173,30 @@ def _write(value: Any, out: Any, depth: int) -> None:
         case Mapping():
             _check_depth(depth)
             out("{")
-            for index, (key, one) in enumerate(_sorted_items(value)):
+            for index, (key, item) in enumerate(_sorted_items(value)):
                 out(f"{',' if index else ''}{_text(key)}:")
-                _write(one, out, depth - 1)
+                _write(item, out, depth - 1)
             out("}")
         case list() | tuple():
             _check_depth(depth)
             out("[")
-            for index, one in enumerate(value):
+            for index, item in enumerate(value):
                 if index:
                     out(",")
-                _write(one, out, depth - 1)
+                _write(item, out, depth - 1)
             out("]")
         case _:
-            raise ValueError(f"{type(value).__name__} is no JSON")
+            raise ValueError(f"{type(value).__name__} is not a JSON type")
 
 
 def _check_depth(depth: int) -> None:
     if not depth:
-        raise ValueError(f"more than {MAX_CANONICAL_DEPTH} objects and arrays are inside each other")
+        raise ValueError(f"objects and arrays are nested more than {MAX_CANONICAL_DEPTH} levels deep")
 
 
 def _sorted_items(value: Mapping[Any, Any]) -> Iterable[tuple[str, Any]]:
     if not all(isinstance(key, str) for key in value):
-        raise ValueError("keys must be texts")
+        raise ValueError("keys must be strings")
     return sorted(value.items(), key=lambda item: item[0].encode("utf-16-be"))
 
 
@@ -206,14 +210,14 @@ def _number(number: float) -> str:
         if abs(number) < _MAX_EXACT_INTEGER:
             return str(number)
         if not abs(number) < 1 << 1023 or int(float(number)) != number:
-            raise ValueError(f"{str(number)[:40]} is no double")
+            raise ValueError(f"{str(number)[:40]} is not exact as a double")
         number = float(number)
     if not math.isfinite(number):
-        raise ValueError(f"{number} is no JSON")
+        raise ValueError(f"{number} is not a JSON number")
     if not number:
         return "0"  # also -0
     sign = "-" if number < 0 else ""
-    # Python's repr is the shortest text that is read as the same number, as ECMAScript wants it; only its form differs.
+    # Python's repr has the shortest digits that parse to the same number, as in ECMAScript; only the form differs.
     _, figures, exponent = Decimal(repr(abs(number))).normalize().as_tuple()
     assert isinstance(exponent, int)
     digits = "".join(map(str, figures))

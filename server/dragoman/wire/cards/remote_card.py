@@ -1,13 +1,9 @@
-"""Cards of other agents, read in the shape of every generation, and without belief in what they say.
+"""Parser for untrusted cards of remote agents, in every version, and the choice of an interface.
 
-| generation | where it says how to reach the agent |
-|---|---|
-| 1.0 | `supportedInterfaces`: URL, binding, version, tenant |
-| 0.2 and 0.3 | `url` with `preferredTransport` (JSON-RPC unless it says so), and `additionalInterfaces` |
-| 0.1 | `url`, which is JSON-RPC |
-
-A card may be all of them at once; then what 1.0 says counts first. Texts are cut, lists are counted, and what is not
-what it should be is left out, as far as the agent can be called without it.
+1.0 cards have `supportedInterfaces` (URL, binding, version, tenant). 0.2 and 0.3 cards have `url` with
+`preferredTransport` (default JSON-RPC), and `additionalInterfaces`. The `url` of 0.1 cards is JSON-RPC. A card may have
+all of these; 1.0 interfaces are preferred. Texts and lists are truncated, and invalid fields are ignored unless a call
+needs them.
 """
 
 from __future__ import annotations
@@ -24,18 +20,18 @@ from dragoman.core.cards.agent_spec import DEFAULT_MODES, Extension, Provider, S
 
 MAX_TEXT_CHARS: Final = 4000
 MAX_NAME_CHARS: Final = 200
-"""Characters of a text, and of a name, that are kept."""
+"""Characters after which a text, and a name, is truncated."""
 
 MAX_INTERFACES: Final = 32
 MAX_SKILLS: Final = 200
 MAX_LIST_ITEMS: Final = 50
-"""How many interfaces, skills, and words of one list (modes, tags, examples) are looked at."""
+"""Items after which interfaces, skills, and lists of strings (modes, tags, examples) are truncated."""
 
 BINDING_ALIASES: Final = {"JSONRPC": "JSONRPC", "HTTP+JSON": "HTTP+JSON", "REST": "HTTP+JSON", "GRPC": "GRPC"}
 
 _MEDIA_TYPE: Final = re.compile(r"(?:[\w.+-]+|\*)/(?:[\w.+-]+|\*)(?:\s*;.*)?", re.ASCII)
 _V01_MODES: Final = {"text": "text/plain", "data": "application/json", "file": "application/octet-stream"}
-"""Words that 0.1 has for modes."""
+"""The mode names of 0.1, with their media types."""
 
 _URI: Final = re.compile(r"[!-+\--~]+")
 _TARGET: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
@@ -43,12 +39,12 @@ _VERSION: Final = re.compile(r"v?(?P<major>[0-9]{1,4})(?:\.(?P<minor>[0-9]{1,4})
 
 
 class InvalidRemoteCard(ValueError):
-    """A document that is no card, or the card of an agent that cannot be called. The text names the field and why."""
+    """The document is not a card, or names no usable interface. The text says which field is wrong and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One way to an agent. `binding` is JSONRPC, HTTP+JSON or GRPC; `dialect` 1.0, 0.3 or 0.1."""
+    """One interface of a remote agent. `binding` is JSONRPC, HTTP+JSON or GRPC; `dialect` is 1.0, 0.3 or 0.1."""
 
     url: str
     binding: str
@@ -61,15 +57,15 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteCard:
-    """What an agent elsewhere says of itself, as far as it can be used."""
+    """The usable fields of a remote agent's card."""
 
     name: str
     description: str
     version: str
     interfaces: tuple[Interface, ...]
-    """Those that are spoken here, the agent's favourite first."""
+    """The supported interfaces, in the order of the card."""
     skipped_interfaces: tuple[str, ...] = ()
-    """Why others of its interfaces are not among them."""
+    """The other interfaces, each with the reason why it is not supported."""
     streaming: bool = False
     skills: tuple[Skill, ...] = ()
     input_modes: tuple[str, ...] = DEFAULT_MODES
@@ -81,27 +77,27 @@ class RemoteCard:
 
 
 def parse_card(document: bytes, base_url: str) -> RemoteCard:
-    """The card in a document that came from the URL `base`, to which its own URLs may be relative. Raises Unfit."""
+    """Parses a card. Its URLs may be relative to `base_url`, from which it was read. Raises InvalidRemoteCard."""
     try:
-        value = orjson.loads(document)
+        fields = orjson.loads(document)
     except orjson.JSONDecodeError as error:
-        raise InvalidRemoteCard(f"is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidRemoteCard("is no JSON object")
-    card = {_camel(key): item for key, item in value.items()}
+        raise InvalidRemoteCard(f"is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise InvalidRemoteCard("is not a JSON object")
+    card = {_camel(key): value for key, value in fields.items()}
     if not (name := _text(card.get("name"), MAX_NAME_CHARS)):
-        raise InvalidRemoteCard("name: is required, a text that is not empty")
-    interfaces, left_out = _interfaces(card, base_url)
+        raise InvalidRemoteCard("name: is required; must be a non-empty string")
+    interfaces, skipped = _interfaces(card, base_url)
     if not interfaces:
-        why = "; ".join(left_out) or "it has neither supportedInterfaces nor url"
-        raise InvalidRemoteCard(f"names no interface that is spoken here: {why}")
+        reasons = "; ".join(skipped) or "it has neither supportedInterfaces nor url"
+        raise InvalidRemoteCard(f"names no supported interface: {reasons}")
     capabilities = _object(card.get("capabilities"))
     return RemoteCard(
         name=name,
         description=_text(card.get("description"), MAX_TEXT_CHARS) or name,
         version=_text(card.get("version"), MAX_NAME_CHARS) or "unknown",
         interfaces=tuple(dict.fromkeys(interfaces)),
-        skipped_interfaces=tuple(left_out),
+        skipped_interfaces=tuple(skipped),
         streaming=capabilities.get("streaming") is True,
         skills=_skills(card.get("skills")),
         input_modes=_modes(card.get("defaultInputModes")) or DEFAULT_MODES,
@@ -117,33 +113,34 @@ def parse_card(document: bytes, base_url: str) -> RemoteCard:
 
 
 def _interfaces(card: Mapping[str, Any], base_url: str) -> tuple[list[Interface], list[str]]:
-    found: list[Interface] = []
-    left: list[str] = []
+    """The supported interfaces, and the reasons why others are skipped."""
+    interfaces: list[Interface] = []
+    skipped: list[str] = []
 
-    def take(where: str, url: object, binding: object, dialect: str | None, tenant: object = "") -> None:
+    def add(path: str, url: object, binding: object, dialect: str | None, tenant: object = "") -> None:
         known = BINDING_ALIASES.get(binding.upper()) if isinstance(binding, str) else None
         if known is None:
-            left.append(f"{where}: the binding {_quoted(binding)} is none of JSONRPC, HTTP+JSON, GRPC")
+            skipped.append(f"{path}: the binding {_quoted(binding)} is not one of JSONRPC, HTTP+JSON, GRPC")
         elif dialect is None:
-            left.append(f"{where}: its version is none of 1.x, 0.3, 0.2, 0.1")
+            skipped.append(f"{path}: its version is not one of 1.x, 0.3, 0.2, 0.1")
         elif (address := _interface_url(url, known, base_url)) is None:
-            left.append(f"{where}: {_quoted(url)} is no URL")
+            skipped.append(f"{path}: {_quoted(url)} is not a URL")
         elif dialect == "0.1" and known != "JSONRPC":
-            left.append(f"{where}: 0.1 is spoken over JSONRPC only")
+            skipped.append(f"{path}: 0.1 is supported over JSONRPC only")
         else:
-            found.append(Interface(address, known, dialect, tenant if isinstance(tenant, str) else ""))
+            interfaces.append(Interface(address, known, dialect, tenant if isinstance(tenant, str) else ""))
 
-    for index, one in enumerate(_objects(card.get("supportedInterfaces"))[:MAX_INTERFACES]):
-        values = {_camel(key): item for key, item in one.items()}
-        version = values.get("protocolVersion") or "1.0"  # the official SDKs take an interface without one for 1.0's
-        where = f"supportedInterfaces[{index}]"
-        take(where, values.get("url"), values.get("protocolBinding"), _dialect(version), values.get("tenant"))
+    for index, entry in enumerate(_objects(card.get("supportedInterfaces"))[:MAX_INTERFACES]):
+        fields = {_camel(key): value for key, value in entry.items()}
+        version = fields.get("protocolVersion") or "1.0"  # as the official SDKs interpret an interface without one
+        path = f"supportedInterfaces[{index}]"
+        add(path, fields.get("url"), fields.get("protocolBinding"), _dialect(version), fields.get("tenant"))
     if "url" in card:
-        old = _legacy_dialect(card)
-        take("url", card["url"], card.get("preferredTransport") or "JSONRPC", old)
-        for index, one in enumerate(_objects(card.get("additionalInterfaces"))[:MAX_INTERFACES]):
-            take(f"additionalInterfaces[{index}]", one.get("url"), one.get("transport"), old)
-    return found, left
+        legacy = _legacy_dialect(card)
+        add("url", card["url"], card.get("preferredTransport") or "JSONRPC", legacy)
+        for index, entry in enumerate(_objects(card.get("additionalInterfaces"))[:MAX_INTERFACES]):
+            add(f"additionalInterfaces[{index}]", entry.get("url"), entry.get("transport"), legacy)
+    return interfaces, skipped
 
 
 def _dialect(version: object) -> str | None:
@@ -157,10 +154,10 @@ def _dialect(version: object) -> str | None:
 
 
 def _legacy_dialect(card: Mapping[str, Any]) -> str | None:
-    """The dialect of a card's `url`. Before 0.2.5 cards do not say their version; 0.1's `authentication` tells it."""
+    """The dialect of a card's `url`. Cards before 0.2.5 have no version; `authentication` identifies those of 0.1."""
     if "protocolVersion" in card:
         dialect = _dialect(card["protocolVersion"])
-        # A card of both generations: the old fields are those of the old one, whatever version the card names.
+        # A card of both versions: its old fields are 0.3, whatever `protocolVersion` it has.
         return "0.3" if dialect == "1.0" and "supportedInterfaces" in card else dialect
     later = ("preferredTransport", "additionalInterfaces", "securitySchemes", "security", "supportedInterfaces")
     return "0.1" if "authentication" in card and not any(key in card for key in later) else "0.3"
@@ -174,58 +171,58 @@ def _interface_url(url: object, binding: str, base_url: str) -> str | None:
         if _TARGET.fullmatch(url):
             return url
     try:
-        whole = urljoin(base_url, url)
+        absolute = urljoin(base_url, url)
     except ValueError:
         return None
     schemes = ("http://", "https://", "grpc://", "grpcs://") if binding == "GRPC" else ("http://", "https://")
-    return whole if whole.lower().startswith(schemes) else None
+    return absolute if absolute.lower().startswith(schemes) else None
 
 
-# What it says of itself ------------------------------------------------------------------------------------
+# Descriptive fields ----------------------------------------------------------------------------------------
 
 
 def _skills(value: object) -> tuple[Skill, ...]:
-    values: dict[str, Skill] = {}
-    for one in _objects(value)[:MAX_SKILLS]:
-        response_values = {_camel(key): item for key, item in one.items()}
-        name = _text(response_values.get("name"), MAX_NAME_CHARS) or _text(response_values.get("id"), MAX_NAME_CHARS)
-        id = _text(response_values.get("id"), MAX_NAME_CHARS) or name
-        if id and id not in values:
-            values[id] = Skill(
+    skills: dict[str, Skill] = {}
+    for entry in _objects(value)[:MAX_SKILLS]:
+        fields = {_camel(key): item for key, item in entry.items()}
+        name = _text(fields.get("name"), MAX_NAME_CHARS) or _text(fields.get("id"), MAX_NAME_CHARS)
+        id = _text(fields.get("id"), MAX_NAME_CHARS) or name
+        if id and id not in skills:
+            skills[id] = Skill(
                 id=id,
                 name=name,
-                description=_text(response_values.get("description"), MAX_TEXT_CHARS) or name,
-                tags=_texts(response_values.get("tags")),
-                examples=_texts(response_values.get("examples")),
-                input_modes=_modes(response_values.get("inputModes")),
-                output_modes=_modes(response_values.get("outputModes")),
+                description=_text(fields.get("description"), MAX_TEXT_CHARS) or name,
+                tags=_texts(fields.get("tags")),
+                examples=_texts(fields.get("examples")),
+                input_modes=_modes(fields.get("inputModes")),
+                output_modes=_modes(fields.get("outputModes")),
             )
-    return tuple(values.values())
+    return tuple(skills.values())
 
 
 def _extensions(value: object) -> tuple[Extension, ...]:
-    values: dict[str, Extension] = {}
-    for one in _objects(value)[:MAX_LIST_ITEMS]:
-        uri = one.get("uri")
-        if isinstance(uri, str) and len(uri) <= MAX_TEXT_CHARS and _URI.fullmatch(uri) and uri not in values:
-            values[uri] = Extension(
+    extensions: dict[str, Extension] = {}
+    for entry in _objects(value)[:MAX_LIST_ITEMS]:
+        uri = entry.get("uri")
+        if isinstance(uri, str) and len(uri) <= MAX_TEXT_CHARS and _URI.fullmatch(uri) and uri not in extensions:
+            extensions[uri] = Extension(
                 uri=uri,
-                description=_text(one.get("description"), MAX_TEXT_CHARS),
-                required=one.get("required") is True,
-                params=_object(one.get("params")),
+                description=_text(entry.get("description"), MAX_TEXT_CHARS),
+                required=entry.get("required") is True,
+                params=_object(entry.get("params")),
             )
-    return tuple(values.values())
+    return tuple(extensions.values())
 
 
 def _provider(value: object) -> Provider | None:
-    values = _object(value)
-    organization, url = _text(values.get("organization"), MAX_NAME_CHARS), _http_url(values.get("url"))
+    fields = _object(value)
+    organization, url = _text(fields.get("organization"), MAX_NAME_CHARS), _http_url(fields.get("url"))
     return Provider(organization=organization, url=url) if organization and url else None
 
 
 def _modes(value: object) -> tuple[str, ...]:
-    response = (_V01_MODES.get(one, one) for one in _texts(value))
-    return tuple(dict.fromkeys(mode for mode in response if _MEDIA_TYPE.fullmatch(mode)))
+    modes = (_V01_MODES.get(mode, mode) for mode in _texts(value))
+    return tuple(dict.fromkeys(mode for mode in modes if _MEDIA_TYPE.fullmatch(mode)))
 
 
 def _http_url(value: object) -> str:
@@ -234,15 +231,15 @@ def _http_url(value: object) -> str:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    given = value[:MAX_LIST_ITEMS] if isinstance(value, list) else []
-    return tuple(text for one in given if (text := _text(one, MAX_TEXT_CHARS)))
+    items = value[:MAX_LIST_ITEMS] if isinstance(value, list) else []
+    return tuple(text for item in items if (text := _text(item, MAX_TEXT_CHARS)))
 
 
 def _text(value: object, max_chars: int) -> str:
-    """A text of one line, cut; empty for what is none."""
+    """The text on one line, truncated; empty for anything but a string."""
     if not isinstance(value, str):
         return ""
-    return "".join(sign if sign.isprintable() else " " for sign in value[:max_chars]).strip()
+    return "".join(char if char.isprintable() else " " for char in value[:max_chars]).strip()
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -250,25 +247,25 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _camel(key: str) -> str:
-    """`supported_interfaces` is `supportedInterfaces`: some servers write the names of the protos."""
+    """The JSON name of a key: some servers write proto names, such as `supported_interfaces`."""
     first, *rest = key.split("_")
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
 def _quoted(value: object) -> str:
-    return f'"{_text(value, 100)}"' if isinstance(value, str) else "that is missing or no text"
+    return f'"{_text(value, 100)}"' if isinstance(value, str) else "that is missing or not a string"
 
 
 CARD_PATHS: Final = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-"""Where cards are: since 0.3, and before."""
+"""The paths of cards, since 0.3 and before."""
 
 CARD_REQUEST_HEADERS: Final = ({"Accept": "application/json", "A2A-Version": "1.0"}, {"Accept": "application/json"})
-"""What to ask for a card with: one server shows its card of 1.0 to those alone who say that they read it, and others
-refuse (400) who names a version."""
+"""Headers of card requests, to be tried in order: one server shows its 1.0 card only to clients that name the version,
+others reject such requests (400)."""
 
 _DIALECT_ORDER: Final = ("1.0", "0.3", "0.1")
 _PLAINTEXT_SCHEMES: Final = {"grpc": "http", "http": "http"}
@@ -276,14 +273,14 @@ _TLS_SCHEMES: Final = {"grpcs": "https", "https": "https"}
 
 
 class InterfaceChoice(NamedTuple):
-    """Interfaces that may be called, the best first; and why the others may not."""
+    """The interfaces that may be called, best first, and the reasons why others are skipped."""
 
     interfaces: tuple[Interface, ...]
     skipped_interfaces: tuple[str, ...]
 
 
 def card_urls(url: str) -> list[str]:
-    """The URLs at which to look for the card of an agent at `url`, which may be the card's own."""
+    """The possible URLs of the card of an agent at `url`, which may be the card's own URL."""
     if urlsplit(url).path.endswith(".json"):
         return [url]
     return [url.partition("?")[0].rstrip("/") + path for path in CARD_PATHS]
@@ -292,30 +289,29 @@ def card_urls(url: str) -> list[str]:
 def choose_interfaces(
     card: RemoteCard, card_url: str, *, has_credentials: bool, url_problem: Callable[[str], str] = lambda url: ""
 ) -> InterfaceChoice:
-    """The interfaces of a card that was found at `at`, newest dialect first and as the card has them in each.
+    """The callable interfaces of a card read from `card_url`: newest dialect first, then in the order of the card.
 
-    `credentials`: some are shown with each call, which must not go to another host. `allowed` says why a URL may not be
-    called, empty when it may be. Raises Unfit when none is left.
+    `has_credentials`: calls carry credentials, which must not go to another host. `url_problem` returns why a URL may
+    not be called, empty if it may. Raises InvalidRemoteCard if no interface may be called.
     """
-    kept, left_out = [], list(card.skipped_interfaces)
+    kept, skipped = [], list(card.skipped_interfaces)
     for interface in card.interfaces:
         if problem := _interface_problem(interface, card_url, has_credentials, url_problem):
-            left_out.append(f"{interface}: {problem}")
+            skipped.append(f"{interface}: {problem}")
         else:
             kept.append(interface)
     if not kept:
-        raise InvalidRemoteCard(f"names no interface that may be called: {'; '.join(left_out)}")
-    return InterfaceChoice(tuple(rank_interfaces(kept)), tuple(left_out))
+        raise InvalidRemoteCard(f"names no interface that may be called: {'; '.join(skipped)}")
+    return InterfaceChoice(tuple(rank_interfaces(kept)), tuple(skipped))
 
 
 def rank_interfaces(interfaces: Iterable[Interface]) -> Sequence[Interface]:
-    """Newest dialect first, and as they were in each."""
-    return sorted(interfaces, key=lambda one: _DIALECT_ORDER.index(one.dialect))
+    """Newest dialect first, otherwise in the given order."""
+    return sorted(interfaces, key=lambda interface: _DIALECT_ORDER.index(interface.dialect))
 
 
 def grpc_url(address: str, *, encrypted: bool) -> str:
-    """The URL that stands for the address of a gRPC interface. One without a scheme is encrypted if `safe`, as its card
-    is."""
+    """The http(s) URL of a gRPC interface, for checks. An address without a scheme uses TLS if `encrypted`."""
     scheme, divider, rest = address.partition("://")
     if not divider:
         return f"{'https' if encrypted else 'http'}://{address}"
@@ -326,14 +322,14 @@ def grpc_url(address: str, *, encrypted: bool) -> str:
 def _interface_problem(
     interface: Interface, card_url: str, has_credentials: bool, url_problem: Callable[[str], str]
 ) -> str:
-    """Why an interface is not called; empty when it may be."""
+    """Why an interface may not be called; empty if it may."""
     safe = card_url.startswith("https:")
     url = grpc_url(interface.url, encrypted=safe) if interface.binding == "GRPC" else interface.url
     if problem := url_problem(url):
         return problem
-    there = urlsplit(url)
-    if has_credentials and there.hostname != urlsplit(card_url).hostname:
-        return "is at another host than the card, and would get the credentials that are for that one"
-    if safe and there.scheme == "http":
-        return "is not encrypted, and the card is"
+    parts = urlsplit(url)
+    if has_credentials and parts.hostname != urlsplit(card_url).hostname:
+        return "is on another host than the card, which must not receive its credentials"
+    if safe and parts.scheme == "http":
+        return "does not use TLS, although the card does"
     return ""

@@ -1,1 +1,1 @@
-"""HTTP rules, routes, transcoding, event streams and error bodies."""
+"""HTTP rules, routes, transcoding and event streams."""
