@@ -136,7 +136,7 @@ async def test_a_stream_cut_in_an_event_is_recovered_and_an_invalid_one_is_an_er
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (b"<html>", "no JSON"),
+        (b"<html>", "not JSON"),
         ({"name": "x"}, "neither supportedInterfaces nor url"),
         (card(("GRPC", "9.0", "h:1")), "its version is not one of"),
     ],

@@ -31,10 +31,10 @@ if _version_not_supported:
 
 
 class OpsServiceStub:
-    """Operations for those who run the server. Callers need the scope `operator`; on a server without
-    authentication, which only loopback reaches, everyone has it.
+    """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
+    can reach, every caller has it.
 
-    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
+    Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
 
     def __init__(self, channel):
@@ -151,10 +151,10 @@ class OpsServiceStub:
 
 
 class OpsServiceServicer:
-    """Operations for those who run the server. Callers need the scope `operator`; on a server without
-    authentication, which only loopback reaches, everyone has it.
+    """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
+    can reach, every caller has it.
 
-    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
+    Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
 
     def ListAgents(self, request, context):
@@ -165,158 +165,157 @@ class OpsServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Says where a task stands, who holds it, and what happens next.
+        """Explains the state of a task, which process runs it, and what happens next.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Purge(self, request, context):
-        """Erases tasks with all that belongs to them, running ones too: whoever runs one is asked to stop, and whoever
-        follows one gets NOT_FOUND. Answers when all is gone. A call that is cut short leaves no task half there: what
-        it had begun to remove is removed by the server, the rest stays. Answers INVALID_ARGUMENT when the selection is
-        empty, or when an id or a context is that of several owners.
+        """Erases tasks with everything that belongs to them, including running ones: their turns are asked to stop, and their
+        subscribers get NOT_FOUND. Responds when all content is removed. If the call is interrupted, the server finishes
+        the tasks whose removal has begun; the others stay. Errors: INVALID_ARGUMENT for an empty selection, and for a task
+        or context id that several owners have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportTask(self, request, context):
-        """Writes out everything that is kept of one task: a header, the task, its events, its messages, its push
-        configurations (but for their secrets), and an end, in this order. An export without an end is not complete. Answers NOT_FOUND when there is no such task.
+        """Exports everything stored of one task, in this order: header, task, events, messages, push configurations without
+        secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Backup(self, request, context):
-        """Copies the store, as it is at one moment, to a folder on the server's machine, and checks the copy. Nobody waits
-        for it. The last answer says `done`; a call that is cut short leaves nothing behind. Answers INVALID_ARGUMENT
-        for a destination that is there already or cannot be used.
+        """Copies a consistent snapshot of the store to a folder on the server's machine, and verifies the copy. Other calls
+        are not delayed. The last response has `done`; an interrupted call leaves no files. Errors: INVALID_ARGUMENT for a
+        destination that exists or is unusable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportAudit(self, request, context):
-        """Writes out the audit log from an entry on: who did what, each entry bound to the one before it.
+        """Exports the audit log from an entry on. Each entry is chained to the one before by its hash.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateKey(self, request, context):
-        """Makes an API key. Its text is in the answer, and nowhere else.
+        """Creates an API key. Its text is in the response and nowhere else.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """Lists API keys, the newest first. Their texts are not known to the server.
+        """Lists API keys, newest first. The server does not know their texts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateKey(self, request, context):
-        """Gives a key another text. The one before can stay good for a while; one from before that is good no more. Answers
-        NOT_FOUND for an unknown key, INVALID_ARGUMENT for one that was revoked, or has expired and is given no new time.
+        """Replaces the text of a key. The previous text can stay valid for a while; older ones become invalid. Errors:
+        NOT_FOUND for an unknown key, INVALID_ARGUMENT for a revoked key, and for an expired one without a new lifetime.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeKey(self, request, context):
-        """Ends a key for good: at once at this server, within five seconds at others on the same store, and so for open
-        streams. Answers NOT_FOUND for an unknown key.
+        """Revokes a key: at once at this server, within five seconds at other servers of the store. Open streams end too.
+        Errors: NOT_FOUND for an unknown key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListPushConfigs(self, request, context):
-        """Lists push configurations, and how far their receivers are. Answers NOT_FOUND when the task that it names is not
-        there.
+        """Lists push configurations and their delivery state. Errors: NOT_FOUND for an unknown task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """Shows events of one task in the words of every generation of clients. Answers NOT_FOUND when there is no such task,
-        INVALID_ARGUMENT when the id is that of several tasks.
+        """Lists events of one task as each protocol version encodes them. Errors: NOT_FOUND for an unknown task,
+        INVALID_ARGUMENT for an id that several tasks have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Redeliver(self, request, context):
-        """Begins again to deliver: what a receiver has not taken, dead letters too, or everything from an event on. Answers
-        NOT_FOUND when there is no such task or configuration, INVALID_ARGUMENT when the id is that of several tasks.
+        """Restarts deliveries: of undelivered events, including dead letters, or of all events from one on. Errors: NOT_FOUND
+        for an unknown task or configuration, INVALID_ARGUMENT for an id that several tasks have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkers(self, request, context):
-        """Lists the agents that workers have, and the workers that have dialled in here.
+        """Lists the agents of workers, and the workers that are connected to this server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForgetAgent(self, request, context):
-        """Forgets an agent whose workers are gone, so that anybody may have its id: it is served no more, and what waits for
-        it ends as FAILED. Its tasks are there again when somebody brings an agent of this id. Answers INVALID_ARGUMENT
-        while workers of it are there, and for an agent that no worker had.
+        """Removes an agent of workers, so that any principal may register its id. It is no longer served, and its waiting
+        tasks end as FAILED. Its tasks can be read again when an agent with this id is registered. Errors: INVALID_ARGUMENT
+        while one of its workers is connected, and for an agent that no worker registered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListUpstreams(self, request, context):
-        """Lists the agents upstream: agents elsewhere that speak A2A themselves, and that this server stands in front of.
+        """Lists the upstream agents: remote A2A agents that this server fronts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddUpstream(self, request, context):
-        """Stands in front of one more agent, also after a restart; other servers on the store follow within some seconds.
-        Answers INVALID_ARGUMENT for one whose card cannot be used or that may not be called, UNAVAILABLE for one that is
-        not there, ALREADY_EXISTS when its id is that of another agent.
+        """Adds an upstream agent, which stays after a restart. Other servers of the store follow within seconds. Errors:
+        INVALID_ARGUMENT for an unusable card or a forbidden URL, UNAVAILABLE if the agent does not respond, ALREADY_EXISTS
+        if its id is taken.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveUpstream(self, request, context):
-        """Stands in front of an agent no longer: it is served no more, what waits for it ends as FAILED, and turns that it
-        has may end. Answers INVALID_ARGUMENT for one that nobody added.
+        """Removes an upstream agent: it is no longer served, its waiting tasks end as FAILED, and its running turns may
+        finish. Errors: INVALID_ARGUMENT for an agent that was not added with AddUpstream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSigningKeys(self, request, context):
-        """Lists the keys with which the server signs push notifications and cards, as far as they are shown.
+        """Lists the published keys that sign push notifications and cards.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateSigningKey(self, request, context):
-        """Makes another signing key: it is shown at once, and signs after a while; the one before is shown for a while more.
-        Answers INVALID_ARGUMENT while an earlier new key waits to sign.
+        """Creates a signing key. It is published at once and signs later; the previous key stays published for a while after
+        that. Errors: INVALID_ARGUMENT while an earlier new key has not signed yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WithdrawSigningKey(self, request, context):
-        """Shows a signing key no more, so that what it signed counts no more. Answers NOT_FOUND for one that is not shown,
-        INVALID_ARGUMENT for the one that signs.
+        """Withdraws a signing key, which invalidates its signatures. Errors: NOT_FOUND for a key that is not published,
+        INVALID_ARGUMENT for the current key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -439,10 +438,10 @@ def add_OpsServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OpsService:
-    """Operations for those who run the server. Callers need the scope `operator`; on a server without
-    authentication, which only loopback reaches, everyone has it.
+    """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
+    can reach, every caller has it.
 
-    Those with an HTTP rule are served over HTTP too, under `/operations`; without authentication only to this machine.
+    Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
 
     @staticmethod

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class WorkerServiceStub:
-    """What workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its agents; on a
-    server that asks nobody who they are, it has to run on the server's machine.
+    """The service that workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its
+    agents. On a server without authentication it must run on the server's machine.
     """
 
     def __init__(self, channel):
@@ -44,21 +44,21 @@ class WorkerServiceStub:
 
 
 class WorkerServiceServicer:
-    """What workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its agents; on a
-    server that asks nobody who they are, it has to run on the server's machine.
+    """The service that workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its
+    agents. On a server without authentication it must run on the server's machine.
     """
 
     def Connect(self, request_iterator, context):
-        """One worker, for as long as it is there. The first frame of the worker is Hello, the first of the server Welcome;
-        then both send what they have, in any order that the frames' comments allow.
+        """Connects one worker for its lifetime. The worker's first frame is Hello, the server's first frame is Welcome. After
+        that both send frames in any order that the comments of the frames allow.
 
-        Whoever has sent nothing for Welcome.lease is taken for dead. When the stream ends, however that comes, every
-        turn that this worker had begun and not ended is over: what it says of one on another stream is not taken. Its
-        tasks end as FAILED, or begin again where the agent says so (AgentRegistration.retries).
+        A side that sends nothing for Welcome.lease counts as dead. When the stream ends for any reason, all unfinished
+        turns of the worker are over, and events for them on another stream are rejected. Their tasks end as FAILED, or
+        the turns are attempted again if the agent allows it (AgentRegistration.retries).
 
-        Ends with INVALID_ARGUMENT for a Hello that cannot be used (the text names the field and the rule), and for
-        frames that break a rule; with ALREADY_EXISTS when an agent's id is another's; with UNAUTHENTICATED or
-        PERMISSION_DENIED for credentials; with UNAVAILABLE when the server stops: then dial in again after a while.
+        Errors: INVALID_ARGUMENT for an invalid Hello (the text names the field and the rule) and for frames that break a
+        rule; ALREADY_EXISTS when another principal owns an agent's id; UNAUTHENTICATED or PERMISSION_DENIED for
+        credentials; UNAVAILABLE when the server shuts down: connect again later.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -81,8 +81,8 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkerService:
-    """What workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its agents; on a
-    server that asks nobody who they are, it has to run on the server's machine.
+    """The service that workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its
+    agents. On a server without authentication it must run on the server's machine.
     """
 
     @staticmethod
