@@ -1,7 +1,7 @@
-"""The layers of `dragoman`: who may import whom, read from the sources, and proof that a slip is found.
+"""The layers of `dragoman`: allowed imports, checked in the sources, with tests of the check itself.
 
-The tables below are the rule. A layer uses the layers below it, never one above. Only the composition root names
-adapters, and adapters do not import each other. The shape of the package is checked too: sizes, cycles, class names.
+The tables below are the rules. A layer imports only lower layers. Only the composition root imports adapters, and
+adapters do not import each other. Sizes, import cycles and class names are checked too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LAYERS: Final = {
     "runtime": 5,
     "bindings": 6,
 }
-"""The layer of each top-level module or folder; what is not listed is in layer 7, `dragoman_pb` in layer 0."""
+"""The layer of each top-level module or folder. Others are in layer 7, `dragoman_pb` is in layer 0."""
 
 TOP: Final = 7
 ADAPTERS: Final = 4
 
 NAMES_ADAPTERS: Final = {"wiring", "types", "testing", "__init__"}
-"""The folders that may name an adapter: the composition root, and what authors of agents see."""
+"""The folders that may import an adapter: the composition root, and the public modules for agent authors."""
 
 NEEDS_ONLY: Final = {
     "calling": {"calling", "wire", "core"},
@@ -59,9 +59,9 @@ NEEDS_ONLY: Final = {
     "transcoding": {"transcoding", "wire", "core"},
     "worker": {"worker", "client", "calling", "runtime", "ports", "core"},
     "fault_proxy": {"fault_proxy"},
-    "executor_child": {"executor_child"},  # it runs in environments that have nothing of ours
+    "executor_child": {"executor_child"},  # it runs in environments without the rest of the package
 }
-"""Folders that may use less of the package than their layer allows."""
+"""Folders that may import less of the package than their layer allows."""
 
 PURE: Final = {
     "core": {
@@ -82,7 +82,7 @@ PURE: Final = {
     "runtime": {"sqlite3", "aiohttp", "grpc", "nats", "asyncpg", "socket"},
     "client": {"sqlite3"},
 }
-"""What a folder must not import from outside: `core` computes, `wire` has no I/O, `runtime` sees ports."""
+"""Forbidden external imports: `core` and `wire` do no I/O, `runtime` uses ports only."""
 
 VAGUE: Final = {"utils", "util", "helpers", "common", "manager", "base", "misc", "models"}
 MAX_LINES: Final = 450
@@ -91,7 +91,7 @@ MAX_MODULES: Final = 336
 
 
 class Import(NamedTuple):
-    """One import: the top-level folder and file it stands in, its line, and the dotted target."""
+    """One import: its top-level folder, file and line, and the dotted target."""
 
     folder: str
     file: str
@@ -108,13 +108,13 @@ def folder_of(module: str) -> str:
 
 
 def targets_of(node: ast.AST, package: str, inside: list[str]) -> list[str]:
-    """What an import statement of a file in the package `inside` names."""
+    """The targets of an import statement in a file of the package `inside`."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         parent = ".".join(inside[: len(inside) - node.level + 1]) if node.level else ""
         base = ".".join(filter(None, (parent, node.module)))
-        # `from dragoman import ids` names a folder by what it imports
+        # in `from dragoman import ids`, the imported names are the folders
         return [f"{base}.{alias.name}" for alias in node.names] if base == package else [base]
     return []
 
@@ -130,17 +130,17 @@ def imports(package: Path) -> Iterator[Import]:
 
 
 def violations(package: Path) -> list[str]:
-    """One line for each import that the tables do not allow, and for files too long or vaguely named."""
+    """One line for each forbidden import, and for each file that is too long or has a vague name."""
     folders = {path.stem for path in package.iterdir()} | {"__init__"}
     found = []
-    every = list(imports(package))
-    for one in every:
+    all_imports = list(imports(package))
+    for one in all_imports:
         top = one.target.split(".")[0]
         if one.target == f"{package.name}.__version__":  # metadata, for every layer
             continue
         if top != package.name:
             if top in PURE.get(one.folder, ()):
-                found.append(one.violates(f"{one.folder} does without"))
+                found.append(one.violates(f"{one.folder} must not import it"))
             continue
         other = folder_of(one.target)
         if other not in folders:  # `from dragoman import agent`: a public name
@@ -157,19 +157,19 @@ def violations(package: Path) -> list[str]:
             found.append(one.violates("adapters do not import each other"))
         elif theirs == ADAPTERS and one.folder not in NAMES_ADAPTERS:
             found.append(one.violates("only the composition root and the public modules name adapters"))
-    found += _adapters_in_one_folder(package, every)
+    found += _imports_between_adapters(package, all_imports)
     for path in sorted(package.rglob("*.py")):
         place = path.relative_to(package)
         if VAGUE & {part.removesuffix(".py") for part in place.parts}:
-            found.append(f"{place}: the name does not say what it is for")
+            found.append(f"{place}: the name is vague")
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_LINES:
             found.append(f"{place}: {lines} lines, at most {MAX_LINES}")
     return found
 
 
-def _adapters_in_one_folder(package: Path, every: Iterable[Import]) -> Iterator[str]:
+def _imports_between_adapters(package: Path, all_imports: Iterable[Import]) -> Iterator[str]:
     """Stores do not import each other, nor do buses; `stores/shared` is for both stores."""
-    for one in every:
+    for one in all_imports:
         parts = one.target.split(".")
         if one.folder not in ("stores", "bus") or parts[:2] != [package.name, one.folder] or len(parts) < 3:
             continue
@@ -264,9 +264,9 @@ def test_class_names_are_unique_in_the_package() -> None:
     ("file", "text", "rule"),
     [
         ("core/states.py", "from dragoman.wire import sse", "layer 1 may not use layer 2"),
-        ("core/names.py", "def f():\n    import asyncio", "core does without"),
-        ("core/names.py", "import os.path", "core does without"),
-        ("wire/v1.py", "from grpc import aio", "wire does without"),
+        ("core/names.py", "def f():\n    import asyncio", "core must not import it"),
+        ("core/names.py", "import os.path", "core must not import it"),
+        ("wire/v1.py", "from grpc import aio", "wire must not import it"),
         ("wire/v1.py", "from dragoman import wiring", "layer 2 may not use layer 7"),
         ("wire/v1.py", "from .. import wiring", "layer 2 may not use layer 7"),
         ("wire/v1.py", "from ..runtime import scheduler", "layer 2 may not use layer 5"),
@@ -278,13 +278,13 @@ def test_class_names_are_unique_in_the_package() -> None:
             "from dragoman.stores.sqlite import open_store",
             "runtime uses only core, ids, ports, runtime",
         ),
-        ("runtime/scheduler.py", "import sqlite3", "runtime does without"),
+        ("runtime/scheduler.py", "import sqlite3", "runtime must not import it"),
         ("bindings/cards.py", "import dragoman.agents.values", "only the composition root and the public modules"),
         ("bindings/cards.py", "from dragoman.cli import main", "layer 6 may not use layer 7"),
         ("cli/top.py", "from dragoman.stores.sqlite import open_store", "cli uses only calling, "),
         ("client/calls.py", "from dragoman.runtime import Runtime", "client uses only calling, client, core, wire"),
-        ("utils.py", "", "the name does not say"),
-        ("core/helpers/text.py", "", "the name does not say"),
+        ("utils.py", "", "the name is vague"),
+        ("core/helpers/text.py", "", "the name is vague"),
         ("core/long.py", "x = 1\n" * 451, "451 lines"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The parsers of binary forms: requests over gRPC, what workers and other servers say, and framed rows."""
+"""Parsers of binary input: gRPC requests, frames of workers, bus messages and framed rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def read_rpc(data: bytes) -> None:
-    """A number that says which RPC, and its request: what is taken can be written in every dialect's JSON."""
+    """An index of an RPC and its request. Accepted messages can be encoded in every dialect."""
     if not data:
         return
     row = method_table.RPC_ROWS[data[0] % len(method_table.RPC_ROWS)]
@@ -51,14 +51,14 @@ _TURN_CONTEXT: Any = SimpleNamespace(task_id="t", context_id="c")
 
 
 def read_worker(data: bytes) -> None:
-    """A frame of a worker."""
+    """A frame from a worker."""
     try:
         frame = method_table.parse_message(wk.ConnectRequest, data)
         assert isinstance(frame, wk.ConnectRequest)
         match frame.WhichOneof("frame"):
             case "hello":
                 for spec in connection.check_hello(frame.hello):
-                    _show(spec)
+                    _encode_cards(spec)
             case "events":
                 for event in frame.events.events:
                     turn.decode_event(event, _TURN_CONTEXT, lambda: "id")
@@ -71,8 +71,8 @@ def read_worker(data: bytes) -> None:
 _AT: Final = agent_card.CardAddresses(http="http://a.example", grpc="a.example:1", is_root=True)
 
 
-def _show(spec: AgentSpec) -> None:
-    """Its card, as everybody may ask for it."""
+def _encode_cards(spec: AgentSpec) -> None:
+    """Encodes the card of an agent in every form."""
     for document in (
         agent_card.combined_document,
         agent_card.legacy_document,
@@ -84,7 +84,7 @@ def _show(spec: AgentSpec) -> None:
 
 
 def read_bus(data: bytes) -> None:
-    """What another server says."""
+    """A bus message from another server."""
     for read in (
         bus_frames.decode_events,
         bus_frames.decode_job,
@@ -92,12 +92,12 @@ def read_bus(data: bytes) -> None:
         bus_frames.decode_heartbeat,
     ):
         try:
-            found: Any = read(data)
+            decoded: Any = read(data)
         except bus_frames.InvalidBusMessage:
             continue
-        if read is bus_frames.decode_events and found:
-            again = list(bus_frames.encode_events(found, 1 << 20))
-            assert [event for message in again for event in bus_frames.decode_events(message)] == found
+        if read is bus_frames.decode_events and decoded:
+            encoded = list(bus_frames.encode_events(decoded, 1 << 20))
+            assert [event for message in encoded for event in bus_frames.decode_events(message)] == decoded
 
 
 _MARKER: Final = b"0123456789abcdef"
@@ -105,7 +105,7 @@ _REF: Final = TaskRef(Owner("default", "p"), b"0123456789abcdef")
 
 
 def read_rows(data: bytes) -> None:
-    """A message of a stranger, with its large parts taken out and put in again: the same to the byte."""
+    """A message whose large parts are offloaded and restored: the bytes are identical."""
     try:
         message = pb.Message.FromString(data)
     except DecodeError:
@@ -115,18 +115,16 @@ def read_rows(data: bytes) -> None:
         return
     change = Append(task=_REF, guard=NotTerminal(), message=IncomingMessage(framed), events=[StatusChange(1, framed)])
     with patch.object(blob_references, "LARGE_PART_BYTES", 20):
-        spilled = blob_references.offload_parts(change, _MARKER)
-    kept = spilled.change
-    assert kept.message is not None
-    assert isinstance(kept.events[0], StatusChange)
+        offloaded = blob_references.offload_parts(change, _MARKER)
+    stored = offloaded.change
+    assert stored.message is not None
+    assert isinstance(stored.events[0], StatusChange)
 
     def resolve(reference: blob_references.BlobReference) -> tuple[int, bytes]:
-        return blob_references.RAW_FIELD, spilled.contents[reference.blob.digest]
+        return blob_references.RAW_FIELD, offloaded.contents[reference.blob.digest]
 
-    assert blob_references.restore_parts(kept.message.message, blob_references.MESSAGE_TREE, _MARKER, resolve) == framed
-    assert (
-        blob_references.restore_parts(kept.events[0].message, blob_references.MESSAGE_TREE, _MARKER, resolve) == framed
-    )
+    for row in (stored.message.message, stored.events[0].message):
+        assert blob_references.restore_parts(row, blob_references.MESSAGE_TREE, _MARKER, resolve) == framed
 
 
 _PART: Final = pb.Part(text="hi", metadata={"k": [1.5, None, True, {"x": "y"}]})
@@ -146,7 +144,7 @@ _FRAMES: Final = (
     wk.ConnectRequest(turn_end=wk.TurnEnd(turn_id="t", status=wk.StatusChange(state=pb.TASK_STATE_COMPLETED))),
     wk.ConnectRequest(turn_end=wk.TurnEnd(turn_id="t", reply=_MESSAGE, notes=wk.Notes(task_state="{}"))),
 )
-_TELLS: Final = (
+_BUS_MESSAGES: Final = (
     next(bus_frames.encode_events([Event(1, b"data", 2), Event(2, b"", 3)], 1 << 20)),
     bus_frames.encode_job(Job("echo", _REF)),
     bus_frames.encode_signal(_REF, TaskSignal.CANCEL),
@@ -171,6 +169,6 @@ PARSERS: Final = {
         ("tasks/", "projects/", "/pushNotificationConfigs/"),
     ),
     "worker": Parser(read_worker, tuple(frame.SerializeToString() for frame in _FRAMES)),
-    "bus": Parser(read_bus, _TELLS, ('"server"', '"epoch"', '"fresh"')),
+    "bus": Parser(read_bus, _BUS_MESSAGES, ('"server"', '"epoch"', '"fresh"')),
     "rows": Parser(read_rows, (_MESSAGE.SerializeToString(),)),
 }

@@ -1,7 +1,7 @@
-"""One parser under libFuzzer, guided by what it reaches: `python -m tests.fuzz.guided NAME OPTIONS... FOLDER`.
+"""One parser under libFuzzer: `python -m tests.fuzz.guided NAME OPTIONS... FOLDER`.
 
-Not of the tests' process: atheris ends its own when the time is over. Everything of ours is instrumented, nothing of
-others, so that the corpus is about our parsers and not about theirs.
+A process of its own, because atheris ends its process when the time is over. Only `dragoman` is instrumented, so the
+corpus grows with the coverage of our parsers, not with that of libraries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     name, *options = sys.argv[1:]
     logging.disable()
     with atheris.instrument_imports(include=["dragoman"]):
-        # Not imported before: what is loaded already would not be instrumented.
+        # Imported here, because modules loaded earlier are not instrumented.
         parsers = importlib.import_module("tests.fuzz.parsers").PARSERS
     atheris.Setup([sys.argv[0], *options], parsers[name].read)
     atheris.Fuzz()

@@ -1,4 +1,4 @@
-"""The parsers of JSON: the text itself, the calls of every generation in it, and what servers answer our client."""
+"""Parsers of JSON: request bodies, JSON-RPC requests of every dialect, and responses to our client."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TASK: Final = "01a1fb2a-bd29-7b48-8221-ff7b0dc19d30"
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    assert len(dict(pairs)) == len(pairs), "a key that is there twice was let through"
+    assert len(dict(pairs)) == len(pairs), "a duplicate key was accepted"
     return dict(pairs)
 
 
 def _integer(digits: str) -> int:
-    assert abs(int(digits[:40])) <= body_scan.MAX_JSON_INTEGER, "an integer that readers round was let through"
+    assert abs(int(digits[:40])) <= body_scan.MAX_JSON_INTEGER, "an integer that is not exact as a double was accepted"
     return int(digits)
 
 
@@ -46,7 +46,7 @@ def _depth(value: object) -> int:
 
 
 def read_text(data: bytes) -> None:
-    """What is taken means the same to the standard library, and hides nothing."""
+    """Accepted JSON is equivalent to the standard library's, without duplicate keys and large integers."""
     try:
         value = body_scan.loads(data)
     except A2AError:
@@ -57,7 +57,7 @@ def read_text(data: bytes) -> None:
 
 
 def check(request: Any) -> None:
-    """What the service looks at before it keeps anything. Raises children of A2AError."""
+    """The checks of the service before it stores a request. Raises A2AError."""
     if isinstance(request, pb.SendMessageRequest):
         message_checks.check_message(request, ("*/*",))
     elif isinstance(request, pb.CancelTaskRequest):
@@ -108,15 +108,15 @@ def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
         method_table.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
     }
     filled[method_table.STREAM_MESSAGE] = filled[method_table.SEND_MESSAGE]
-    requested_message = filled.get(row.op) or row.op.request(
+    request = filled.get(row.op) or row.op.request(
         **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})
     )
-    written = protojson.compile(row.op.request, codec).to_dict(requested_message)
+    written = protojson.compile(row.op.request, codec).to_dict(request)
     return {"id": _TASK, **written} if row.names_tasks else written
 
 
 def read_answer(data: bytes) -> None:
-    """What a server says to our client: its refusals are ours to show, whatever they are made of."""
+    """A server's response to our client. Any error object becomes a ClientError."""
     try:
         value = body_scan.loads(data)
     except A2AError:

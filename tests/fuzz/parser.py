@@ -1,4 +1,4 @@
-"""What a parser is for who feeds it: a function that takes any bytes, and what it is fed first."""
+"""A parser under fuzzing: a function that takes any bytes, and its seeds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Parser:
-    """Something that reads what a stranger wrote.
+    """A parser of untrusted input.
 
-    `read` swallows the refusals that the parser documents, and raises for everything else: another exception, or a
-    rule that does not hold of what was read. `seeds` are inputs that mean something, `words` pieces of them.
+    `read` ignores the documented errors of the parser, and raises for any other exception and any violated invariant of
+    the result. `seeds` are valid inputs, `words` are fragments of them.
     """
 
     read: Callable[[bytes], None]

@@ -1,4 +1,4 @@
-"""Every parser of what strangers write, by name."""
+"""All parsers of untrusted input, by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`make fuzz`: requests made up from the description against a real server, then our property tests with more examples.
+"""`make fuzz`: requests generated from the OpenAPI document, then the property tests with more examples.
 
-FUZZ_SECONDS (60) is the time for both: two thirds of it for the server. Ends with how much was tried, and with exit
-code 1 when something did not hold.
+FUZZ_SECONDS (60) is the time for both; the server gets two thirds of it. Prints the counts, and exits with 1 after a
+failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHECKS: Final = (
     "response_schema_conformance",
 )
 OURS: Final = '"logger": "dragoman.bindings'
-"""In a line of the server's log that is an error: a binding met what it did not expect."""
+"""Marks an unexpected error of a binding, in an error line of the server's log."""
 
 
 def say(text: str) -> None:
@@ -45,7 +45,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
-    """The playground as a process, its address, and the file with its log."""
+    """Starts the playground in a process. Yields the process, its URL and its log file."""
     path = folder / "server.log"
     words = [sys.executable, "-m", "dragoman", "serve", "--log-format", "json", "--blocking-wait", "2"]
     with path.open("wb") as log:
@@ -70,29 +70,29 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
             if '"serving"' in line:
                 return str(json.loads(line)["http"])
         time.sleep(0.05)
-    raise SystemExit(f"fuzz: the server did not start; it said:\n{log.read_text()}")
+    raise SystemExit(f"fuzz: the server did not start; its log:\n{log.read_text()}")
 
 
 def make_tasks(url: str) -> dict[str, list[str]]:
-    """Tasks in every state that lasts, for callers without a scope and under a resource name."""
+    """Creates tasks in every lasting state, in the default scope and under a resource name. Returns their ids."""
     names = "/".join(f"{name}s/{value}" for name, value in RESOURCE.items())
-    values: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
     for scope, base in (("default", ""), ("resource", f"/{names}")):
-        values[scope] = []
+        ids[scope] = []
         for text in ENDED + OPEN:
             message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
             body = {"message": message, "configuration": {"returnImmediately": text.startswith("sleep")}}
             request = Request(url + base + "/message:send", json.dumps(body).encode())
             request.add_header("Content-Type", "application/json")
             request.add_header("A2A-Version", "1.0")
-            with urlopen(request, timeout=START_TIMEOUT) as answer:
-                values[scope].append(json.load(answer)["task"]["id"])
-    return values
+            with urlopen(request, timeout=START_TIMEOUT) as response:
+                ids[scope].append(json.load(response)["task"]["id"])
+    return ids
 
 
 def run(words: list[str], folder: Path, log: Path, progress: Callable[[], str], **variables: str) -> int:
-    """Runs a command in a folder with its output in a file, and says now and then how far it is."""
-    began = response = time.monotonic()
+    """Runs a command with its output in a file, printing its progress periodically. Returns the exit code."""
+    began = last_report = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
             words, cwd=folder, env={**os.environ, "NO_COLOR": "1", **variables}, stdout=output, stderr=subprocess.STDOUT
@@ -100,9 +100,9 @@ def run(words: list[str], folder: Path, log: Path, progress: Callable[[], str], 
         try:
             while process.poll() is None:
                 time.sleep(0.2)
-                if time.monotonic() - response >= PROGRESS:
-                    response = time.monotonic()
-                    say(f"{response - began:3.0f} s, {progress()}")
+                if time.monotonic() - last_report >= PROGRESS:
+                    last_report = time.monotonic()
+                    say(f"{last_report - began:3.0f} s, {progress()}")
         finally:
             process.kill()
             process.wait()
@@ -110,18 +110,18 @@ def run(words: list[str], folder: Path, log: Path, progress: Callable[[], str], 
 
 
 def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
-    """How many requests were made, and whether every answer was as it has to be."""
+    """Fuzzes the server. Returns the number of requests as text, and whether all checks passed."""
     with serving(folder) as (server, url, server_log):
         log = folder / "schemathesis.log"
         code = run(
             [
                 *(str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json"),
                 *("--checks", ",".join(CHECKS), "--max-time", str(seconds)),
-                *("--request-timeout", "6", "--workers", "1"),  # streams of tasks that go on are left after that
+                *("--request-timeout", "6", "--workers", "1"),  # ends the streams of open tasks
                 *("--continue-on-failure", "--generation-database", "none", "--warnings", "off", "--no-color"),
                 *("--suppress-health-check", "all"),
             ],
-            folder,  # where it leaves its notes
+            folder,  # for the files that schemathesis writes
             log,
             lambda: f"{server_log.read_bytes().count(b'dragoman.access')} requests",
             SCHEMATHESIS_HOOKS="tests.fuzz.schemathesis_hooks",
@@ -136,17 +136,17 @@ def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
         print(report)
         print("\n".join(broken[:20]))
         if died:
-            print("the server died; it said last:\n" + text[-4000:])
+            print("the server died; the end of its log:\n" + text[-4000:])
     requests = text.count('"dragoman.access"')
     cases = re.search(r"(\d+) generated", report)
     return f"{requests} requests ({cases[1] if cases else 0} cases)", not (code or died or broken)
 
 
 def fuzz_properties(folder: Path, seconds: float) -> tuple[str, bool]:
-    """How many examples the property tests were given, and whether all of them passed."""
+    """Runs the property tests. Returns the number of examples as text, and whether all passed."""
     log = folder / "pytest.log"
-    # To look through all of our tests for properties would take as long as some of these do.
-    having = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "hypothesis" in path.read_text()]
+    # Collecting all tests would take as long as some of these run.
+    files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "hypothesis" in path.read_text()]
     code = run(
         [
             sys.executable,
@@ -156,7 +156,7 @@ def fuzz_properties(folder: Path, seconds: float) -> tuple[str, bool]:
             "hypothesis",
             "--hypothesis-show-statistics",
             "-pno:cacheprovider",
-            *having,
+            *files,
         ],
         ROOT,
         log,
@@ -173,16 +173,16 @@ def fuzz_properties(folder: Path, seconds: float) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Runs both parts, also when the first one fails."""
+    """Runs both parts, the second also after a failure of the first."""
     seconds = max(3, int(os.environ.get("FUZZ_SECONDS", "60")))
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         say(f"{seconds} s: the server for two thirds, then the property tests")
-        requests, held = fuzz_server(Path(name), seconds * 2 // 3)
-        left = seconds - (time.monotonic() - began)  # what tries the server takes its time to begin and to end
+        requests, server_passed = fuzz_server(Path(name), seconds * 2 // 3)
+        left = seconds - (time.monotonic() - began)  # starting and stopping the server takes time
         examples, passed = fuzz_properties(Path(name), max(left, seconds / 3))
-    say(f"{requests}, {examples} in {time.monotonic() - began:.1f}s: {'ok' if held and passed else 'FAILED'}")
-    return 0 if held and passed else 1
+    say(f"{requests}, {examples} in {time.monotonic() - began:.1f}s: {'ok' if server_passed and passed else 'FAILED'}")
+    return 0 if server_passed and passed else 1
 
 
 if __name__ == "__main__":

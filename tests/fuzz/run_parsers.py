@@ -1,8 +1,8 @@
-"""`make fuzz-parsers`: every parser for FUZZ_SECONDS (60) each, guided by the code that it reaches.
+"""`make fuzz-parsers`: coverage-guided fuzzing of every parser, for FUZZ_SECONDS (60) each.
 
-FUZZ_PARSERS names some (`json,url`). What was found interesting is kept in `.fuzz/NAME`, where the next run begins; an
-input that broke something is kept in `.fuzz/found`, and is to become a seed or a test. Ends with the counts, and with
-exit code 1 when something was found. Where there is no atheris, inputs are made of seeds and words without a guide.
+FUZZ_PARSERS selects some (`json,url`). The corpus is kept in `.fuzz/NAME`, where the next run starts. An input that
+fails is kept in `.fuzz/found` and should become a seed or a test. Prints the counts, and exits with 1 after a failure.
+Without atheris, inputs are random combinations of seeds and words.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ROOT: Final = Path(__file__).parents[2]
 CORPUS: Final = ROOT / ".fuzz"
 FOUND: Final = CORPUS / "found"
 MAX_INPUT_BYTES: Final = 4096
-"""Bytes of an input."""
+"""Maximum bytes of an input."""
 SECONDS_EACH: Final = 10
-"""Seconds that one input may take."""
+"""Maximum seconds for one input."""
 
 
 def say(text: str) -> None:
@@ -35,7 +35,7 @@ def say(text: str) -> None:
 
 
 def guided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
-    """How many inputs, how many of them were interesting, and the exit code."""
+    """Runs libFuzzer. Returns the numbers of inputs and of corpus entries, and the exit code."""
     corpus, words = CORPUS / name, CORPUS / f"{name}.words"
     corpus.mkdir(parents=True, exist_ok=True)
     FOUND.mkdir(exist_ok=True)
@@ -68,7 +68,7 @@ def guided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
 
 
 def unguided(name: str, parser: Parser, seconds: int) -> tuple[int, int, int]:
-    """The same without a guide."""
+    """Runs random combinations of seeds and words. Returns the same as `guided`."""
     chance, until, count = random.Random(), time.monotonic() + seconds, 0
     pieces = [*parser.seeds, *(word.encode() for word in parser.words)]
     while time.monotonic() < until:

@@ -1,8 +1,8 @@
-"""What schemathesis is told besides the description: tasks that exist, words that the playground knows, and what
-counts as a failure. It loads this file by the variable SCHEMATHESIS_HOOKS.
+"""Hooks and checks for schemathesis: existing task ids, commands of the playground, and failure conditions.
 
-Without aim nearly every request names a task that is not there. Half of the requests are turned to one that is; which
-half, and which task, is decided by the request itself, so that a failure can be replayed.
+schemathesis loads this file through the variable SCHEMATHESIS_HOOKS. Generated requests nearly always name unknown
+tasks, so half of them are changed to an existing one. A hash of the request decides which half and which task, so that
+a failure can be replayed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ RESOURCE: Final = {
 }
 ENDED: Final = ("echo hello", "stream 3", "data", "fail", "reject")
 OPEN: Final = ("ask", "auth", "sleep 3600")
-"""Messages whose tasks end at once, and those whose tasks stay."""
+"""Messages whose tasks end at once, and those whose tasks stay open."""
 TASKS: Final[dict[str, list[str]]] = json.loads(os.environ.get("FUZZ_TASKS", "{}"))
-"""Ids of the tasks that they made, in this order: for callers without a scope, and for those of RESOURCE."""
+"""Ids of the tasks created with them, in this order: in the default scope, and under RESOURCE."""
 
 COMMANDS: Final = ("ask", "auth", "fail", "reject", "reply yes", "file", "data", "stream 3", "stream x", "sleep 0.01")
 REFUSED: Final = ("UNSUPPORTED_OPERATION",)
-"""What 0.3 answers with 501, as its official server does."""
+"""Reasons that 0.3 reports with 501, as the official server does."""
 UNUSED_ADDRESS: Final = "http://127.0.0.1:9/"
-"""Where webhooks are: nothing listens there, and no stranger is called."""
+"""The webhook URL of all requests: nothing listens there, so no other host is called."""
 
 TRACES: Final = ("Traceback (most recent call last)", 'File "/', "site-packages")
 
@@ -45,7 +45,7 @@ def _choice(case: Case[Any]) -> int:
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Turns half of the requests to something that is there."""
+    """Changes half of the requests to existing tasks."""
     choice = _choice(case)
     _use_unused_address(case.body, aimed=choice % 2 == 0)
     if choice % 2:
@@ -57,7 +57,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
         names["tenant"] = "playground"
     tasks = TASKS["resource" if "project" in names else "default"]
     if case.operation.label.endswith(":subscribe"):
-        tasks = tasks[: len(ENDED)]  # the stream of an open task is silent for longer than the fuzzer has patience
+        tasks = tasks[: len(ENDED)]  # the stream of an open task is silent for longer than the fuzzer's timeout
     if "task" in names:
         names["task"] = tasks[choice // 64 % len(tasks)]
     if choice % 3 == 0:
@@ -65,7 +65,7 @@ def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -
 
 
 def _use_unused_address(body: Any, *, aimed: bool) -> None:
-    """Puts NOBODY in the place of every webhook that could be called, and of any other if it is `aimed`."""
+    """Replaces every callable webhook URL by UNUSED_ADDRESS, and all others if `aimed`."""
     for value in body.values() if isinstance(body, dict) else body if isinstance(body, list) else ():
         _use_unused_address(value, aimed=aimed)
     if isinstance(body, dict) and isinstance(body.get("url"), str) and (aimed or "://" in body["url"]):
@@ -73,7 +73,7 @@ def _use_unused_address(body: Any, *, aimed: bool) -> None:
 
 
 def _command(body: Any, text: str) -> None:
-    """Puts a command in the place of a message's first text."""
+    """Replaces the first text of a message by a command."""
     message = body.get("message") if isinstance(body, dict) else None
     parts = message.get("parts", message.get("content")) if isinstance(message, dict) else None
     if isinstance(parts, list) and parts and isinstance(parts[0], dict) and isinstance(parts[0].get("text"), str):
@@ -82,21 +82,21 @@ def _command(body: Any, text: str) -> None:
 
 @schemathesis.check
 def no_server_error(context: CheckContext, response: Response, case: Case[Any]) -> None:
-    """Nothing that a stranger sends is our fault."""
+    """No request causes a server error."""
     if response.status_code < 500:
         return
     if response.status_code == 501:
         reason = response.json()["error"]["details"][0]["reason"]
         if reason in REFUSED:
             return
-    raise AssertionError(f"answered with {response.status_code}: {response.text[:500]}")
+    raise AssertionError(f"status {response.status_code}: {response.text[:500]}")
 
 
 @schemathesis.check
 def no_trace(context: CheckContext, response: Response, case: Case[Any]) -> None:
-    """No answer shows where in the code it comes from."""
+    """No response contains a stack trace."""
     text = response.content.decode(errors="replace")
     for trace in TRACES:
-        # Agents give back what they are sent.
+        # Agents echo their input.
         if trace in text and trace not in repr(case.body):
-            raise AssertionError(f"the answer holds {trace!r}: {text[:500]}")
+            raise AssertionError(f"the response contains {trace!r}: {text[:500]}")

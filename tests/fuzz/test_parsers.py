@@ -1,4 +1,4 @@
-"""Every parser on its seeds, on pieces of them, and on what was once too much for it."""
+"""Every parser with its seeds, their prefixes, and random combinations of seeds and words."""
 
 from __future__ import annotations
 

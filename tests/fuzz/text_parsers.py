@@ -1,4 +1,4 @@
-"""The parsers of text: paths, headers, credentials, addresses, settings, and what is given back to us opaque."""
+"""Parsers of text: paths, headers, credentials, addresses, settings, streams and opaque tokens."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ NOW: Final = 1_700_000_000
 
 
 def _finish(coroutine: Any) -> Any:
-    """What a coroutine returns that never waits."""
+    """The result of a coroutine that does not suspend."""
     try:
         coroutine.send(None)
     except StopIteration as over:
         return over.value
-    raise AssertionError("it waited")
+    raise AssertionError("the coroutine suspended")
 
 
 # Paths ------------------------------------------------------------------------------------------------------------
 
 
 def read_template(data: bytes) -> None:
-    """What is taken is written again as it was understood."""
+    """An accepted template formats to an equivalent one."""
     try:
         template = httprule.parse(data.decode(errors="surrogateescape"))
     except httprule.TemplateError:
@@ -77,12 +77,12 @@ _ROUTES: Final = _routes()
 
 
 def read_request(data: bytes) -> None:
-    """A request line and a body, as REST reads them."""
+    """A request line and body of the REST binding."""
     line, _, body = data.partition(b"\n")
     method, _, raw = line.decode("latin-1").partition(" ")
     try:
         url = URL(raw, encoded=True)
-    except ValueError:  # aiohttp answers that
+    except ValueError:  # aiohttp rejects it
         return
     try:
         method, path, _ = rest.canonical_path(method, url.raw_path)
@@ -115,17 +115,17 @@ def names_of(tenant: str) -> None:
 
 
 def read_headers(data: bytes) -> None:
-    """Header lines, as aiohttp gives them."""
+    """Header lines as aiohttp passes them on."""
     lines = [line.partition(b":") for line in data.split(b"\n")]
     headers = CIMultiDict(
         [(name.decode("latin-1"), value.strip().decode("utf-8", "surrogateescape")) for name, _, value in lines]
     )
     for keys in (False, True):
         try:
-            shown = composite.read_credentials(headers.items(), keys=keys)
+            credentials = composite.read_credentials(headers.items(), keys=keys)
         except Unauthenticated:
             continue
-        assert shown is None or bool(shown.bearer) != bool(shown.key)
+        assert credentials is None or bool(credentials.bearer) != bool(credentials.key)
     try:
         assert (
             a2a_headers.minor_version(a2a_headers.check_version(headers.getall(a2a_headers.VERSION_HEADER, ()))).count(
@@ -143,12 +143,12 @@ def read_headers(data: bytes) -> None:
 
 
 def read_key(data: bytes) -> None:
-    """Only what was written whole is a key."""
+    """Only a complete text is a key."""
     text = data.decode("latin-1")
-    shown = caller_credentials.parse_api_key(text)
-    if shown is not None:
+    key = caller_credentials.parse_api_key(text)
+    if key is not None:
         assert text.startswith(caller_credentials.API_KEY_PREFIX)
-        assert shown.digest == caller_credentials.api_key_digest(text)
+        assert key.digest == caller_credentials.api_key_digest(text)
 
 
 _KEY: Final = ec.derive_private_key(7, ec.SECP256R1())
@@ -157,30 +157,30 @@ _JWK: Final = jwt.PyJWK({**jwt.algorithms.ECAlgorithm.to_jwk(_KEY.public_key(), 
 
 
 class _OneKey:
-    """A key set that is there."""
+    """A key set with one key."""
 
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK:
         return _JWK
 
 
 _KEYS: Any = _OneKey()
-_GOOD: Final = {"iss": _ISSUER.url, "aud": "a", "sub": "s", "exp": NOW + 60, "roles": "agent:echo"}
+_VALID_CLAIMS: Final = {"iss": _ISSUER.url, "aud": "a", "sub": "s", "exp": NOW + 60, "roles": "agent:echo"}
 
 
 def read_token(data: bytes) -> None:
-    """Nothing is a token of an issuer but what its key has signed."""
+    """Only tokens signed with the issuer's key are accepted."""
     check = JwtAuthenticator([(_ISSUER, _KEYS)], clock=lambda: NOW)
     text = data.decode("latin-1")
     try:
-        who = _finish(check.identify(text))
+        caller = _finish(check.identify(text))
     except A2AError:
         return
-    if who is not None:
+    if caller is not None:
         assert jwt.decode(text, _KEY.public_key(), ["ES256"], options={"verify_exp": False}, audience="a")
 
 
 def read_claims(data: bytes) -> None:
-    """The same past the signature: claims of an issuer, whatever they are."""
+    """Arbitrary claims with a valid signature."""
     if not data.startswith(b"{"):
         return
     body = base64.urlsafe_b64encode(data).rstrip(b"=")
@@ -189,26 +189,26 @@ def read_claims(data: bytes) -> None:
     token = b".".join((head, body, base64.urlsafe_b64encode(signature).rstrip(b"=")))
     check = JwtAuthenticator([(_ISSUER, _KEYS)], clock=lambda: NOW)
     try:
-        who = _finish(check.identify(token.decode()))
+        caller = _finish(check.identify(token.decode()))
     except A2AError:
         return
-    assert who is not None
-    check_principal(who.principal)
+    assert caller is not None
+    check_principal(caller.principal)
 
 
 def read_keys(data: bytes) -> None:
-    """A set of keys that an issuer shows."""
+    """A published key set of an issuer."""
     try:
-        value = jwks._json_object("there", data)
+        document = jwks._json_object("issuer", data)
     except A2AError:
         return
-    given = value.get("keys")
-    if not isinstance(given, list):
+    keys = document.get("keys")
+    if not isinstance(keys, list):
         return
-    found = jwks._KeySnapshot(given, 0.0)
-    for kid in (None, *found.ids):
+    snapshot = jwks._KeySnapshot(keys, 0.0)
+    for kid in (None, *snapshot.ids):
         for algorithm in ("ES256", "RS256", "EdDSA"):
-            key = found.find(kid, algorithm)
+            key = snapshot.find(kid, algorithm)
             assert key is None or not hasattr(key.key, "private_bytes")
 
 
@@ -216,7 +216,7 @@ def read_keys(data: bytes) -> None:
 
 
 def read_url(data: bytes) -> None:
-    """What is taken leads where other readers would go."""
+    """An accepted URL has the same host and port for another parser."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         target = targets.parse_target(text)
@@ -226,19 +226,19 @@ def read_url(data: bytes) -> None:
     rules.problem(target)
     assert target.path.startswith("/")
     assert 0 < target.port < 65536
-    found = URL(text)
+    url = URL(text)
     if target.address is None:
-        assert (found.raw_host or "").lower() == target.host
+        assert (url.raw_host or "").lower() == target.host
     elif isinstance(target.address, IPv4Address):
-        assert found.host == str(target.address)
-    assert found.port == target.port
+        assert url.host == str(target.address)
+    assert url.port == target.port
     try:
         configuration.check_push_config(configuration.PushConfig(id="c", url=text, token="", scheme="", credentials=""))
     except A2AError:
         pass
 
 
-# Words of settings ------------------------------------------------------------------------------------------------
+# Settings --------------------------------------------------------------------------------------------------------
 
 _TEXT_PARSERS: Final[tuple[Callable[[str], object], ...]] = (
     addresses.parse_allow_entry,
@@ -255,7 +255,7 @@ _TEXT_PARSERS: Final[tuple[Callable[[str], object], ...]] = (
 
 
 def read_values(data: bytes) -> None:
-    """What operators write into one setting: ValueError, and nothing else."""
+    """The value of one setting. Parsers raise ValueError only."""
     text = data.decode("utf-8", "replace")
     for parse in _TEXT_PARSERS:
         try:
@@ -268,7 +268,7 @@ _FILE: Final = Path(tempfile.gettempdir()) / f"dragoman-fuzz-{os.getpid()}.toml"
 
 
 def read_config(data: bytes) -> None:
-    """A settings file. Its errors are SettingsError, whatever is in it."""
+    """A settings file. Any error is a SettingsError."""
     _FILE.write_bytes(data)
     try:
         settings = load_settings({"config": _FILE})
@@ -277,25 +277,25 @@ def read_config(data: bytes) -> None:
     assert settings.config == _FILE
 
 
-# Streams, and what is given back ----------------------------------------------------------------------------------
+# Streams and opaque tokens ----------------------------------------------------------------------------------------
 
 
 def read_stream(data: bytes) -> None:
-    """A stream says the same however it is cut."""
-    cut = data[0] + 1 if data else 1
-    pieces = [data[at : at + cut] for at in range(0, len(data), cut)]
-    found: list[list[sse.SseEvent]] = []
-    for chunks in ([data], pieces):
+    """A stream gives the same events with chunks of any size."""
+    size = data[0] + 1 if data else 1
+    small_chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    results: list[list[sse.SseEvent]] = []
+    for chunks in ([data], small_chunks):
         parser, events = sse.SseParser(limit=1024), []
         try:
             for chunk in chunks:
                 events += parser.feed(chunk)
         except A2AError:
             events = []
-        found.append(events)
-    if all(found) and len(data) < 1024:
-        assert found[0] == found[1]
-    for event in found[0]:
+        results.append(events)
+    if all(results) and len(data) < 1024:
+        assert results[0] == results[1]
+    for event in results[0]:
         if event.data and b"\n" not in event.data and "\0" not in event.id + event.event:
             assert sse.SseParser().feed(sse.frame(event.data, id=event.id or None))[0].data == event.data
 
@@ -306,7 +306,7 @@ _CURSOR: Final = cursors.cursor_prefix("0a0b0c0d", b"key")
 
 
 def read_opaque(data: bytes) -> None:
-    """Page tokens, cursors, task ids and links: only what is ours is taken."""
+    """Page tokens, cursors, task ids and blob links: only our own are accepted."""
     text = data.decode("utf-8", "surrogateescape")
     try:
         at = cursors.parse_page_token(_QUERY, text)
@@ -319,12 +319,12 @@ def read_opaque(data: bytes) -> None:
         pass
     key = names.task_key_of(text)
     assert key is None or names.task_id_of(key) == text.lower()
-    response = URL(f"/blobs/x?{text.encode(errors='replace').decode()}", encoded=False).query
-    assert not blob_references.is_valid_blob_link(b"secret", "00", dict(response), NOW)
+    query = URL(f"/blobs/x?{text.encode(errors='replace').decode()}", encoded=False).query
+    assert not blob_references.is_valid_blob_link(b"secret", "00", dict(query), NOW)
     names_of(text)
 
 
-_TOKEN: Final = jwt.encode(_GOOD, _KEY, "ES256", headers={"kid": "k"}).encode()
+_TOKEN: Final = jwt.encode(_VALID_CLAIMS, _KEY, "ES256", headers={"kid": "k"}).encode()
 _RULES: Final = sorted(
     {str(rule.template) for descriptor, _ in method_table.rpc_services() for _, rule in httprule.rules(descriptor)}
 )
@@ -361,7 +361,9 @@ PARSERS: Final = {
     ),
     "token": Parser(read_token, (_TOKEN, b"a.b.c"), ("eyJ", ".", "e30")),
     "claims": Parser(
-        read_claims, (orjson.dumps(_GOOD),), ('"iss"', '"aud"', '"exp"', '"nbf"', '"iat"', '"sub"', "1e309", "[]")
+        read_claims,
+        (orjson.dumps(_VALID_CLAIMS),),
+        ('"iss"', '"aud"', '"exp"', '"nbf"', '"iat"', '"sub"', "1e309", "[]"),
     ),
     "keys": Parser(
         read_keys,

@@ -1,4 +1,4 @@
-"""Ways to ask: every row of the method table over every binding, as calls that can be made again with other names."""
+"""Calls: every row of the method table over every binding, repeatable with other names."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ JSON: Final[Mapping[Dialect, protojson.JsonDialect]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call, to be made with names."""
+    """One call, which can be sent with different names."""
 
     row: object
-    """The row of the method table that it is of."""
+    """The tested row of the method table."""
     label: str
     tenant: str
-    """Whose names it takes: those of the tasks under this tenant."""
+    """The tenant of the tasks whose names it takes."""
     order: int
-    """What begins tasks comes after what only looks for them."""
+    """Position in a replay: calls that create tasks come after the others."""
     send: Callable[[Names], Awaitable[str]]
 
 
@@ -79,7 +79,7 @@ Without = frozenset[str]
 async def over_grpc(
     target: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
 ) -> AsyncIterator[list[Call]]:
-    """Every RPC."""
+    """All calls over gRPC."""
     async with grpc.aio.insecure_channel(target) as channel:
 
         def ask(row: RpcRow, tenant: str, which: frozenset[str], carries: bool) -> Call:
@@ -135,33 +135,33 @@ def _text(value: object) -> str:
 _SEGMENTS: Final = {"tasks": "{task}", "pushNotificationConfigs": "{config}"} | dict(
     zip(RESOURCE.split("/")[::2], RESOURCE.split("/")[1::2], strict=True)
 )
-"""What a wildcard of a path is, by the literal before it. The first of a path is an agent."""
+"""The value of a wildcard in a path, by the literal before it. A wildcard at the start is an agent."""
 
 
 def path_of(rule: Rule) -> str:
-    """The path of a rule, with names left open."""
-    shown = []
+    """The path of a rule, with placeholders for names."""
+    segments = []
     for number, segment in enumerate(rule.template.segments):
         before = rule.template.segments[number - 1] if number else ""
         if isinstance(segment, Wildcard):
             segment = AGENT_ID if not number else _SEGMENTS[str(before)]
-        shown.append(str(segment))
-    return "/" + "/".join(shown) + (f":{rule.template.verb}" if rule.template.verb else "")
+        segments.append(str(segment))
+    return "/" + "/".join(segments) + (f":{rule.template.verb}" if rule.template.verb else "")
 
 
 def rust_path(path: str) -> str:
-    """How a2a-rust 0.3 writes a path of 1.0 (bindings/http/rest.py: `canonical_path`)."""
+    """The path that a2a-rust 0.3 uses for a 1.0 path (bindings/http/rest.py: `canonical_path`)."""
     head, colon, verb = path.rpartition(":")
-    found = f"{head}/{verb}" if colon else path.replace("pushNotificationConfigs", "pushNotificationConfig")
-    tenant = found.startswith((f"/{AGENT_ID}/", "/projects/"))
-    return f"/tenants{found}" if tenant else found
+    rust = f"{head}/{verb}" if colon else path.replace("pushNotificationConfigs", "pushNotificationConfig")
+    has_tenant = rust.startswith((f"/{AGENT_ID}/", "/projects/"))
+    return f"/tenants{rust}" if has_tenant else rust
 
 
 @asynccontextmanager
 async def over_rest(
     base: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
 ) -> AsyncIterator[list[Call]]:
-    """Every HTTP rule, and the paths of a2a-rust for those of 1.0. `tenants` is what the paths say."""
+    """All calls over REST: every HTTP rule, and the a2a-rust paths of 1.0. Paths contain the tenant."""
     async with aiohttp.ClientSession(base) as session:
 
         def ask(
@@ -215,7 +215,7 @@ async def _http(
 ) -> str:
     async with session.request(method, address, json=value, headers=headers) as answer:
         text = await answer.text()
-        # A moment without milliseconds is shorter than one with them.
+        # A time without milliseconds is shorter than one with them.
         changing = (*_CHANGING, "Content-Length") if answer.status == 200 else _CHANGING
         reported = sorted((key, text) for key, text in answer.headers.items() if key not in changing)
         return f"{answer.status} {reported} {text}"
@@ -228,7 +228,7 @@ _CHANGING: Final = ("Date", "X-Request-ID")
 
 
 def params_of(row: JsonRpcRow, names: Names, which: frozenset[str], tenant: str = DEFAULT) -> dict[str, Any]:
-    """The params of a call."""
+    """The params of a JSON-RPC call."""
     message: Any = filled(row.op.request, names, tenant, which)
     if row.names_tasks:
         message.message.task_id = message.message.task_id or f"mine-{uuid.uuid4()}"
@@ -241,7 +241,7 @@ def _calls(without: Without) -> Iterator[tuple[JsonRpcRow, frozenset[str], str, 
         for which in naming(row.op.request, without):
             yield row, which, VERSIONS[row.dialect], False
             if row.op not in (SEND_MESSAGE, STREAM_MESSAGE) and VERSIONS[row.dialect]:
-                yield row, which, "", False  # by the dialect in which the task was made
+                yield row, which, "", False  # served in the dialect that created the task
             yield row, which, "", True
 
 
@@ -249,7 +249,7 @@ def _calls(without: Without) -> Iterator[tuple[JsonRpcRow, frozenset[str], str, 
 async def over_jsonrpc(
     base: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
 ) -> AsyncIterator[list[Call]]:
-    """Every method, by POST."""
+    """All calls over JSON-RPC, by POST."""
     async with aiohttp.ClientSession(base) as session:
 
         def ask(row: JsonRpcRow, which: frozenset[str], version: str, carries: bool, path: str, tenant: str) -> Call:
@@ -276,7 +276,7 @@ async def over_jsonrpc(
 async def over_websocket(
     base: str, who: Mapping[str, str], without: Without, tenants: tuple[str, ...]
 ) -> AsyncIterator[list[Call]]:
-    """Every method, in frames of a few connections that stay open."""
+    """All calls over WebSocket, on a few long-lived connections."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(base))
         sockets = {}

@@ -1,4 +1,4 @@
-"""What a victim's things are called, and names of the same form that never were."""
+"""Names of a victim's resources, and phantom names of the same form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.core.task.cursors import TaskQuery
 
 @dataclass(frozen=True)
 class Names:
-    """Everything that a call can name, for one task. All are texts, and two of a pair are equally long."""
+    """All names that a call can contain, for one task. A real name and its phantom have the same length."""
 
     task: str
     context: str
@@ -27,42 +27,42 @@ class Names:
     blob: str
 
     def cleaned(self, text: str) -> str:
-        """`text` with these names taken out of it."""
+        """The text with these names replaced by placeholders."""
         for number, name in enumerate(astuple(self)):
             text = text.replace(name, f"<{number}>")
         return text
 
 
 def phantom(real: Names, agent: str) -> Names:
-    """Names that look like these, of things that were never there."""
+    """Names of the same form, of resources that never existed."""
     key = task_key_of(real.task)
-    never = secrets.token_bytes(16) if key is None else key[:9] + secrets.token_bytes(7)
-    task = f"mine-{uuid.uuid4()}" if key is None else task_id_of(never)
+    phantom_key = secrets.token_bytes(16) if key is None else key[:9] + secrets.token_bytes(7)
+    task = f"mine-{uuid.uuid4()}" if key is None else task_id_of(phantom_key)
     epoch, _, number = real.cursor.split(".")
     query = TaskQuery(Owner("default", "nobody"), agent)
-    found = Names(
+    phantoms = Names(
         task=task,
         context=_like(real.context),
-        cursor=cursors.cursor_prefix(epoch, never) + number,
-        token=cursors.page_token(query, (1_700_000_000_000, never)),
-        key=real.key[::-1],  # the same for all whose key is the same: the second use of one is another thing
+        cursor=cursors.cursor_prefix(epoch, phantom_key) + number,
+        token=cursors.page_token(query, (1_700_000_000_000, phantom_key)),
+        key=real.key[::-1],  # depends on the key alone, because a repeated use of a key differs from the first
         config=_like(real.config),
         blob=secrets.token_hex(32),
     )
-    for one, other in zip(astuple(real), astuple(found), strict=True):
-        assert len(one) == len(other), (one, other)
-        assert one != other
-    return found
+    for name, other in zip(astuple(real), astuple(phantoms), strict=True):
+        assert len(name) == len(other), (name, other)
+        assert name != other
+    return phantoms
 
 
 def _like(name: str) -> str:
-    """Other letters and digits in the same places, never the same ones."""
+    """A name of the same form: a new UUID, or other digits in the same places."""
     return _UUID.sub(lambda _: str(uuid.uuid4()), name) if _UUID.search(name) else _other(name)
 
 
 def _other(name: str) -> str:
-    others = {one: [digit for digit in "0123456789" if digit != one] for one in "0123456789"}
-    return "".join(secrets.choice(others[one]) if one in others else one for one in name)
+    others = {char: [digit for digit in "0123456789" if digit != char] for char in "0123456789"}
+    return "".join(secrets.choice(others[char]) if char in others else char for char in name)
 
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -72,15 +72,15 @@ _CURSOR: Final = re.compile(r"\b[0-9a-f]{8}\.[0-9a-f]{8}\.(\d+)\b")
 
 
 def settled(text: str) -> str:
-    """`text` without what is another each time: moments, and ids that the server has just made, in their order."""
+    """The text with times and generated ids replaced, which differ from call to call. Ids are numbered in order."""
     fresh: dict[str, str] = {}
 
-    def numbered(found: re.Match[str]) -> str:
-        return fresh.setdefault(found[0], f"<id {len(fresh)}>")
+    def numbered(match: re.Match[str]) -> str:
+        return fresh.setdefault(match[0], f"<id {len(fresh)}>")
 
     return _FRESH.sub(numbered, _CURSOR.sub(r"<cursor \1>", _TIME.sub("<time>", text)))
 
 
 def words(names: Names) -> Iterator[str]:
-    """What of these names says something about a victim when a stranger is told it unasked."""
+    """The names that reveal something about a victim if a response contains them unrequested."""
     yield from (names.task, names.context, names.cursor, names.token, names.config)

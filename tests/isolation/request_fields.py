@@ -1,7 +1,7 @@
 """Every request of the method table, filled with names.
 
-What each field of a request names is said here once, and `undecided` tells which fields nobody has thought of: a new
-row of the table needs no word here, a new field of a request does.
+The tables below say what each field names. `undecided` lists fields without an entry: a new row of the method table
+needs none here, a new field of a request does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NAMES: Final[Mapping[str, str]] = {
     "a2a.v1.ListTaskPushNotificationConfigRequest.parent": "tasks/{task}",
     "a2a.v1.ListTaskPushNotificationConfigRequest.page_token": "{token}",
 }
-"""Fields that name something, and how."""
+"""Fields that contain a name, and its format."""
 
 _WEBHOOK: Final = "https://stranger.example/hook"
 
@@ -69,13 +69,13 @@ CONSTANT: Final[Mapping[str, Any]] = {
     "a2a.v1.Message.content": [v03_pb.Part(text="hello")],
     "a2a.v1.PushNotificationConfig.url": _WEBHOOK,
 }
-"""Fields that name nothing of anybody's, and are the same in each request."""
+"""Fields without a name, with a constant value in each request."""
 
 LEFT_OUT: Final = frozenset(
     {
         "lf.a2a.v1.Message.extensions",
         "lf.a2a.v1.SendMessageConfiguration.accepted_output_modes",
-        # A config of a task that the stranger itself begins: what it names is the stranger's.
+        # The configuration of a task that the caller itself creates.
         "lf.a2a.v1.SendMessageConfiguration.task_push_notification_config",
         "lf.a2a.v1.TaskPushNotificationConfig.token",
         "lf.a2a.v1.TaskPushNotificationConfig.authentication",
@@ -86,15 +86,15 @@ LEFT_OUT: Final = frozenset(
         "a2a.v1.PushNotificationConfig.authentication",
     }
 )
-"""Fields that name nothing of anybody's, and are not needed."""
+"""Optional fields without a name, which are left empty."""
 
 ABSENT: Final = frozenset({"tenant", "metadata"})
-"""Fields of any message: the tenant is said by who asks, and metadata is for agents."""
+"""Fields of any message that are skipped: the caller sets the tenant, and metadata is for agents."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a request, reached by these names."""
+    """A field of a request, at this path."""
 
     path: tuple[str, ...]
     descriptor: FieldDescriptor
@@ -105,41 +105,41 @@ class Field:
 
 
 def fields(descriptor: Any, path: tuple[str, ...] = ()) -> Iterator[Field]:
-    """The fields of a request that hold text, however deep."""
+    """The text fields of a request, on all levels."""
     for field in descriptor.fields:
-        found = Field((*path, field.name), field)
-        decided = found.full_name in CONSTANT or found.full_name in LEFT_OUT
+        entry = Field((*path, field.name), field)
+        decided = entry.full_name in CONSTANT or entry.full_name in LEFT_OUT
         inner = field.message_type
-        if field.name in ABSENT or found.full_name in LEFT_OUT:
+        if field.name in ABSENT or entry.full_name in LEFT_OUT:
             continue
         if inner is not None and not decided and not inner.full_name.startswith("google.protobuf."):
-            yield from fields(inner, found.path)
+            yield from fields(inner, entry.path)
         elif decided or field.type == FieldDescriptor.TYPE_STRING:
-            yield found
+            yield entry
 
 
 def requests() -> set[type[Message]]:
-    """The types of all requests, over every binding."""
+    """The request types of all bindings."""
     called = {row.op.request for row in (*JSONRPC_ROWS, *SHARED_TASK_ROWS.values())}
     return {row.request for row in RPC_ROWS} | called
 
 
 def undecided() -> set[str]:
-    """Fields that could name something, and nobody said what."""
-    found = {field.full_name for request in requests() for field in fields(request.DESCRIPTOR)}
-    return found - set(NAMES) - set(CONSTANT)
+    """Text fields without an entry in the tables."""
+    names = {field.full_name for request in requests() for field in fields(request.DESCRIPTOR)}
+    return names - set(NAMES) - set(CONSTANT)
 
 
 def naming(request: type[Message], without: frozenset[str] = frozenset()) -> Iterator[frozenset[str]]:
-    """The sets of fields to fill: each field that names something alone, then all of them, then none."""
-    found = [field.full_name for field in fields(request.DESCRIPTOR) if field.full_name in NAMES]
-    found = [name for name in found if name not in without]
-    wanted = [frozenset({name}) for name in found] + [frozenset(found), frozenset()]
-    yield from dict.fromkeys(wanted)
+    """The sets of named fields to fill: each one alone, then all, then none."""
+    named = [field.full_name for field in fields(request.DESCRIPTOR) if field.full_name in NAMES]
+    named = [name for name in named if name not in without]
+    sets = [frozenset({name}) for name in named] + [frozenset(named), frozenset()]
+    yield from dict.fromkeys(sets)
 
 
 def filled(request: type[Message], names: Names, tenant: str, which: frozenset[str]) -> Message:
-    """A request in which these fields name what the names say."""
+    """A request with these fields set to the names."""
     message = request()
     if "tenant" in request.DESCRIPTOR.fields_by_name and tenant:
         message.tenant = tenant  # type: ignore[attr-defined]  # looked up above

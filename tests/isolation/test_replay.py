@@ -1,8 +1,8 @@
-"""Not yours is not there: the whole API, replayed by strangers (G7).
+"""Isolation: the complete API, replayed as another principal (G7).
 
-Every request that the method table knows is made twice over every binding: with the names of a victim's tasks,
-conversations, cursors, pages, keys and files, and with names of the same form that never were. The two answers have to
-be the same to the byte, the names apart; none holds a word of the victim's; and the store has to be as it was.
+Every request of the method table is made twice over every binding: with the names of a victim's tasks, conversations,
+cursors, pages, keys and files, and with phantom names of the same form. Apart from the names, both responses must be
+identical to the byte; none may contain the victim's data; and the store must not change.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from dragoman.wiring.app import App
 pytestmark = [pytest.mark.usefixtures("time_to_think", "time_to_stop"), pytest.mark.timeout(600)]
 
 CALL_TIMEOUT = 60.0
-"""Seconds after which an answer is taken for a stream of somebody else's task: none of these waits for anything."""
+"""Seconds after which a response counts as a stream of the victim's task: no valid response takes that long."""
 
 JOINS = frozenset({"lf.a2a.v1.Message.context_id", "a2a.v1.Message.context_id"})
-"""Under the policy `context` these are no names but invitations."""
+"""Under the policy `context`, sending with these fields joins the conversation."""
 
 
 async def replay(
@@ -45,9 +45,9 @@ async def replay(
     only: frozenset[A2AOperation] | None = None,
     of_each: int = len(STATES),
 ) -> tuple[list[str], set[int]]:
-    """Where the answers to real and invented names differ, or tell something; and the rows that were asked.
+    """Replays all calls. Returns descriptions of differing or revealing responses, and the ids of the tested rows.
 
-    Each question is asked of tasks in so many states, all of them unless it is said; in turn, if not of all.
+    Each call is made for tasks in `of_each` states; with fewer than all, the states take turns.
     """
     target = str(app.grpc) if transport == "gRPC" else f"http://{app.http}"
     everything = victim.everything()
@@ -55,37 +55,38 @@ async def replay(
         place: itertools.cycle([(one, phantom(one, "playground")) for one in names])
         for place, names in victim.names.items()
     }
-    texts, numbers, states = [], set(), itertools.cycle(STATES)
+    failures, row_ids, states = [], set(), itertools.cycle(STATES)
     async with TRANSPORTS[transport](target, who, without, tenants) as asks:
         for ask in sorted(asks, key=lambda ask: ask.order):
             if only is not None and getattr(ask.row, "op", None) not in only:
                 continue
-            numbers.add(id(ask.row))
+            row_ids.add(id(ask.row))
             tenant = ask.tenant if ask.tenant in TENANTS else RESOURCE
-            # What begins a task of one's own does not come to speak of the state of another's.
+            # A call that creates a task does not depend on the state of another one.
             for state in itertools.islice(states, 1 if ask.order else of_each):
-                real, never = next(pairs[tenant, state])
+                real, unreal = next(pairs[tenant, state])
                 try:
                     async with asyncio.timeout(CALL_TIMEOUT):
-                        yours, nobodys = await ask.send(real), await ask.send(never)
+                        real_response, phantom_response = await ask.send(real), await ask.send(unreal)
                 except TimeoutError:
-                    texts.append(f"{ask.label}, {state}: no answer in time")
+                    failures.append(f"{ask.label}, {state}: no response in time")
                     continue
-                yours, nobodys = (settled(one.cleaned(text)) for one, text in ((real, yours), (never, nobodys)))
-                if yours != nobodys:
-                    texts.append(f"{ask.label}, {state}:\n  {yours[:600]}\n  {nobodys[:600]}")
-                texts += [f"{ask.label}, {state}: tells {word}" for word in _unasked(yours, everything)]
-    return texts, numbers
+                real_response = settled(real.cleaned(real_response))
+                phantom_response = settled(unreal.cleaned(phantom_response))
+                if real_response != phantom_response:
+                    failures.append(f"{ask.label}, {state}:\n  {real_response[:600]}\n  {phantom_response[:600]}")
+                failures += [f"{ask.label}, {state}: reveals {word}" for word in _revealed(real_response, everything)]
+    return failures, row_ids
 
 
-def _unasked(answer: str, everything: list[Names]) -> list[str]:
+def _revealed(response: str, everything: list[Names]) -> list[str]:
     known = {word for names in everything for word in words(names)}
-    return [word for word in (SECRET, *known) if word in answer]
+    return [word for word in (SECRET, *known) if word in response]
 
 
-STRANGERS = {
+OTHER_CALLERS = {
     "another": named("mallory"),
-    "nobody": named(""),
+    "anonymous": named(""),
     "without grants": named(VICTIM, "agent:another"),
 }
 
@@ -94,21 +95,21 @@ STRANGERS = {
     ("who", "transport"),
     [
         *(("another", transport) for transport in TRANSPORTS),
-        # The same to every operation, told apart in one place: two transports are enough.
-        *((who, transport) for who in ("nobody", "without grants") for transport in ("gRPC", "REST")),
+        # Rejected in one place for all operations: two transports are enough.
+        *((who, transport) for who in ("anonymous", "without grants") for transport in ("gRPC", "REST")),
     ],
 )
 async def test_another_principal_cannot_read_change_or_detect_tasks(tmp_path: Path, transport: str, who: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
-        # Who is turned away before a task is looked for is turned away from each alike.
+        # Callers that are rejected before the task lookup are rejected in every state.
         of_each = len(STATES) if who == "another" else 1
-        texts, numbers = await replay(app, victim, transport, STRANGERS[who], frozenset(), of_each=of_each)
-        assert not texts, "\n".join(texts[:5]) + f"\n{len(texts)} in all"
+        failures, row_ids = await replay(app, victim, transport, OTHER_CALLERS[who], frozenset(), of_each=of_each)
+        assert not failures, "\n".join(failures[:5]) + f"\n{len(failures)} in all"
         assert kept(Path(app.store)) == before
         assert app.running == len(victim.names["", "running"]) + len(victim.names[RESOURCE, "running"])
-        assert numbers >= {id(row) for row in (RPC_ROWS if transport in ("gRPC", "REST") else JSONRPC_ROWS)}
+        assert row_ids >= {id(row) for row in (RPC_ROWS if transport in ("gRPC", "REST") else JSONRPC_ROWS)}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -116,8 +117,8 @@ async def test_a_principal_outside_a_conversation_cannot_reach_it(tmp_path: Path
     async with serving(tmp_path, "context") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
-        texts, _ = await replay(app, victim, transport, named("mallory"), JOINS)
-        assert not texts, "\n".join(texts[:5]) + f"\n{len(texts)} in all"
+        failures, _ = await replay(app, victim, transport, named("mallory"), JOINS)
+        assert not failures, "\n".join(failures[:5]) + f"\n{len(failures)} in all"
         assert kept(Path(app.store)) == before
         assert (
             await store.context_owner(Owner("default", "mallory"), victim.names["", "finished"][0].context) is not None
@@ -129,21 +130,21 @@ async def test_a_principal_outside_a_conversation_cannot_reach_it(tmp_path: Path
 async def test_own_tasks_are_not_found_in_another_scope(tmp_path: Path, transport: str, policy: str) -> None:
     async with serving(tmp_path, policy) as (app, store):
         victim = await settle(app, store)
-        elsewhere = RESOURCE.replace("projects/p/", "projects/q/")
-        texts, _ = await replay(app, victim, transport, named(VICTIM), frozenset(), (elsewhere,))
-        assert not texts, "\n".join(texts[:5]) + f"\n{len(texts)} in all"
+        other_scope = RESOURCE.replace("projects/p/", "projects/q/")
+        failures, _ = await replay(app, victim, transport, named(VICTIM), frozenset(), (other_scope,))
+        assert not failures, "\n".join(failures[:5]) + f"\n{len(failures)} in all"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_the_replay_detects_a_server_without_isolation(tmp_path: Path, transport: str) -> None:
+async def test_the_replay_detects_accessible_tasks(tmp_path: Path, transport: str) -> None:
     async with serving(tmp_path, "owner") as (app, store):
         victim = await settle(app, store)
         before = kept(Path(app.store))
-        texts, _ = await replay(
+        failures, _ = await replay(
             app, victim, transport, named(VICTIM), frozenset(), only=frozenset((GET_TASK, CANCEL_TASK))
         )
-        assert len(texts) > 50
-        assert any(f"tells {SECRET}" in one for one in texts)
+        assert len(failures) > 50
+        assert any(f"reveals {SECRET}" in failure for failure in failures)
         assert kept(Path(app.store)) != before
 
 
@@ -155,8 +156,8 @@ def test_every_request_field_has_a_decision() -> None:
 
 
 def test_decisions_name_existing_fields_only() -> None:
-    there = {field.full_name for request in requests() for field in fields(request.DESCRIPTOR)}
-    assert there >= {*NAMES, *CONSTANT}
+    existing = {field.full_name for request in requests() for field in fields(request.DESCRIPTOR)}
+    assert existing >= {*NAMES, *CONSTANT}
     assert not LEFT_OUT & {*NAMES, *CONSTANT}
 
 

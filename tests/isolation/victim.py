@@ -1,4 +1,4 @@
-"""A victim with tasks in every dialect and every kind of state, and a look at everything that the store keeps of it."""
+"""A victim with tasks in every dialect and kind of state, and a dump of its rows in the store."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
 VICTIM: Final = "alice"
 SECRET: Final = "s3cr3t"
-"""Stands in everything that the victim says and is told."""
+"""Part of all messages and responses of the victim."""
 
 STATES: Final = {"finished": f"echo {SECRET}", "waiting": "ask", "running": "sleep 3600"}
-"""What a task is in for good, and the words that bring it there."""
+"""Lasting states of a task, each with the playground command that leads to it."""
 
 
 class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
-    """Says in every call who calls."""
+    """Adds the caller's metadata to unary calls."""
 
     def __init__(self, who: Mapping[str, str]) -> None:
         self._who = tuple(who.items())
@@ -51,7 +51,7 @@ class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
 
 
 class _Streams(grpc.aio.UnaryStreamClientInterceptor):
-    """The same for streams: gRPC takes an interceptor for one kind only."""
+    """Adds it to streams: gRPC needs an interceptor for each kind of call."""
 
     def __init__(self, who: Mapping[str, str]) -> None:
         self._who = tuple(who.items())
@@ -66,7 +66,7 @@ def _naming(details: Any, who: tuple[tuple[str, str], ...]) -> Any:
 
 @asynccontextmanager
 async def serving(folder: Path, isolation: str) -> AsyncIterator[tuple[App, Store]]:
-    """A server that believes who calls. Turns end through the same states however long they take."""
+    """Starts a server that trusts the caller's name. Turns pass through the same states whatever their duration."""
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(
         http=anywhere,
@@ -83,7 +83,7 @@ async def serving(folder: Path, isolation: str) -> AsyncIterator[tuple[App, Stor
 
 @asynccontextmanager
 async def connections_of(app: App, who: Mapping[str, str]) -> AsyncIterator[ServerConnections]:
-    """Ways to the server for one caller."""
+    """Connections to the server over all transports, for one caller."""
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(f"http://{app.http}", headers=dict(who)))
         channel = grpc.aio.insecure_channel(str(app.grpc), interceptors=[_Unary(who), _Streams(who)])
@@ -93,7 +93,7 @@ async def connections_of(app: App, who: Mapping[str, str]) -> AsyncIterator[Serv
 
 @dataclass
 class Victim:
-    """What there is to be found: names by tenant and state, one for each dialect."""
+    """The names of all its resources by tenant and state, one entry for each dialect."""
 
     names: dict[tuple[str, str], list[Names]]
 
@@ -102,7 +102,7 @@ class Victim:
 
 
 async def settle(app: App, store: Store) -> Victim:
-    """Makes the victim's tasks, over every road and in every dialect."""
+    """Creates the victim's tasks, over every transport and in every dialect."""
     who = named(VICTIM)
     names: dict[tuple[str, str], list[Names]] = {}
     async with connections_of(app, who) as server_connections:
@@ -112,9 +112,9 @@ async def settle(app: App, store: Store) -> Victim:
             here = [await _default(server_connections, state, text), await _aliased(server_connections, state, text)]
             names["", state] = [await _names(store, server_connections, "", task) for task in here]
         for tenant, state in names:
-            if state == "running":  # so that nothing happens to it any more by itself
-                for one in names[tenant, state]:
-                    await _until_working(server_connections, tenant, one.task)
+            if state == "running":  # from then on it does not change by itself
+                for entry in names[tenant, state]:
+                    await _until_working(server_connections, tenant, entry.task)
     return Victim(names)
 
 
@@ -125,7 +125,7 @@ async def _make(connections: ServerConnections, speaker: Any, state: str, text: 
 
 
 async def _default(connections: ServerConnections, state: str, text: str) -> str:
-    """A task in the default scope, with a file and under an idempotency key."""
+    """Creates a task in the default scope, with a file and an idempotency key."""
     parts = [pb.Part(text=text), types.file(SECRET.encode() * 60_000, name=f"{SECRET}.txt")]
     message = pb.Message(message_id=f"m-{SECRET}", role=pb.ROLE_USER, parts=parts)
     configuration = pb.SendMessageConfiguration(return_immediately=state == "running")
@@ -139,7 +139,7 @@ def _key(state: str) -> str:
 
 
 async def _aliased(connections: ServerConnections, state: str, text: str) -> str:
-    """A task in the default scope whose name its client chose, in a conversation that it named too."""
+    """Creates a task in the default scope with a client-chosen id, in a conversation with a client-chosen id."""
     task, message = f"mine-{uuid.uuid4()}", {"role": "user", "parts": [{"type": "text", "text": text}]}
     params = {"id": task, "sessionId": f"talk-{uuid.uuid4()}", "message": message}
     method = "tasks/sendSubscribe" if state == "running" else "tasks/send"
@@ -161,15 +161,15 @@ async def _until_working(connections: ServerConnections, tenant: str, task: str)
 
 async def _names(store: Store, connections: ServerConnections, tenant: str, task: str) -> Names:
     scope = tenant.partition("/agents/")[0] or "default"
-    (head,) = [one for one in await store.locate(task) if one.ref.owner.scope == scope]
-    assert head.principal == VICTIM
+    (record,) = [record for record in await store.locate(task) if record.ref.owner.scope == scope]
+    assert record.principal == VICTIM
     listed = await connections.v1.ListTasks(pb.ListTasksRequest(tenant=tenant, page_size=1))
-    snapshot = await store.read(head.ref)
+    snapshot = await store.read(record.ref)
     assert snapshot is not None
     return Names(
         task=task,
-        context=head.context,
-        cursor=cursors.cursor_prefix(store.epoch, head.ref.key) + "1",
+        context=record.context,
+        cursor=cursors.cursor_prefix(store.epoch, record.ref.key) + "1",
         token=listed.next_page_token or "A" * 38,
         key=_key("finished"),
         config=await _config(connections, tenant, task),
@@ -178,31 +178,31 @@ async def _names(store: Store, connections: ServerConnections, tenant: str, task
 
 
 async def _config(connections: ServerConnections, tenant: str, task: str) -> str:
-    """The id of a push config of the task, where there are such things."""
+    """The id of a new push configuration of the task, if the task takes one."""
     config = pb.TaskPushNotificationConfig(
         tenant=tenant, task_id=task, id="config-000001", url=f"https://example.com/{SECRET}"
     )
     try:
-        value = await connections.v1.CreateTaskPushNotificationConfig(config)
+        created = await connections.v1.CreateTaskPushNotificationConfig(config)
     except grpc.aio.AioRpcError as error:
         assert error.code() is grpc.StatusCode.FAILED_PRECONDITION, error  # noqa: PT017
         return config.id
-    return str(value.id)
+    return str(created.id)
 
 
 def kept(path: Path, principal: str = VICTIM) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of the store that is a principal's, by table."""
+    """All rows of a principal in the store, by table."""
     with sqlite3.connect(path) as connection:
         owners = [row[0] for row in connection.execute("SELECT owner FROM owners WHERE principal = ?", (principal,))]
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        found = {}
+        rows_of = {}
         for table in tables:
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             owning = [column for column in ("owner", "host") if column in columns]
             if owning:
                 marks = ", ".join(map(str, owners))
                 where = " OR ".join(f"{column} IN ({marks})" for column in owning)
-                found[table] = sorted(connection.execute(f"SELECT * FROM {table} WHERE {where}"), key=repr)
+                rows_of[table] = sorted(connection.execute(f"SELECT * FROM {table} WHERE {where}"), key=repr)
     connection.close()
-    assert {"tasks", "log", "messages", "totals", "idempotency"} <= {name for name, rows in found.items() if rows}
-    return found
+    assert {"tasks", "log", "messages", "totals", "idempotency"} <= {name for name, rows in rows_of.items() if rows}
+    return rows_of

@@ -1,6 +1,6 @@
-"""Ours equal the published descriptors, apart from the extras listed here by name.
+"""Our descriptors equal the published ones, apart from the extras listed here by name.
 
-The published ones are a record of facts (`reference/`, made by tools/extract_reference.py);
+The published ones are recorded in `reference/` (made by tools/extract_reference.py);
 `make foreign` compares that record with the descriptors inside a2a-sdk itself.
 """
 
@@ -201,7 +201,7 @@ for module in (v03, v1):
             continue
         raise SystemExit(name + " is in the default pool")
 """
-    # In a process of its own: another test may have put the same names there.
+    # A separate process, because other tests may have added the same names to the pool.
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What is generated gets to those who install or generate from it."""
+"""Generated code is complete, and is part of the wheel, the sdist and the repository."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build() -> dict[str, Any]:
 def test_every_proto_has_its_generated_modules() -> None:
     for proto in PROTOS:
         stem = ROOT / "gen/dragoman_pb" / proto.removesuffix(".proto")
-        # Without a service there is nothing to call.
+        # Protos without a service have no gRPC module.
         calls = ("_pb2_grpc.py", "_pb2_grpc.pyi") if "\nservice " in (ROOT / "proto" / proto).read_text() else ()
         for ending in ("_pb2.py", "_pb2.pyi", *calls):
             assert stem.with_name(stem.name + ending).is_file(), f"{proto}: no {stem.name}{ending}; make proto"
@@ -46,7 +46,7 @@ def test_the_sdist_contains_the_sources_of_the_wheel() -> None:
 
 
 def test_git_does_not_ignore_the_generated_code() -> None:
-    # hatchling leaves out what git ignores, without a word
+    # hatchling silently omits files that git ignores
     ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
 
     assert not {line.strip("/") for line in ignored} & {"gen", "gen/dragoman_pb", "proto"}
@@ -78,7 +78,7 @@ def test_every_element_of_the_protos_is_documented() -> None:
 
 
 def is_element(path: list[int]) -> bool:
-    """Does the path name a message, field, oneof, enum, enum value, service or method?
+    """Whether the path is that of a message, field, oneof, enum, enum value, service or method.
 
     Numbers are those of google.protobuf.FileDescriptorProto and below: 4 message, 5 enum, 6 service;
     in a message 2 field and 8 oneof, in an enum 2 value, in a service 2 method.
