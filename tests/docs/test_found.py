@@ -35,8 +35,8 @@ statusTimestampAfter lastUpdatedAfter lastUpdatedTime
 includeArtifacts artifacts key
 totalSize pageSize nextPageToken last page
 data_part_compat
-append is not there makes
-lastChunk nothing is done
+append missing artifact creates
+lastChunk ignores
 sessionId created if omitted
 stateTransitionHistory
 preferredTransport additionalInterfaces supportedInterfaces
@@ -83,7 +83,7 @@ OAuth flows implicit deviceCode pkceRequired
 schemes first counts
 Content-Encoding gzip
 HEAD GET
-acceptedOutputModes refuses nothing
+acceptedOutputModes rejects nothing
 input modes ContentTypeNotSupported
 disconnects cancels nothing
 release candidate numbers
@@ -93,8 +93,8 @@ DNS rebinding
 link-local cloud metadata never
 one `scheme` authentication
 required extension ExtensionSupportRequired
-tenant path goes before the body
-not yours not there TaskNotFound byte
+tenant path precedence body
+not yours TaskNotFound byte
 WWW-Authenticate 401 403
 event: error first event
 """.strip().splitlines()

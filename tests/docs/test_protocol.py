@@ -87,7 +87,7 @@ async def test_messages(tmp_path: Path) -> None:
     page = Page("messages.md")
     async with served(tmp_path) as server:
         page.says(
-            "A context id chosen by the caller is used as it is, up to 512 characters, and is always in the answer."
+            "A context id chosen by the caller is used unchanged, up to 512 characters, and is always in the response."
         )
         assert (await server.task("hi", contextId="my own"))["contextId"] == "my own"
         assert await server.code("SendMessage", {"message": v1("hi", contextId="x" * 513)}) == -32602
@@ -143,7 +143,7 @@ async def test_messages(tmp_path: Path) -> None:
         for prefix in ("/", "/v1/"):
             assert (await server.ask("GET", f"{prefix}{path}?historyLength=-1")).reason == "INVALID_PARAMS"
 
-        page.says("`acceptedOutputModes` is passed to the agent (`turn.accepts`) and refuses nothing.")
+        page.says("`acceptedOutputModes` is passed to the agent (`turn.accepts`) and rejects nothing.")
         odd = {"message": v1("hi"), "configuration": {"acceptedOutputModes": ["image/x-unheard-of"]}}
         assert "result" in await server.call("SendMessage", odd)
         page.says("Others are rejected with ContentTypeNotSupported")
@@ -171,7 +171,7 @@ async def test_messages(tmp_path: Path) -> None:
 async def test_streams(tmp_path: Path) -> None:
     page = Page("streams.md")
     async with served(tmp_path, keepalive=0.05) as server:
-        page.says("| 1.0 | the Task; or one Message, and the end |")
+        page.says("| 1.0 | the Task, or one Message and the end |")
         values = await server.events("POST", "/message:stream", {"message": v1("stream 2")})
         assert [next(iter(event)) for event in values] == [
             "task", "statusUpdate", "artifactUpdate", "artifactUpdate", "statusUpdate",
@@ -309,7 +309,7 @@ async def test_cards(tmp_path: Path) -> None:
         task = await server.task()
         assert (await server.ask("GET", f"/v1/{TENANT}/a2a/v1/tasks/{task['id']}")).status == 404
         assert (await server.ask("GET", f"/playground/tasks/{task['id']}")).status == 200
-        page.says("The tenant in the path goes before the one in the body.")
+        page.says("The tenant in the path takes precedence over the one in the body.")
         assert "result" in await server.call("SendMessage", {**send, "tenant": "nobody"}, "/playground")
 
 
@@ -363,7 +363,7 @@ async def test_errors(tmp_path: Path) -> None:
         wrong = await server.ask("GET", "/message:send")
         assert (wrong.status, wrong.headers["Allow"]) == (405, "POST")
         assert (await server.ask("GET", "/nothing/here/at-all")).status == 404
-        page.says("| no JSON | -32700, with `id: null` | 400 | 400 |")
+        page.says("| invalid JSON | -32700, with `id: null` | 400 | 400 |")
         none = await server.ask("POST", "/", b"{")
         assert (none.status, none.json["error"]["code"], none.json["id"]) == (200, -32700, None)
         page.says("a request line of more than 8 KiB (414, a query that is too long)")
@@ -387,13 +387,13 @@ async def test_errors(tmp_path: Path) -> None:
         ):
             assert (await server.ask("POST", path, body, **{"Content-Type": kind})).status == status, path
         page.says(
-            '"Task not found", "Task not cancelable" and "Push notification not supported" are said word for word'
+            '"Task not found", "Task not cancelable" and "Push notification not supported" are sent word for word'
         )
         assert (await server.call("tasks/get", {"id": "none"}))["error"] == {
             "code": -32001,
             "message": "Task not found",
         }
-        page.says("Before 1.0 it is there only where it says more than the text.")
+        page.says("Before 1.0 it is present only if it adds to the text.")
         assert (await server.call("GetTask", {"id": "none"}))["error"] == in_json("Over JSON-RPC")["error"]
         assert (await server.ask("GET", "/v1/tasks/none")).json == in_json("Over REST")
         assert (await server.ask("GET", "/tasks/none")).json == {"error": in_json("Over REST")["error"]}

@@ -11,17 +11,16 @@ OPERATIONS = (
 )  # fmt: skip
 
 HEAD = """\
-# Clients that were tried
+# Tested clients
 
-`make foreign` runs each of these published clients, in an environment of its own, against a real server, and writes
-this table from what they print. *yes*: every check of the operation passed; *FAILED*: one did not; —: the client has
-no such operation. *push configs* are the operations on webhooks that the client has; *push* means that a receiver was
-told in words that the client's own types read. *errors* means that the client raised the exception it has for what was
-wrong. *refusals* come from a second run, against a server whose cards declare nothing (`--no-push`, an agent with
-`streaming=False`, no extended card) and an agent that requires an extension: each capability that is asked for all the
-same is refused with the error that the specification has for it. The client classes of fasta2a have methods for
-sending, streaming and getting only; what the package has merely types for was sent with these types through the
-client's connection. [How the checks look, and what was found out](../../tests/foreign/README.md)
+`make foreign` runs each of these published clients against a real server, each in its own environment, and writes this
+table from their output. *yes*: all checks of the operation passed; *FAILED*: a check failed; —: the client lacks the
+operation. *push configs* are the client's operations on webhooks; *push*: a receiver got a notification that the
+client's own types can read. *errors*: the client raised the right exception. *refusals* come from a second run, against
+a server whose cards declare no capabilities (`--no-push`, an agent with `streaming=False`, no extended card) and an
+agent that requires an extension: requests for an undeclared capability get the error of the specification. The client
+classes of fasta2a have methods for sending, streaming and getting only; other requests were built with the package's
+types and sent through the client's connection. [The checks and findings](../../tests/foreign/README.md)
 """
 
 
