@@ -1,4 +1,4 @@
-"""Callers who say who they are: an authenticator for tests, and the header it believes."""
+"""An authenticator for tests that trusts a header, and that header."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRONG: Final = "nobody-knows"
 
 
 class ByHeader:
-    """Believes whoever names a principal, and grants (separated by spaces). Implements `ports.Authenticator`."""
+    """Takes principal and grants (separated by spaces) from headers. Implements `ports.Authenticator`."""
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
         values = {name.lower(): value for name, value in headers}
@@ -24,10 +24,10 @@ class ByHeader:
         return Identity(principal, frozenset(values.get(GRANTS, "").split())) if principal else None
 
     async def recheck(self, identity: Identity) -> None:
-        """Nobody is ever withdrawn."""
+        """Identities stay valid."""
 
 
 def named(principal: str, *grants: str) -> dict[str, str]:
-    """Headers, or metadata, that name a principal; none for an empty one."""
+    """Headers, or metadata, of a principal; none for an empty one."""
     values = {PRINCIPAL: principal} if principal else {}
     return {**values, GRANTS: " ".join(grants)} if grants else values

@@ -1,4 +1,4 @@
-"""An authority of a test's own, and what it signs."""
+"""A CA for one test, and the certificates it signs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Authority:
-    """Signs certificates for this machine. Its own is in `ca`, a file."""
+    """A CA for this machine. Its own certificate is in the file `ca`."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._authority = trustme.CA()
@@ -26,17 +26,17 @@ class Authority:
 
 
 def write(folder: Path, pair: tuple[bytes, bytes]) -> tuple[Path, Path]:
-    """The files of a certificate and its key, replaced whole."""
+    """Writes the files of a certificate and its key, each replaced atomically."""
     paths = folder / "cert.pem", folder / "key.pem"
     for path, content in zip(paths, pair, strict=True):
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(content)
-        fresh.replace(path)
+        new = path.with_suffix(".new")
+        new.write_bytes(content)
+        new.replace(path)
     return paths
 
 
 def encrypted(key: bytes) -> bytes:
-    """The key as it is after somebody gave it a passphrase."""
+    """The key, encrypted with a passphrase."""
     loaded = serialization.load_pem_private_key(key, None)
     return loaded.private_bytes(
         serialization.Encoding.PEM,

@@ -1,7 +1,7 @@
-"""A cluster on this machine: PostgreSQL and NATS from their wheels, servers on one store, and workers that dial in.
+"""A cluster on this machine: PostgreSQL and NATS from their wheels, servers on one store, and workers.
 
-Every part is a process of its own that may be killed, held still and started again, where it was: ports stay. What a
-part says goes into a file, so nobody has to read a pipe.
+Every part is a process that tests can kill, pause and restart on the same ports. Its output goes into a file, so that
+no pipe has to be read.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from tests.postgres import Server as Postgres
 from tests.postgres import free_port
 
 START: Final = 60.0
-"""Seconds that a start may take."""
+"""Timeout of a start, in seconds."""
 
 END: Final = 60.0
-"""Seconds that an end may take."""
+"""Timeout of a stop, in seconds."""
 
 
 class Part:
-    """One process: `dragoman WORDS`, with its output in `log`."""
+    """A process `dragoman WORDS`, with its output in `log`."""
 
     def __init__(self, name: str, words: Sequence[str], folder: Path) -> None:
         self.name = name
         self.words = list(words)
         self.log = folder / f"{name}.log"
         self.environment: dict[str, str] = {}
-        """What it finds there besides the usual."""
+        """Additional environment variables."""
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._reported = 0
-        """Where in the log this start began."""
+        """Offset of the current start in the log."""
 
     @property
     def pid(self) -> int:
-        """Of the process that runs, or ran last."""
+        """The id of the current or last process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a process."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, ready: bool = True) -> None:
-        """Starts it; waits until it serves if `ready`. Raises RuntimeError with what it said when it does not."""
+        """Starts it; waits until it serves if `ready`. Raises RuntimeError with its output on failure."""
         self._reported = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -67,35 +67,35 @@ class Part:
             self.await_ready()
 
     def await_ready(self) -> None:
-        """Waits until it serves. Raises RuntimeError with what it said when it does not."""
+        """Waits until it serves. Raises RuntimeError with its output on failure."""
         deadline = time.monotonic() + START
         while not self.serves():
             if not self.is_up or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} does not serve:\n{self.output()[-4000:]}")
-            time.sleep(0.02)  # there is nothing to wait on
+            time.sleep(0.02)  # no event to wait for
 
     def serves(self) -> bool:
-        """Whether it does what it is there for."""
+        """Whether it is ready."""
         raise NotImplementedError
 
     def output(self) -> str:
-        """What it logged since it was last started."""
+        """Its output since the last start."""
         with self.log.open("rb") as log:
             log.seek(self._reported)
             return log.read().decode("utf-8", "replace")
 
     def send(self, number: signal.Signals) -> None:
-        """Such as SIGTERM, SIGSTOP, SIGCONT."""
+        """Sends a signal such as SIGTERM, SIGSTOP or SIGCONT."""
         assert self._process is not None
         self._process.send_signal(number)
 
     def ends(self, timeout: float = END) -> int:
-        """Its exit code, when it has one."""
+        """Waits for its end; returns the exit code."""
         assert self._process is not None
         return self._process.wait(timeout)
 
     def kill(self) -> None:
-        """`kill -9`, if it is there."""
+        """Kills it with SIGKILL, if it was started."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(END)
@@ -111,7 +111,7 @@ class ServerPart(Part):
         super().__init__(name, ("serve", *words, *where), folder)
 
     def readyz(self) -> dict[str, Any]:
-        """What `/readyz` says. Raises OSError when nobody answers."""
+        """The response of `/readyz`. Raises OSError without one."""
         try:
             with urllib.request.urlopen(f"{self.http}/readyz", timeout=5) as answer:
                 values: dict[str, Any] = json.load(answer)
@@ -123,7 +123,7 @@ class ServerPart(Part):
     def serves(self) -> bool:
         try:
             return self.readyz()["status"] in ("ok", "degraded")
-        except (OSError, ValueError):  # nobody answers yet, or somebody else, who was faster to take the port
+        except (OSError, ValueError):  # not ready yet, or another process has taken the port
             return False
 
 
@@ -140,7 +140,7 @@ class WorkerPart(Part):
 
 
 class Cluster:
-    """All parts on one machine, in a folder of the caller's."""
+    """All parts on one machine, with their files in `folder`."""
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class Cluster:
         working: Sequence[str] = (),
         postgres: Sequence[str] = (),
     ) -> None:
-        """app: what servers run themselves; empty: only agents that workers dial in with. serving, working: further
-        options of `dragoman serve` and `dragoman worker`. postgres: settings of it, such as `shared_buffers=64MB`.
+        """app: APP of the servers; empty: only agents of workers. serving, working: further options of `dragoman serve`
+        and `dragoman worker`. postgres: its settings, such as `shared_buffers=64MB`.
 
-        The second worker dials the second server, and so on.
+        The second worker connects to the second server, and so on.
         """
         self.folder = folder
         self.nats = NatsServer(granted())
@@ -172,26 +172,26 @@ class Cluster:
 
     @property
     def parts(self) -> list[Part]:
-        """Those that are ours."""
+        """Servers and workers."""
         return [*self.servers, *self.workers]
 
     def add_server(self, name: str, *words: str) -> ServerPart:
-        """One more, not started, with further options."""
+        """Adds a server with further options; does not start it."""
         server = ServerPart(name, [*self.options, *words], self.folder)
         self.servers.append(server)
         return server
 
     def start(self) -> None:
-        """Starts everything, and returns when it serves."""
+        """Starts all parts, and returns when they are ready."""
         self.nats.start()
         self.postgres.start()
-        for part in self.servers:  # the first one makes the tables
+        for part in self.servers:  # the first one creates the tables
             part.start()
         for worker in self.workers:
             worker.start()
 
     def close(self) -> None:
-        """Kills what is left, and removes what PostgreSQL and NATS kept."""
+        """Kills all parts, and removes the data of PostgreSQL and NATS."""
         for part in self.parts:
             part.kill()
         self.nats.remove()

@@ -1,4 +1,4 @@
-"""Debian's packages, unpacked for the tests alone.
+"""Debian's packages, unpacked for tests.
 
 Nothing is installed and no package's script runs: archives are fetched as `apt-get` would and unpacked in `.foreign/`.
 """
@@ -14,9 +14,9 @@ from tools.environments import CACHE, NotCreated
 
 
 def unpacked(*packages: str) -> Path:
-    """A folder with Debian's packages and what they need that this machine does not have. Raises NotMade."""
+    """A folder with Debian's packages and their missing dependencies. Raises NotCreated."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise NotCreated(f"there is no {' or '.join(packages)} here, and no apt-get to fetch it with")
+        raise NotCreated(f"{' and '.join(packages)} cannot be fetched: apt-get is missing")
     release = Path("/etc/os-release").read_bytes()
     root = CACHE / f"debian-{packages[0]}-{hashlib.sha256(' '.join(packages).encode() + release).hexdigest()[:12]}"
     if (root / ".made").exists():

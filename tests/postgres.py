@@ -1,6 +1,6 @@
-"""A PostgreSQL of one's own: a server from the wheel `pgserver` for a run of tests, and a database for each of them.
+"""PostgreSQL for tests, from the wheel `pgserver`: a server per run, and a database per test.
 
-The wheel's own launcher keeps a server for the user; here it is ours to stop, to kill and to start again.
+The wheel's own launcher shares one server; tests need servers that they can stop, kill and restart.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TEMPLATE = "template_of_tests"
 
 
 def binaries() -> Path | None:
-    """Where the wheel has the programs; None on an interpreter for which there is no wheel."""
-    spec = importlib.util.find_spec("pgserver")  # importing it would do more than we want
+    """The folder of the programs; None without the wheel."""
+    spec = importlib.util.find_spec("pgserver")  # importing it would have side effects
     return Path(spec.origin).parent / "pginstall" / "bin" if spec and spec.origin else None
 
 
 @cache
 def within_reach(programs: Path) -> Path:
-    """The programs where any user may enter: a copy of them, if this tree is in a folder that is root's alone."""
+    """The programs in a folder that any user can read: a copy, if only root can read this tree."""
     if all(folder.stat().st_mode & stat.S_IXOTH for folder in programs.parents):
         return programs
     package, copy = programs.parents[1], Path(tempfile.mkdtemp(prefix="postgres-programs-"))
@@ -50,16 +50,16 @@ def within_reach(programs: Path) -> Path:
 
 
 def needed() -> None:
-    """Skips a test where there is no PostgreSQL to be had."""
+    """Skips a test without PostgreSQL."""
     if binaries() is None:
-        pytest.skip("no PostgreSQL here: the wheel pgserver is not made for this interpreter")
+        pytest.skip("PostgreSQL is missing: the wheel pgserver does not exist for this interpreter")
 
 
 class Server:
-    """One server on a port of loopback, in a folder that goes with it."""
+    """A server on a loopback port, with a folder of its own."""
 
     def __init__(self, *settings: str, data: Path | None = None) -> None:
-        """settings: such as `fsync=off`. data: a folder that is there already."""
+        """settings: such as `fsync=off`. data: an existing data folder."""
         found = binaries()
         assert found is not None
         self.binaries = found
@@ -78,12 +78,12 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the process that the others belong to."""
+        """The id of the main process."""
         assert self._process is not None
         return self._process.pid
 
     def run(self, program: str, *arguments: str) -> None:
-        """Runs one of PostgreSQL's programs to its end. Raises RuntimeError with what it said."""
+        """Runs one of PostgreSQL's programs. Raises RuntimeError with its output."""
         done = subprocess.run(
             [self.binaries / program, *arguments],
             user=self._user, cwd=self.folder, check=False, capture_output=True, text=True, timeout=60,
@@ -92,7 +92,7 @@ class Server:
             raise RuntimeError(f"{program} ended with {done.returncode}: {done.stdout}{done.stderr}")
 
     def start(self, *settings: str) -> None:
-        """Starts the server and waits until it answers."""
+        """Starts the server and waits until it accepts connections."""
         arguments = [f"port={self.port}", "listen_addresses=127.0.0.1", "max_connections=200", "shared_buffers=32MB"]
         options = [word for setting in (*arguments, *self._settings, *settings) for word in ("-c", setting)]
         with (self.folder / "log").open("ab") as log:
@@ -105,10 +105,10 @@ class Server:
         while subprocess.run(ready, check=False).returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError((self.folder / "log").read_text())
-            time.sleep(0.02)  # there is nothing to wait on
+            time.sleep(0.02)  # no event to wait for
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Ends it: SIGINT undoes what is under way and writes what is committed, SIGQUIT is a crash."""
+        """Stops it: SIGINT rolls open transactions back and writes committed data, SIGQUIT is a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(60)
@@ -120,12 +120,12 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
-        """Where a database of it is."""
+        """The URL of a database."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     @asynccontextmanager
     async def database(self, name: str) -> AsyncIterator[str]:
-        """An empty database, for as long as the block runs; gives its URL."""
+        """Creates an empty database while the block runs; yields its URL."""
         await self._execute(f'CREATE DATABASE "{name}"')
         try:
             yield self.url(name)
@@ -141,7 +141,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on, nor is given by the system before somebody here does."""
+    """A free loopback port outside the range from which the system assigns ports."""
     while True:
         port = next(_ports)
         with suppress(OSError), socket.socket() as one:
@@ -185,24 +185,24 @@ async def postgres_url(postgres: Server, request: pytest.FixtureRequest) -> Asyn
 def postgres_database(postgres: Server) -> Iterator[str]:
     """The same for a test that runs no event loop."""
     name = f"t{os.getpid()}_{next(_numbers)}"
-    where = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
-    postgres.run("createdb", *where, name)
+    options = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
+    postgres.run("createdb", *options, name)
     yield postgres.url(name)
-    postgres.run("dropdb", *where, "--force", name)
+    postgres.run("dropdb", *options, "--force", name)
 
 
 _numbers = iter(range(1, 1_000_000))
 
 _PORTS = range(16_000, 30_000)
-"""Below those that systems give to whoever wants any one, and to every connection that goes out."""
+"""Below the ports that systems assign to port 0 and to outgoing connections."""
 
 _first = secrets.randbelow(len(_PORTS))
 _ports: Iterator[int] = cycle([*_PORTS[_first:], *_PORTS[:_first]])
-"""One after the other from anywhere on, so that two processes hardly ever try the same at a time."""
+"""In order from a random start, so that processes rarely try the same port at once."""
 
 
 async def execute(url: str, sql: str, *values: object) -> list[asyncpg.Record]:
-    """Runs one statement by a connection of its own."""
+    """Runs one statement on a connection of its own."""
     connection = await asyncpg.connect(url)
     try:
         found: list[asyncpg.Record] = await connection.fetch(sql, *values)

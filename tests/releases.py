@@ -1,4 +1,4 @@
-"""Other releases of ours, to be run beside this one: from the history, and one that is to come."""
+"""Other releases to run beside this one: an older one from the history, and a future one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.stores import next_schema
 ROOT: Final = Path(__file__).parents[1]
 
 BEFORE: Final = "a6543595ac"
-"""From before cancels, agents upstream, the audit log and usage were kept: schema 10 of SQLite, 3 of PostgreSQL."""
+"""A commit with schema 10 of SQLite and 3 of PostgreSQL: before stored cancels, upstreams, audit log and usage."""
 
 
 class Release(NamedTuple):
@@ -25,11 +25,11 @@ class Release(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes `python -m dragoman` this one: these come before what is installed."""
+        """Environment variables that make `python -m dragoman` run this release."""
         return {"PYTHONPATH": f"{self.folder / 'server'}:{self.folder / 'gen'}"}
 
     def schema(self, kind: str) -> int:
-        """What it makes of a store: `sqlite` or `postgres`."""
+        """The version of its schema. kind: `sqlite` or `postgres`."""
         return max(number for number, _ in self.steps(kind))
 
     def steps(self, kind: str) -> next_schema.Migrations:
@@ -39,22 +39,22 @@ class Release(NamedTuple):
 
 
 def this() -> Release:
-    """What is here."""
+    """The current release."""
     return Release("this", ROOT)
 
 
 def before(folder: Path) -> Release:
-    """An older one, from the history. Skips the test where there is none, as in a shallow clone."""
+    """An older release, from the history. Skips the test without that commit, as in a shallow clone."""
     packed = subprocess.run(["git", "archive", BEFORE, "server", "gen"], cwd=ROOT, check=False, capture_output=True)
     if packed.returncode:
-        pytest.skip(f"there is no commit {BEFORE} here: {packed.stderr.decode().strip()}")
+        pytest.skip(f"commit {BEFORE} is missing: {packed.stderr.decode().strip()}")
     folder.mkdir()
     subprocess.run(["tar", "-x"], cwd=folder, check=True, input=packed.stdout)
     return Release("before", folder)
 
 
 def to_come(folder: Path) -> Release:
-    """The next one: this one, with a migration that adds something to every table of either store."""
+    """The next release: the current one, with a migration that changes every table of both stores."""
     for name in ("server", "gen"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     release = Release("to come", folder)

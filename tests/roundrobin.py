@@ -1,4 +1,4 @@
-"""A plain TCP round-robin: each connection goes to the next server, and nothing is looked at or kept."""
+"""A TCP round-robin balancer: each connection goes to the next server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ CHUNK: Final = 64 * 1024
 
 
 class RoundRobin:
-    """Stands before servers, whose HOST:PORT are in `targets`; one that cannot be reached is passed over."""
+    """A balancer for the servers in `targets` (HOST:PORT); unreachable ones are skipped."""
 
     def __init__(self) -> None:
         self.targets: Sequence[str] = ()
         self.taken: list[str] = []
-        """Where each connection went."""
+        """The target of each connection."""
         self._turn = 0
         self._carrying: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -30,7 +30,7 @@ class RoundRobin:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Listens for as long as the block runs, on a port of loopback."""
+        """Listens on a loopback port while the block runs."""
         self._server = await asyncio.start_server(self._take, "127.0.0.1", 0, backlog=1024)
         try:
             yield
@@ -45,10 +45,10 @@ class RoundRobin:
         assert task is not None
         self._carrying.add(task)
         try:
-            if there := await self._connect():
-                await _relay((reader, writer), there)
+            if upstream := await self._connect():
+                await _relay((reader, writer), upstream)
         except asyncio.CancelledError:
-            pass  # the end; nobody waits for this task
+            pass  # shutdown
         finally:
             writer.close()
             self._carrying.discard(task)
@@ -59,9 +59,9 @@ class RoundRobin:
             target = self.targets[self._turn % len(self.targets)]
             host, _, port = target.rpartition(":")
             with suppress(OSError):
-                there = await asyncio.open_connection(host, int(port))
+                upstream = await asyncio.open_connection(host, int(port))
                 self.taken.append(target)
-                return there
+                return upstream
         return None
 
 
@@ -78,7 +78,7 @@ async def _relay(one: Side, other: Side) -> None:
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """What one side says, to the other; the end of it, too."""
+    """Copies from one side to the other, including the end of the stream."""
     with suppress(ConnectionError):
         while data := await reader.read(CHUNK):
             writer.write(data)

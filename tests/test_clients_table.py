@@ -1,4 +1,4 @@
-"""docs/reference/clients.md says what the foreign clients printed, and nothing else."""
+"""docs/reference/clients.md has the results that the foreign clients printed."""
 
 import pytest
 from tests.foreign import table
@@ -25,13 +25,13 @@ def test_rows_are_client_and_transport_in_the_order_in_which_they_ran() -> None:
     assert [row[:2] for row in rows(*(Record(*one, "send", True) for one in ran))] == [list(one) for one in ran]
 
 
-def test_a_line_about_an_operation_is_told_from_the_others() -> None:
+def test_lines_about_operations_are_recognized() -> None:
     assert table.read("op\ta client 1.0\tGRPC\tsend\tok") == Record("a client 1.0", "GRPC", "send", True)
     assert table.read("op\ta client 1.0\tGRPC\tsend\tfailed") == Record("a client 1.0", "GRPC", "send", False)
     assert table.read("ok  GRPC: it sends") is None
 
 
 @pytest.mark.parametrize("line", ["op\ta\tGRPC\tsends\tok", "op\ta\tGRPC\tsend\tyes", "op\ta\tGRPC\tsend"])
-def test_a_misspelt_line_is_an_error(line: str) -> None:
+def test_a_misspelled_line_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         table.read(line)

@@ -1,4 +1,4 @@
-"""`kill -9`: acknowledged tasks exist after the restart, and none hangs."""
+"""`kill -9`: acknowledged tasks exist after the restart, and none is stuck."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def tasks_at(grpc: str, ids: list[str]) -> list[pb.Task]:
         return list(await asyncio.gather(*(client.get(task) for task in ids)))
 
 
-def test_a_task_whose_server_was_killed_has_failed_with_a_reason(tmp_path: Path) -> None:
+def test_a_task_of_a_killed_server_fails_with_a_reason(tmp_path: Path) -> None:
     with serving(cwd=tmp_path) as server:
         (task,) = asyncio.run(send(server.grpc, "sleep 600"))
         server.process.kill()
@@ -51,7 +51,7 @@ def test_every_acknowledged_task_survives_and_none_hangs(tmp_path: Path) -> None
         server.ends()
     with serving(cwd=tmp_path) as server:
         found = asyncio.run(tasks_at(server.grpc, [*waiting, *running]))
-        # A task that waits holds nothing of the dead process: it goes on as if nothing had been.
+        # A waiting task holds nothing of the dead process, and continues normally.
         answered = asyncio.run(answer(server.grpc, waiting[0]))
     assert [task.id for task in found] == [*waiting, *running]
     assert [task.status.state for task in found] == [states.INPUT_REQUIRED] * 5 + [states.FAILED] * 20

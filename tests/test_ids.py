@@ -1,4 +1,4 @@
-"""Random bytes, many at once."""
+"""Random ids from a pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_ids_are_random_uuids_of_version_4() -> None:
     assert uuid.UUID(IdGenerator().hex()).version == 4
 
 
-def test_the_system_is_asked_once_for_many() -> None:
+def test_one_system_call_serves_many_ids() -> None:
     numbers = []
 
     def source(size: int) -> bytes:
@@ -29,7 +29,7 @@ def test_the_system_is_asked_once_for_many() -> None:
     assert numbers == [RANDOM_BYTES_PER_ID * IDS_PER_REFILL]
 
 
-def test_no_two_threads_are_given_the_same() -> None:
+def test_threads_get_distinct_ids() -> None:
     id_generator, taken = IdGenerator(), list[bytes]()
 
     def take() -> None:
@@ -43,7 +43,7 @@ def test_no_two_threads_are_given_the_same() -> None:
     assert len(set(taken)) == len(taken) == 20_000
 
 
-def test_a_forked_process_takes_nothing_that_its_parent_has() -> None:
+def test_a_forked_process_gets_other_ids_than_its_parent() -> None:
     id_generator = IdGenerator()
     id_generator.random_bytes()
     read, write = os.pipe()

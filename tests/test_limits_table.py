@@ -1,4 +1,4 @@
-"""docs/reference/limits.md says what the code does: every value in its tables, and every limit there is."""
+"""docs/reference/limits.md lists every limit with its value in the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
 
 
 class Row(NamedTuple):
-    """One line of a table: what is limited, its value, and the constant or option."""
+    """One line of a table: the limit, its value, and the constant or option."""
 
     what: str
     value: int

@@ -69,7 +69,7 @@ def test_parts_are_killed_and_started_by_commands_and_end_with_ctrl_c(
         typed(f"start {part}")
         out.until(f"start {part}: done")
     assert not is_running(found["server-1"])
-    # as docs/how-to/postgresql.md shows it
+    # quoted in docs/how-to/postgresql.md
     (shown,) = re.findall(r"^.* \[down: postgres\]$", PAGE.read_text("utf-8"), re.MULTILINE)
     begin = shown.partition(";")[0]
     assert not differs([begin], [], [text.partition(";")[0].partition(" [down")[0]], {}, loosely=True)

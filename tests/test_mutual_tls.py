@@ -1,4 +1,4 @@
-"""Callers that are known by their certificates, on both ports: who is let in, as whom, and who is not."""
+"""Client certificates on both ports: accepted and rejected ones, principals and grants."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Clients:
-    """An authority for those who call. Its certificate is in `ca`, a file."""
+    """A CA for clients. Its certificate is in the file `ca`."""
 
     def __init__(self, folder: Path, name: str = "clients") -> None:
         self._folder = folder
@@ -74,7 +74,7 @@ class Clients:
         self._serial = 100
 
     def issue(self, who: str, *, uri: str = "", begins: timedelta = -DAY, ends: timedelta = DAY) -> Path:
-        """A certificate and its key, in one file."""
+        """The file of a certificate and its key."""
         self._serial += 1
         key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
         names = [x509.NameAttribute(NameOID.COMMON_NAME, who)] if who else []
@@ -94,7 +94,7 @@ class Clients:
         return path
 
     def crl(self, *paths: Path, due: timedelta = DAY, der: bool = False) -> bytes:
-        """The list of those that count no more."""
+        """The CRL of revoked certificates."""
         now = datetime.now(UTC)
         builder = x509.CertificateRevocationListBuilder(self._name, now - 2 * DAY, now + due)
         for path in paths:
@@ -158,13 +158,13 @@ async def ask(client: Client) -> str:
 
 
 async def refused(client: Client) -> str:
-    """Why a call fails."""
+    """The error of a call."""
     with pytest.raises(ClientError) as caught:
         await ask(client)
     return f"{caught.value.code}: {caught.value.message}"
 
 
-async def test_who_shows_a_certificate_is_its_holder_on_every_binding(
+async def test_a_client_certificate_authenticates_on_every_binding(
     response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
     alice, bob = clients.issue("alice"), clients.issue("bob")
@@ -178,7 +178,7 @@ async def test_who_shows_a_certificate_is_its_holder_on_every_binding(
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-async def test_who_is_not_to_be_believed_is_not_let_in(
+async def test_untrusted_certificates_are_rejected(
     response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, binding: str
 ) -> None:
     revoked, good = clients.issue("alice"), clients.issue("alice")
@@ -191,18 +191,18 @@ async def test_who_is_not_to_be_believed_is_not_let_in(
             clients.issue("alice", begins=timedelta(hours=1)),
         ):
             assert "UNAVAILABLE" in await refused(client_of(app, binding, server_ca, cert))
-        # Why a WebSocket is not opened, its clients are not told.
+        # WebSocket clients do not get the reason of a failed handshake.
         why = "UNAUTHENTICATED" if binding == "ws" else "this certificate was revoked"
         assert why in await refused(client_of(app, binding, server_ca, revoked))
         text = await refused(client_of(app, binding, server_ca, None))
-        # gRPC cannot ask without insisting; over HTTP there may be other credentials, and pages that are open.
+        # gRPC cannot request certificates without requiring them; HTTP has other credentials and public pages.
         assert ("UNAVAILABLE" if binding == "grpc" else "UNAUTHENTICATED") in text
         assert ("or connect with a certificate" in text) == (binding in ("rest", "jsonrpc"))
         nameless = await refused(client_of(app, binding, server_ca, clients.issue("", uri="spiffe://x/y")))
         assert ("UNAUTHENTICATED" if binding == "ws" else "it must have one common name") in nameless
 
 
-async def test_a_holder_is_named_by_what_the_operator_says(
+async def test_the_principal_comes_from_the_configured_field(
     response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
     cert = clients.issue("alice", uri="spiffe://example.org/billing")
@@ -211,7 +211,7 @@ async def test_a_holder_is_named_by_what_the_operator_says(
         assert "it must have one URI" in await refused(client_of(app, "rest", server_ca, clients.issue("alice")))
 
 
-async def test_who_shows_credentials_besides_is_who_those_say(
+async def test_other_credentials_precede_the_certificate(
     response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
     cert, token = clients.issue("gateway"), "token-of-the-operator"
@@ -223,7 +223,7 @@ async def test_who_shows_credentials_besides_is_who_those_say(
         assert await ask(client_of(app, "rest", server_ca, None, token=token)) == "token: hello"
 
 
-async def test_holders_have_the_grants_that_the_operator_gave_them(
+async def test_certificate_principals_have_their_configured_grants(
     response: dict[str, Any], clients: Clients, server_ca: Path
 ) -> None:
     async with opened(response, tls_client_grants="root=operator,narrow=agent:endless") as app:
@@ -236,7 +236,7 @@ async def test_holders_have_the_grants_that_the_operator_gave_them(
         assert "PERMISSION_DENIED" in await refused(client_of(app, "grpc", server_ca, clients.issue("narrow")))
 
 
-async def test_a_worker_is_known_by_a_certificate_of_its_own(
+async def test_a_worker_authenticates_by_certificate(
     response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.bindings.stream_registry.CREDENTIAL_CHECK_INTERVAL", 0.05)
@@ -250,7 +250,7 @@ async def test_a_worker_is_known_by_a_certificate_of_its_own(
         working = asyncio.create_task(Worker([far], address, ca=server_ca, cert=box).run())
         await eventually(lambda: not ("far" not in app.agents))
         assert await ask(client_of(app, "grpc", server_ca, other, agent="far")) == "from afar"
-        # Its certificate is revoked: the stream that is open ends, and it is not let in again.
+        # After revocation the open stream ends, and new connections are rejected.
         (tmp_path / "revoked").write_text(f"{serial_of(box):x}\n")
         assert app.certificates is not None
         app.certificates.refresh(force=True)
@@ -260,7 +260,7 @@ async def test_a_worker_is_known_by_a_certificate_of_its_own(
 
 
 @pytest.mark.parametrize("form", ["pem", "der", "serials"])
-async def test_what_is_revoked_while_the_server_runs_counts_no_more_at_once(
+async def test_revocations_apply_at_once_while_the_server_runs(
     response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, form: str
 ) -> None:
     file, alice, bob = tmp_path / "revoked", clients.issue("alice"), clients.issue("bob")
@@ -278,11 +278,11 @@ async def test_what_is_revoked_while_the_server_runs_counts_no_more_at_once(
         await open_one.send(message("hello"))
         write_list(alice)
         app.certificates.refresh()
-        with pytest.raises(ClientError, match="this certificate was revoked"):  # also on a connection that is open
+        with pytest.raises(ClientError, match="this certificate was revoked"):  # also on an open connection
             await open_one.send(message("hello"))
         assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
         assert await ask(client_of(app, "rest", server_ca, bob)) == "bob: hello"
-        # What cannot be used leaves everything as it was.
+        # An invalid file changes nothing.
         for bad in (b"\xff", b"no number\n", Clients(tmp_path, "strangers").crl(), clients.crl()[:200]):
             file.write_bytes(bad)
             app.certificates.refresh()
@@ -292,7 +292,7 @@ async def test_what_is_revoked_while_the_server_runs_counts_no_more_at_once(
         assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
 
 
-async def test_an_old_list_still_counts_and_the_log_says_that_it_is_old(
+async def test_an_outdated_crl_applies_with_a_warning(
     response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     alice, bob = clients.issue("alice"), clients.issue("bob")
@@ -303,7 +303,7 @@ async def test_an_old_list_still_counts_and_the_log_says_that_it_is_old(
         assert await ask(client_of(app, "rest", server_ca, bob)) == "bob: hello"
 
 
-async def test_other_authorities_are_taken_while_the_server_runs(
+async def test_changed_client_cas_are_loaded_while_the_server_runs(
     response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path
 ) -> None:
     later = Clients(tmp_path, "later")
@@ -320,7 +320,7 @@ async def test_other_authorities_are_taken_while_the_server_runs(
         assert await ask(client_of(app, "grpc", server_ca, carol)) == "carol: hello"
 
 
-async def test_the_card_says_that_certificates_are_taken(response: dict[str, Any]) -> None:
+async def test_the_card_lists_mutual_tls(response: dict[str, Any]) -> None:
     async with opened(response) as app, aiohttp.ClientSession() as session:
         async with session.get(app.card_url, ssl=False, headers={"A2A-Version": "1.0"}) as answer:
             card = await answer.json()
@@ -331,7 +331,7 @@ async def test_the_card_says_that_certificates_are_taken(response: dict[str, Any
     assert old["securitySchemes"] == {"mtls": {"type": "mutualTLS"}}
 
 
-async def test_files_that_cannot_be_used_are_refused_at_the_start(response: dict[str, Any], tmp_path: Path) -> None:
+async def test_invalid_files_are_rejected_at_startup(response: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("nothing\n")
     for more, why in (
         ({"tls_client_ca": tmp_path / "absent"}, "absent: No such file"),

@@ -1,4 +1,4 @@
-"""The playground's commands, one by one."""
+"""The commands of the playground."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_the_example_is_the_installed_playground() -> None:
         ("Grüße\nzwei Zeilen", "Grüße\nzwei Zeilen"),
     ],
 )
-async def test_text_comes_back_as_one_artifact(message: str, answer: str) -> None:
+async def test_text_is_echoed_as_one_artifact(message: str, answer: str) -> None:
     task, ending = await run_turn(playground, message)
     assert (state_of(task), texts(task)) == ("COMPLETED", [answer])
     assert ending.reply is None
 
 
-async def test_a_message_without_text_comes_back_part_by_part() -> None:
+async def test_a_message_without_text_is_echoed_part_by_part() -> None:
     parts = [types.data({"n": 1}), types.file(b"x", name="x.bin")]
     task, _ = await run_turn(playground, *parts)
     assert list(task.artifacts[0].parts) == parts
@@ -69,7 +69,7 @@ async def test_stream_appends_chunks_to_one_artifact() -> None:
     ]
 
 
-async def test_stream_takes_its_time_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_waits_between_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -103,7 +103,7 @@ async def test_stream_takes_its_time_between_chunks(monkeypatch: pytest.MonkeyPa
         "sleep 3601",
     ],
 )
-async def test_bad_numbers_are_rejected_with_what_is_expected(message: str) -> None:
+async def test_invalid_numbers_are_rejected_with_the_range(message: str) -> None:
     task, _ = await run_turn(playground, message)
     assert state_of(task) == "REJECTED"
     assert "N" in status_text(task) or "S is a number of seconds from 0 to 3600" in status_text(task)
@@ -135,15 +135,13 @@ async def test_a_question_waits_and_its_answer_completes(command: str, state: st
     assert status_text(task)
     assert not task.artifacts
 
-    context = RecordingTurnContext(
-        "fail", question=task.status.message
-    )  # an answer is an answer, even when it looks like a command
+    context = RecordingTurnContext("fail", question=task.status.message)  # the answer to a question is not a command
     task = context.task(await playground.take_turn(context))
     assert (state_of(task), texts(task)) == ("COMPLETED", ["you said: fail"])
 
 
 @pytest.mark.parametrize(("command", "state"), [("fail", "FAILED"), ("reject", "REJECTED")])
-async def test_it_fails_and_rejects_as_asked(command: str, state: str) -> None:
+async def test_fail_and_reject_end_the_task(command: str, state: str) -> None:
     task, _ = await run_turn(playground, command)
     assert state_of(task) == state
     assert "as asked" in status_text(task)

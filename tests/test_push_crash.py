@@ -1,4 +1,4 @@
-"""Receivers that are down, slow, flapping or lying, and a killed server: every receiver gets every event."""
+"""Receivers that are down, slow, flapping or faulty, and a killed server: every receiver gets every event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EACH = 3
 
 
 async def send_to_all(stage: Stage) -> list[str]:
-    """Three tasks for a receiver of every character."""
+    """Three tasks for each kind of receiver."""
     customer = RandomClient(stage, 1, keys=False)
     customer._hook = stage.number  # type: ignore[method-assign]  # every one of them has a receiver
     tasks = []
@@ -39,11 +39,11 @@ async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: P
             stage.hook = receivers.url
             tasks = await send_to_all(stage)
             await receivers.until(lambda: receivers.deliveries > 20)
-            await victim.restart(stage)  # while tasks are running and receivers are being told
+            await victim.restart(stage)  # during turns and deliveries
             tasks += await send_to_all(stage)
             await receivers.until(lambda: receivers.deliveries > 200)
             await victim.restart(stage)
-            stage.over.set()  # from here on all of them are well
+            stage.over.set()  # from here on all receivers work
             assert await pushed(stage, ENOUGH) == 0
             assert not victim.errors
         kept = await victim.kept(stage.began)
@@ -52,5 +52,5 @@ async def test_every_receiver_gets_every_event_in_order_across_kills(tmp_path: P
     delivereds = [entry for entry in recorder.entries if isinstance(entry, Delivered)]
     answers = Counter(delivered.status for delivered in delivereds)
     assert answers[503] > 0  # down, and flapping
-    assert answers[500] + answers[0] + answers[302] > 0  # lying
+    assert answers[500] + answers[0] + answers[302] > 0  # faulty
     assert {delivered.task for delivered in delivereds} == set(tasks)

@@ -21,7 +21,7 @@ from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
 
 CHUNKS = 800
 CHUNK = "x" * 8000
-"""So much that it fits in no socket's buffers."""
+"""More than all socket buffers hold."""
 
 gate = asyncio.Event()
 
@@ -61,7 +61,7 @@ async def over_grpc(stub: Any, task: str, here: asyncio.Semaphore) -> list[int]:
 
 
 def not_reading(app: App, task: str) -> socket.socket:
-    """A client with a tiny buffer that asks for the stream and then looks away."""
+    """A client with a tiny buffer that subscribes and does not read."""
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     lazy.connect((app.http.host, app.http.port))
@@ -70,10 +70,10 @@ def not_reading(app: App, task: str) -> socket.socket:
 
 
 def all_of(lazy: socket.socket) -> list[int]:
-    """What such a client reads after all, to the end of its response."""
+    """Reads the complete response of such a client."""
     lazy.settimeout(60)
     body = lazy.makefile("rb")
-    while body.readline().strip():  # the head
+    while body.readline().strip():  # headers
         pass
     parser = sse.SseParser()
     seen: list[Any] = []
@@ -83,7 +83,7 @@ def all_of(lazy: socket.socket) -> list[int]:
     return [number_of(update["artifact"]["parts"][0]["text"]) for update in seen if update]
 
 
-async def test_a_hundred_subscribers_one_of_them_not_reading_until_all_is_over(tmp_path: Path) -> None:
+async def test_a_subscriber_that_does_not_read_does_not_delay_ninety_nine_others(tmp_path: Path) -> None:
     gate.clear()
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http=anywhere, grpc=anywhere)
@@ -105,5 +105,5 @@ async def test_a_hundred_subscribers_one_of_them_not_reading_until_all_is_over(t
             gate.set()
             for seen in await asyncio.gather(*readers):
                 assert seen == list(range(CHUNKS))
-            # It looks again only now, long after the others and the task have ended, and misses nothing.
+            # It starts to read only now, long after the end of the task and the other streams, and misses nothing.
             assert await asyncio.to_thread(all_of, lazy) == list(range(CHUNKS))

@@ -1,4 +1,4 @@
-"""Both ports encrypted: who gets in, what others hear, and certificates that change while streams are open."""
+"""TLS on both ports: clients with and without trust, plain requests, and certificates changed under open streams."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def client_of(app: App, binding: str, ca: Path | None, agent: str = "") -> Clien
 
 
 async def shown_by(address: str, port: int, *, name: str | None = None) -> bytes:
-    """The certificate that a port shows, to who names a server and to who does not."""
+    """The certificates that a port presents with and without SNI."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -91,9 +91,7 @@ def der(pair: tuple[bytes, bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
-async def test_every_binding_is_served_to_who_trusts_the_authority(
-    tmp_path: Path, authority: Authority, binding: str
-) -> None:
+async def test_every_binding_is_served_over_tls(tmp_path: Path, authority: Authority, binding: str) -> None:
     async with opened(tmp_path, authority) as app, client_of(app, binding, authority.ca) as client:
         assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
         events = [event async for event in client.stream(message("hello"))]
@@ -102,9 +100,7 @@ async def test_every_binding_is_served_to_who_trusts_the_authority(
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "ws"])
-async def test_who_does_not_trust_the_authority_is_told_what_to_do(
-    tmp_path: Path, authority: Authority, binding: str
-) -> None:
+async def test_an_untrusted_ca_is_reported_with_a_remedy(tmp_path: Path, authority: Authority, binding: str) -> None:
     stranger = Authority(tmp_path, "stranger")
     async with opened(tmp_path, authority) as app:
         for ca in (None, stranger.ca):
@@ -115,23 +111,21 @@ async def test_who_does_not_trust_the_authority_is_told_what_to_do(
                 assert "--ca" in tls.tls_advice(caught.value.message)
 
 
-async def test_an_address_without_a_scheme_is_encrypted_when_an_authority_is_named(
-    tmp_path: Path, authority: Authority
-) -> None:
+async def test_an_address_without_scheme_uses_tls_if_a_ca_is_given(tmp_path: Path, authority: Authority) -> None:
     async with opened(tmp_path, authority) as app, Client(str(app.grpc), ca=authority.ca) as client:
         assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
 
 
-async def test_who_speaks_plain_http_hears_that_the_port_is_encrypted(tmp_path: Path, authority: Authority) -> None:
+async def test_plain_http_gets_a_response_that_asks_for_https(tmp_path: Path, authority: Authority) -> None:
     async with opened(tmp_path, authority) as app, aiohttp.ClientSession() as session:
         async with session.get(f"http://{app.http}/healthz") as answer:
             assert (answer.status, await answer.text()) == (400, "This port speaks HTTPS; use https://\n")
-        # also with a body that nobody reads
+        # also with an unread body
         async with session.post(f"http://{app.http}/message:send", data=b"x" * 300_000) as answer:
             assert answer.status == 400
 
 
-async def test_who_speaks_plain_grpc_is_told_by_our_client(tmp_path: Path, authority: Authority) -> None:
+async def test_our_client_reports_plain_grpc_to_a_tls_port(tmp_path: Path, authority: Authority) -> None:
     async with opened(tmp_path, authority) as app, Client(str(app.grpc)) as client:
         with pytest.raises(ClientError) as caught:
             await client.get("t1")
@@ -139,14 +133,14 @@ async def test_who_speaks_plain_grpc_is_told_by_our_client(tmp_path: Path, autho
 
 
 @pytest.mark.parametrize("which", ["http", "grpc"])
-async def test_versions_of_tls_before_1_2_are_not_spoken(tmp_path: Path, authority: Authority, which: str) -> None:
+async def test_tls_versions_before_1_2_are_rejected(tmp_path: Path, authority: Authority, which: str) -> None:
     context = ssl.create_default_context(cafile=authority.ca)
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
     context.set_alpn_protocols(["h2", "http/1.1"])
 
     def shake_hands(port: int, newest: ssl.TLSVersion) -> str | None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # that is the point
+            warnings.simplefilter("ignore", DeprecationWarning)  # the test needs an old version
             context.minimum_version = ssl.TLSVersion.TLSv1_1
             context.maximum_version = newest
         with (
@@ -166,7 +160,7 @@ async def test_versions_of_tls_before_1_2_are_not_spoken(tmp_path: Path, authori
             await asyncio.to_thread(shake_hands, port, old)
 
 
-async def test_cards_show_where_encryption_is_asked_for(tmp_path: Path, authority: Authority) -> None:
+async def test_cards_have_https_and_tls_addresses(tmp_path: Path, authority: Authority) -> None:
     async with opened(tmp_path, authority) as app, aiohttp.ClientSession() as session:
         assert app.card_url.startswith("https://127.0.0.1:")
         context = ssl.create_default_context(cafile=authority.ca)
@@ -180,7 +174,7 @@ async def test_cards_show_where_encryption_is_asked_for(tmp_path: Path, authorit
     assert card["url"] == app.http.url
 
 
-async def test_a_new_certificate_is_shown_to_new_connections_and_open_streams_go_on(
+async def test_new_connections_use_a_new_certificate_and_open_streams_continue(
     tmp_path: Path, authority: Authority
 ) -> None:
     other = Authority(tmp_path, "other")
@@ -197,7 +191,7 @@ async def test_a_new_certificate_is_shown_to_new_connections_and_open_streams_go
         write(tmp_path, new)
         assert app.certificates.refresh()
         for bound in (app.http, app.grpc):
-            for name in ("localhost", None):  # who does not say whom it calls is shown the new one, too
+            for name in ("localhost", None):  # without SNI, too
                 assert await shown_by("127.0.0.1", bound.port, name=name) == der(new)
         for binding in ("grpc", "rest", "ws"):
             async with client_of(app, binding, other.ca) as client:
@@ -211,7 +205,7 @@ async def test_a_new_certificate_is_shown_to_new_connections_and_open_streams_go
             assert rest[-1].status_update.status.state == states.COMPLETED
 
 
-async def test_a_bad_new_pair_leaves_the_old_one_in_use(tmp_path: Path, authority: Authority) -> None:
+async def test_an_invalid_new_pair_leaves_the_old_one_in_use(tmp_path: Path, authority: Authority) -> None:
     async with opened(tmp_path, authority) as app:
         assert app.certificates is not None
         before = der(app.certificates.pair)
@@ -226,7 +220,7 @@ async def test_a_bad_new_pair_leaves_the_old_one_in_use(tmp_path: Path, authorit
                     assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
 
 
-async def test_a_pair_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, authority: Authority) -> None:
+async def test_an_invalid_pair_is_rejected_at_startup(tmp_path: Path, authority: Authority) -> None:
     certificate, key = write(tmp_path, authority.issue())
     (tmp_path / "absent.pem").unlink(missing_ok=True)
     for given, why in (
@@ -241,7 +235,7 @@ async def test_a_pair_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path
                 pass
 
 
-# The door --------------------------------------------------------------------------------------------------
+# The listener ----------------------------------------------------------------------------------------------
 
 
 class Greeter(asyncio.Protocol):
@@ -263,9 +257,7 @@ async def endpoint_entry(folder: Path, authority: Authority, **options: Any) -> 
 
 
 @pytest.mark.parametrize("response", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"])
-async def test_a_handshake_that_is_never_done_is_given_up(
-    tmp_path: Path, authority: Authority, response: bytes
-) -> None:
+async def test_an_unfinished_handshake_times_out(tmp_path: Path, authority: Authority, response: bytes) -> None:
     async with endpoint_entry(tmp_path, authority, handshake_timeout=0.05) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(response)
@@ -274,7 +266,7 @@ async def test_a_handshake_that_is_never_done_is_given_up(
         writer.close()
 
 
-async def test_of_too_many_handshakes_the_oldest_goes(
+async def test_the_oldest_handshakes_beyond_the_cap_are_closed(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.bindings.http.listener.MAX_HANDSHAKES", 3)
@@ -290,7 +282,7 @@ async def test_of_too_many_handshakes_the_oldest_goes(
             each.close()
 
 
-async def test_an_address_that_is_taken_is_told(tmp_path: Path, authority: Authority) -> None:
+async def test_an_address_in_use_raises_an_error(tmp_path: Path, authority: Authority) -> None:
     async with endpoint_entry(tmp_path, authority) as port:
         context = CertificateFiles(*write(tmp_path, authority.issue())).ssl_context
         with pytest.raises(OSError, match="in use"):

@@ -1,4 +1,4 @@
-"""Letters as they arrive from a whole server: signed by a key that it shows, with links that lead to it."""
+"""Webhooks of a server: signatures with its published key, links, and encrypted secrets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 
 LARGE = 300_000
-"""Bytes of a part that lies beside the database."""
+"""Size of a part that is stored as a blob."""
 
 
 class Hook:
-    """A receiver that answers as it is told, and keeps letters as they came."""
+    """A receiver that returns configured responses and keeps the requests."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -87,7 +87,7 @@ async def keys(app: App) -> tuple[int, Any]:
 
 async def test_a_webhook_is_signed_with_the_key_that_its_server_publishes(tmp_path: Path) -> None:
     async with hooked() as hook:
-        # Receivers have no credentials, so this page is open where others are not.
+        # Receivers have no credentials, so this page is always public.
         values = {"token": "secret-token-of-the-server", "public_agents": "*", "private_pages": True}
         async with open_app(settings(tmp_path, **values), [playground]) as app:
             await send(app, "echo hello", hook.url)
@@ -106,13 +106,13 @@ async def test_a_webhook_is_signed_with_the_key_that_its_server_publishes(tmp_pa
             assert await keys(app) == (200, shown)
 
 
-async def test_a_server_that_does_not_push_shows_no_keys(tmp_path: Path) -> None:
+async def test_a_server_without_push_publishes_no_keys(tmp_path: Path) -> None:
     async with open_app(settings(tmp_path, push=False), [playground]) as app:
         status, _ = await keys(app)
         assert status == 404
 
 
-async def test_what_a_new_process_still_has_to_tell_leads_to_its_own_address(tmp_path: Path) -> None:
+async def test_pending_webhooks_of_a_new_process_have_its_own_address(tmp_path: Path) -> None:
     @agent(default=True)
     async def large(turn: Turn) -> bytes:
         return b"x" * LARGE
@@ -153,7 +153,7 @@ def secrets_of(hook: Hook) -> list[tuple[str, str]]:
     return [(headers["X-A2A-Notification-Token"], headers["Authorization"]) for headers, _ in hook.got]
 
 
-async def test_a_receivers_secrets_are_sealed_in_the_store_and_sent_as_they_were(tmp_path: Path) -> None:
+async def test_secrets_are_encrypted_in_the_store_and_sent_in_plain_text(tmp_path: Path) -> None:
     old, new = "bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=", "b29vb29vb29vb29vb29vb29vb29vb29vb29vb29vb28="
     file = tmp_path / "secrets.key"
     file.write_text(f"{old}\n")
@@ -191,7 +191,7 @@ async def test_a_receivers_secrets_are_sealed_in_the_store_and_sent_as_they_were
             assert b"s3cret" not in kept
             gate.set()
         hook.got.clear()
-        file.write_text(f"{new}\n{old}\n")  # another one seals from now on
+        file.write_text(f"{new}\n{old}\n")  # another key encrypts from now on
         async with open_app(settings(tmp_path, secrets_keys=file), [gated]):
             await hook.until(1)
             assert set(secrets_of(hook)) == set(sent)
@@ -228,14 +228,14 @@ async def test_a_webhook_whose_secrets_cannot_be_decrypted_is_a_failed_attempt(t
             await hook.until(3)
 
 
-async def test_keys_that_cannot_be_used_are_refused_at_the_start(tmp_path: Path) -> None:
+async def test_invalid_secret_keys_are_rejected_at_startup(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"--secrets-keys: .*absent: No such file"):
         async with open_app(settings(tmp_path, secrets_keys=tmp_path / "absent"), [playground]):
             pass
 
 
 async def start(app: App, inline: dict[str, Any]) -> str:
-    """A task whose webhook comes with its message; gives the task."""
+    """Sends a task with a webhook; returns the task."""
     values = {
         "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "echo hello"}]},
         "configuration": {"taskPushNotificationConfig": inline},
@@ -248,7 +248,7 @@ async def start(app: App, inline: dict[str, Any]) -> str:
         return str((await answer.json())["task"]["id"])
 
 
-async def test_what_was_kept_before_there_were_keys_is_sent_as_it_was(tmp_path: Path) -> None:
+async def test_secrets_stored_before_the_first_key_are_sent_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "secrets.key"
     file.write_text("bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n")
     async with hooked() as hook:
@@ -264,7 +264,7 @@ async def test_what_was_kept_before_there_were_keys_is_sent_as_it_was(tmp_path: 
         assert {headers["X-A2A-Notification-Token"] for headers, _ in hook.got} == {"t0ken"}
 
 
-async def test_who_can_write_the_store_cannot_have_a_secret_sent_elsewhere(tmp_path: Path) -> None:
+async def test_a_secret_moved_within_the_store_is_not_sent(tmp_path: Path) -> None:
     file = tmp_path / "secrets.key"
     file.write_text("bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n")
     async with hooked() as hook, hooked() as thief:

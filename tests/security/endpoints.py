@@ -1,4 +1,4 @@
-"""Every way into a server, with whatever headers one likes, and what it said: the status in HTTP's words."""
+"""Calls of a server over every binding, with any headers; results are HTTP statuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MESSAGE_01: Final = {"role": "user", "parts": [{"type": "text", "text": "hi"}]}
 
 @dataclass
 class Response:
-    """What a server said: 200, 401, 403, ..., and everything else it said in one text."""
+    """A response: status (200, 401, 403, ...), and everything else as one text."""
 
     status: int
     text: str = ""
@@ -125,9 +125,9 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "JSON-RPC 0.1": over_http("POST", "/", rpc_call("tasks/send", {"id": "t", "message": MESSAGE_01})),
     "WebSocket": _over_websocket,
 }
-"""A send, by every road."""
+"""A send over every binding."""
 
 OPERATORS: Final[Endpoint] = _over_grpc(
     lambda channel, data: ops_rpc.OpsServiceStub(channel).ListAgents(ops.ListAgentsRequest(), metadata=data)
 )
-"""A question of an operator's."""
+"""An operator call."""

@@ -1,10 +1,10 @@
-"""Small texts, kept in memory, for tests of what is noted in them."""
+"""A key-value table in memory."""
 
 from __future__ import annotations
 
 
 class InMemoryKeyValues:
-    """Implements `dragoman.ports.Papers`."""
+    """Implements `dragoman.ports.KeyValues`."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A provider of tokens as a real server."""
+"""An OpenID provider as a real server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.security.token_issuer import public_jwk, rsa_key
 
 
 class Provider:
-    """An OpenID provider on this machine. Its keys, and whether it answers, change as a test likes."""
+    """An OpenID provider on this machine. Tests change its keys, and whether it responds."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -30,7 +30,7 @@ class Provider:
 
 @asynccontextmanager
 async def provider() -> AsyncIterator[Provider]:
-    """A provider for as long as the block runs."""
+    """Runs a provider while the block runs."""
     one = Provider()
     runner = web.ServerRunner(web.Server(one.answer, access_log=None))
     await runner.setup()

@@ -1,4 +1,4 @@
-"""Who is let in without credentials, what is everybody's to see, and what becomes of those whose key is revoked."""
+"""Public agents and pages, access by key, and revocation."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def send(agent: str) -> Any:
 # Operators ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_nobody_could_operate_says_how_to_make_the_first_key(
+async def test_a_server_without_operator_key_warns_how_to_create_one(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     def response() -> bool:
@@ -94,7 +94,7 @@ async def test_a_server_that_nobody_could_operate_says_how_to_make_the_first_key
         assert not response()
 
 
-async def test_the_log_of_requests_says_whose_they_are(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_request_log_names_the_principal(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.access")
     async with opened(public_agents=("echo",)) as app:
         key = (await make_key(app, principal="alice")).text
@@ -108,7 +108,7 @@ async def test_the_log_of_requests_says_whose_they_are(opened: Open, caplog: pyt
 # Public agents -------------------------------------------------------------------------------------------------
 
 
-async def test_a_public_agent_is_everybody_s_and_the_others_are_not(opened: Open) -> None:
+async def test_a_public_agent_needs_no_credentials_and_others_do(opened: Open) -> None:
     async with opened(public_agents=("echo",)) as app:
         for endpoint in ENDPOINTS.values():
             assert (await endpoint(app, [])).status == 200
@@ -127,7 +127,7 @@ async def test_a_public_agent_is_everybody_s_and_the_others_are_not(opened: Open
                 await client.send(message("hi"))
 
 
-async def test_all_agents_may_be_public(opened: Open) -> None:
+async def test_all_agents_can_be_public(opened: Open) -> None:
     async with opened(public_agents=("*",)) as app:
         assert (await send("guarded")(app, [])).status == 200
         async with Operator(str(app.grpc)) as operator:
@@ -135,7 +135,7 @@ async def test_all_agents_may_be_public(opened: Open) -> None:
                 await operator.list_keys(ops.ListKeysRequest())
 
 
-async def test_an_agent_that_is_not_there_cannot_be_public(opened: Open) -> None:
+async def test_an_unknown_public_agent_is_rejected(opened: Open) -> None:
     with pytest.raises(SettingsError, match=r"^--public-agents: agent nobody is not served$"):
         async with opened(public_agents=("echo", "nobody")):
             pass
@@ -160,7 +160,7 @@ async def test_the_card_of_a_public_agent_requires_nothing(opened: Open) -> None
 # Cards and pages -----------------------------------------------------------------------------------------------
 
 
-async def test_who_may_not_call_an_agent_sees_no_more_of_its_card_than_everybody(opened: Open) -> None:
+async def test_callers_without_access_see_the_public_card(opened: Open) -> None:
     async with opened() as app:
         key = (await make_key(app, grants=["agent:guarded"])).text
         mine: Headers = [("X-API-Key", key)]
@@ -176,7 +176,7 @@ async def test_who_may_not_call_an_agent_sees_no_more_of_its_card_than_everybody
         assert (await over_http("GET", "/guarded/extendedAgentCard")(app, mine)).status == 200
 
 
-async def test_pages_may_be_private(opened: Open) -> None:
+async def test_pages_can_be_private(opened: Open) -> None:
     pages = ("/", "/agents", "/docs", "/openapi.json", "/openapi/", CARD, "/.well-known/agent.json", "/v1/card")
     async with opened(private_pages=True) as app:
         for path in pages:
@@ -197,7 +197,7 @@ async def test_pages_may_be_private(opened: Open) -> None:
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_of_private_cards_each_caller_sees_those_it_may_call(opened: Open) -> None:
+async def test_private_cards_are_listed_for_callers_with_access(opened: Open) -> None:
     async with opened(private_pages=True, public_agents=("echo",)) as app:
         key = (await make_key(app, grants=["agent:guarded"])).text
         mine: Headers = [("X-API-Key", key)]
@@ -217,7 +217,7 @@ async def test_of_private_cards_each_caller_sees_those_it_may_call(opened: Open)
 
 
 def endpoints_of(agent: str) -> dict[str, Endpoint]:
-    """The ways to name an agent."""
+    """All forms of an agent's name."""
 
     async def by_grpc(app: App, headers: Headers) -> Response:
         metadata = tuple((name.lower(), value) for name, value in headers)
@@ -239,7 +239,7 @@ def endpoints_of(agent: str) -> dict[str, Endpoint]:
     }
 
 
-async def test_under_private_pages_an_agent_that_is_not_a_caller_s_is_as_one_that_is_not_there(
+async def test_with_private_pages_inaccessible_agents_look_unknown(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(private_pages=True, public_agents=("echo",)) as app:
@@ -252,14 +252,14 @@ async def test_under_private_pages_an_agent_that_is_not_a_caller_s_is_as_one_tha
                 assert response.status == (200 if headers and name.startswith("JSON-RPC") else status), name
                 assert "echo" not in response.text, name
                 assert ("guarded" in response.text) == (bool(headers) and name not in ("card", "card of 0.1")), name
-        # the root agent is not this key's either, and its name is not told
+        # the key has no access to the root agent either, so its name is not revealed
         for path, status in (("/tasks", 404), (CARD, 404)):
             root = await over_http("GET", path)(app, mine)
             assert (root.status, "echo" in root.text) == (status, False)
     assert 'these credentials do not reach agent "slow"' in caplog.text
 
 
-# What a revocation ends ----------------------------------------------------------------------------------------
+# Revocation --------------------------------------------------------------------------------------------------
 
 
 async def revoke(app: App, id: str) -> None:
@@ -267,7 +267,7 @@ async def revoke(app: App, id: str) -> None:
         await operator.revoke_key(ops.RevokeKeyRequest(id=id))
 
 
-async def test_a_key_that_is_revoked_is_refused_at_once_and_one_that_is_rotated_is_another(opened: Open) -> None:
+async def test_revoked_and_rotated_keys_are_rejected_at_once(opened: Open) -> None:
     async with opened() as app, Operator(str(app.grpc), token=STATIC) as operator:
         response = await make_key(app)
         for endpoint in ENDPOINTS.values():
@@ -286,7 +286,7 @@ async def test_a_key_that_is_revoked_is_refused_at_once_and_one_that_is_rotated_
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
-async def test_the_streams_of_a_key_that_is_revoked_end_with_the_reason(
+async def test_streams_of_a_revoked_key_end_with_the_reason(
     opened: Open, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
@@ -301,7 +301,7 @@ async def test_the_streams_of_a_key_that_is_revoked_end_with_the_reason(
             task = (await anext(theirs)).task.id
             await anext(mine)
             await revoke(app, response.key.id)
-            if binding == "ws":  # the connection is closed, and to open another needs a good key
+            if binding == "ws":  # the connection is closed, and another one needs a valid key
                 await read(mine)
                 ending: Awaitable[object] = client.get(task)
             else:
@@ -314,12 +314,12 @@ async def test_the_streams_of_a_key_that_is_revoked_end_with_the_reason(
 
 
 async def read(events: AsyncIterator[pb.StreamResponse]) -> list[pb.StreamResponse]:
-    """A stream to its end."""
+    """Reads a stream to its end."""
     async with asyncio.timeout(60):
         return [event async for event in events]
 
 
-async def test_an_open_websocket_is_asked_again_with_every_call(opened: Open) -> None:
+async def test_every_call_on_a_websocket_is_authenticated(opened: Open) -> None:
     async with opened() as app, aiohttp.ClientSession() as session:
         response = await make_key(app)
         async with session.ws_connect(f"http://{app.http}/ws", headers={"X-API-Key": response.text}) as socket:
@@ -331,7 +331,7 @@ async def test_an_open_websocket_is_asked_again_with_every_call(opened: Open) ->
         assert value["error"]["data"][0]["reason"] == "UNAUTHENTICATED"
 
 
-async def test_where_nobody_is_asked_credentials_are_nobody_s_business(opened: Open) -> None:
+async def test_credentials_are_ignored_without_authentication(opened: Open) -> None:
     async with opened(token="", api_keys=False) as app:
         for headers in ([], OPERATOR, OPERATOR + OPERATOR, [("X-API-Key", "x")]):
             assert (await ENDPOINTS["REST 1.0"](app, headers)).status == 200

@@ -1,4 +1,4 @@
-"""Bad credentials against real servers, by every road: refused, with the right status, and logged without secrets."""
+"""Invalid credentials over every binding: rejected with the right status, and logged without secrets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def other(turn: Turn) -> str:
 
 
 class Keys:
-    """The API keys of the server, by what became of them."""
+    """The API keys of the server by state."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
@@ -71,7 +71,7 @@ async def keys(tmp_path: Path) -> Keys:
 
 @pytest.fixture
 async def app(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    """A server that takes everything there is. Its log has room for all of a test's refusals."""
+    """A server with every kind of authentication. Its failure log has room for all of a test's failures."""
     monkeypatch.setattr(request_log, "AUTH_FAILURE_BURST", 1000)
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [public_jwk(rsa_key("one"), "one")]}))
     settings = Settings(
@@ -91,7 +91,7 @@ def bearer(text: str) -> Headers:
 
 
 def attacks(keys: Keys) -> dict[str, tuple[Headers, int, str, str]]:
-    """By name: the headers, the status, the word of RFC 6750, and what the log says."""
+    """By name: headers, status, error code of RFC 6750, and log text."""
     texts, past, soon = keys.texts, int(time.time()) - 3600, int(time.time()) + 3600
     bad, once = "invalid_token", "invalid_request"
     return {
@@ -147,19 +147,19 @@ def guess(text: str) -> str:
 
 
 def secrets_in(headers: Headers) -> list[str]:
-    """What no log may hold: whatever was shown, and the long parts of it."""
+    """Texts that no log may contain: the credentials, and long parts of them."""
     shown = [value.removeprefix("Bearer ").strip() for _, value in headers]
     parts = [part for text in shown for part in text.replace("_", ".").split(".")]
     return [text for text in (*shown, *parts) if len(text) > 20]
 
 
 def written(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Every line there was, with its fields."""
+    """Every log line with its fields."""
     return [JsonLogFormatter().format(record) for record in caplog.records]
 
 
 @pytest.mark.parametrize("transport", ENDPOINTS)
-async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
+async def test_invalid_credentials_are_rejected_and_logged_without_them(
     app: App, keys: Keys, transport: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     slips = []
@@ -172,7 +172,7 @@ async def test_bad_credentials_are_refused_and_told_to_the_log_without_them(
         if response.status != status:
             slips.append(f"{name}: {response.status} and not {status}: {response.text[:200]}")
         if len(texts) != 1 or reason not in json.loads(texts[0])["message"]:
-            slips.append(f"{name}: the log says {texts}")
+            slips.append(f"{name}: the log has {texts}")
         in_http = "gRPC" not in transport and (transport != "WebSocket" or status == 401)
         if in_http and not says(response.challenge, word):
             slips.append(f"{name}: WWW-Authenticate: {response.challenge}")
@@ -214,9 +214,7 @@ NO_HTTP: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("what", NO_HTTP)
-async def test_what_is_no_http_at_all_is_not_repeated_either(
-    app: App, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_invalid_http_is_not_logged_verbatim(app: App, what: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     form, status = NO_HTTP[what]
     reader, writer = await asyncio.open_connection(app.http.host, app.http.port)
@@ -230,14 +228,14 @@ async def test_what_is_no_http_at_all_is_not_repeated_either(
     assert len([line for line in lines if "what came is no HTTP" in line]) == 1
 
 
-async def test_metadata_over_every_limit_never_get_to_us(app: App, caplog: pytest.LogCaptureFixture) -> None:
+async def test_oversized_grpc_metadata_is_rejected_by_the_transport(app: App, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     response = await ENDPOINTS["gRPC 1.0"](app, bearer("SECRET-" * 10_000))
     assert response.status == 500
     assert not [line for line in written(caplog) if "SECRET" in line]
 
 
-async def test_operators_verbs_are_for_operators(app: App, keys: Keys) -> None:
+async def test_operator_calls_require_the_operator_grant(app: App, keys: Keys) -> None:
     allowed = [bearer(keys.texts["operator"]), bearer(STATIC), bearer(token(claims(scope="dragoman:operator")))]
     for headers in allowed:
         assert (await OPERATORS(app, headers)).status == 200
@@ -247,7 +245,7 @@ async def test_operators_verbs_are_for_operators(app: App, keys: Keys) -> None:
         assert (await OPERATORS(app, headers)).status == status, name
 
 
-async def test_a_refusal_over_json_rpc_is_one_in_its_words(app: App) -> None:
+async def test_rejections_over_json_rpc_are_json_rpc_errors(app: App) -> None:
     response = await ENDPOINTS["JSON-RPC 1.0"](app, [])
     assert response.body["jsonrpc"] == "2.0"
     assert response.body["id"] is None
@@ -258,8 +256,8 @@ async def test_a_refusal_over_json_rpc_is_one_in_its_words(app: App) -> None:
     assert response.body["error"]["details"][0]["reason"] == "UNAUTHENTICATED"
 
 
-async def test_nothing_else_is_looked_at_before_credentials(app: App) -> None:
-    """Else a stranger would learn which agents there are, and what is wrong with a request nobody may send."""
+async def test_credentials_are_checked_before_anything_else(app: App) -> None:
+    """Otherwise a caller without credentials would learn which agents exist, and why a request is invalid."""
     wrong: list[tuple[str, str, Any]] = [
         ("POST", "/message:send", "no message"),
         ("POST", "/nobody/message:send", {}),
@@ -276,7 +274,7 @@ async def test_nothing_else_is_looked_at_before_credentials(app: App) -> None:
         assert response.status == 401, (method, path, response.text)
 
 
-async def test_what_is_everybody_s_stays_open(app: App) -> None:
+async def test_public_endpoints_need_no_credentials(app: App) -> None:
     paths = ("/", "/healthz", "/readyz", "/docs", "/openapi.json", "/agents", "/.well-known/agent-card.json")
     for path in (*paths, "/.well-known/agent.json", "/other/.well-known/agent-card.json", "/v1/card"):
         assert (await over_http("GET", path)(app, [])).status == 200, path

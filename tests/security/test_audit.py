@@ -1,4 +1,4 @@
-"""The audit log of a whole server: who did what to which task, who was refused, what operators did, what was erased."""
+"""The audit log of a server: changes of tasks, rejected callers, operator calls, erasures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALICE, OLGA = named("alice"), named("olga", "operator")
 
 @agent
 async def echo(turn: Turn) -> None:
-    """Asks back."""
+    """Asks a question."""
     turn.ask("what?")
 
 
@@ -42,7 +42,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 async def operate(app: App, verb: str, request: Any, who: dict[str, str] = OLGA) -> list[bytes]:
-    """The answers to an operator's call."""
+    """The responses to an operator call."""
     path = f"/dragoman.ops.v1.OpsService/{verb}"
     async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
         if verb.startswith("Export"):
@@ -53,7 +53,7 @@ async def operate(app: App, verb: str, request: Any, who: dict[str, str] = OLGA)
 
 
 async def exported(app: App) -> list[AuditRecord]:
-    """The whole log, whose chain holds."""
+    """The complete audit log, after a check of its hash chain."""
     found, chain = [], AuditChainVerifier()
     for answer in await operate(app, "ExportAudit", ops.ExportAuditRequest()):
         found += [parse_audit_line(line) for line in ops.ExportAuditResponse.FromString(answer).lines]
@@ -71,7 +71,7 @@ async def send(app: App, task: str = "", who: dict[str, str] = ALICE) -> str:
         return str((await answer.json())["task"]["id"])
 
 
-async def test_who_did_what_to_which_task_is_in_the_log(app: App) -> None:
+async def test_changes_are_logged_with_principal_and_task(app: App) -> None:
     task = await send(app)
     await send(app, task)
     async with aiohttp.ClientSession(f"http://{app.http}") as http:
@@ -90,7 +90,7 @@ async def test_who_did_what_to_which_task_is_in_the_log(app: App) -> None:
     assert found[-1].entry.who["principal"] == "olga"
 
 
-async def test_a_stream_and_a_repeated_send_are_told_once(app: App) -> None:
+async def test_a_stream_and_a_repeated_send_are_logged_once(app: App) -> None:
     message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="hi")])
     async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
         stub: Any = rpc.A2AServiceStub(channel)
@@ -101,7 +101,7 @@ async def test_a_stream_and_a_repeated_send_are_told_once(app: App) -> None:
     assert [kept.entry.action for kept in await exported(app)][:-1] == ["task.created"]
 
 
-async def test_who_is_refused_is_told_and_no_faster_than_the_log_of_refusals(app: App) -> None:
+async def test_rejected_callers_are_logged_at_the_rate_of_the_failure_log(app: App) -> None:
     async with aiohttp.ClientSession(f"http://{app.http}") as http:
         for _ in range(100):
             await http.get("/tasks", headers=named("mallory", "agent:another"))
@@ -114,7 +114,7 @@ async def test_who_is_refused_is_told_and_no_faster_than_the_log_of_refusals(app
     assert found[0].who == {"peer": "127.0.0.1", "principal": "mallory"}
 
 
-async def test_what_operators_do_is_told_with_what_they_asked_and_no_secret(app: App) -> None:
+async def test_operator_calls_are_logged_with_their_request_without_secrets(app: App) -> None:
     task = await send(app)
     (data,) = await operate(app, "CreateKey", ops.CreateKeyRequest(name="laptop", grants=["agent:echo"]))
     await operate(app, "Explain", ops.ExplainRequest(task_id=task))
@@ -132,23 +132,23 @@ async def test_what_operators_do_is_told_with_what_they_asked_and_no_secret(app:
     assert text not in json.dumps([dict(entry.who) | dict(entry.about) for entry in found])
 
 
-async def test_nothing_of_a_principal_that_is_erased_stays_but_what_was_done(app: App) -> None:
+async def test_erasure_of_a_principal_keeps_only_the_actions(app: App) -> None:
     await send(app)
     await operate(app, "Purge", ops.PurgeRequest(selection=ops.Selection(principal="alice", scope="default")))
     found = await exported(app)
     assert found[0].entry.action == "task.created"
     assert found[0].erased
-    # Who asked for it, and for whom, is the operator's doing: it goes with the operator, or when its time is over.
+    # The erasure's own entry belongs to the operator: it is removed with the operator, or when its retention ends.
     assert [kept.entry.action for kept in found if "alice" in str(kept.entry)] == ["operator.Purge"]
 
 
-async def test_a_server_may_be_told_to_keep_none(tmp_path: Path) -> None:
+async def test_the_audit_log_can_be_off(tmp_path: Path) -> None:
     async with open_app(settings(tmp_path, audit="off"), [echo], ByHeader()) as app:
         await send(app)
         assert await exported(app) == []
 
 
-async def test_the_log_is_written_when_a_server_stops_and_without_a_server_too(tmp_path: Path) -> None:
+async def test_the_audit_log_is_written_at_shutdown_and_without_a_server(tmp_path: Path) -> None:
     async with open_app(settings(tmp_path), [echo], ByHeader()) as app:
         await send(app)
     async with open_keys(settings(tmp_path)) as keeping:

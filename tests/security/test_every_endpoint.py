@@ -1,4 +1,4 @@
-"""No door is forgotten: every method of every service, every route and every name, asked by a stranger.
+"""Every method of every service and every route, called without credentials.
 
 The doors are found in the descriptors and in the description, so that one that is added is asked as well.
 """
@@ -46,7 +46,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 async def ask(channel: grpc.aio.Channel, path: str, streams: bool, metadata: Any = ()) -> grpc.StatusCode:
-    """What a method says to an empty request."""
+    """The response of a method to an empty request."""
     try:
         if streams:
             call = channel.unary_stream(path, bytes, bytes)(b"", metadata=metadata)
@@ -59,7 +59,7 @@ async def ask(channel: grpc.aio.Channel, path: str, streams: bool, metadata: Any
     return grpc.StatusCode.OK
 
 
-async def test_every_rpc_asks_who_calls(app: App) -> None:
+async def test_every_rpc_requires_authentication(app: App) -> None:
     services = [*(descriptor for descriptor, _ in method_table.rpc_services()), OPS_SERVICE]
     found = {}
     async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
@@ -72,7 +72,7 @@ async def test_every_rpc_asks_who_calls(app: App) -> None:
     assert {path: code for path, code in found.items() if code is not grpc.StatusCode.UNAUTHENTICATED} == {}
 
 
-async def test_every_verb_of_operators_is_for_operators(app: App) -> None:
+async def test_every_operator_call_requires_the_operator_grant(app: App) -> None:
     async with Operator(str(app.grpc), token=STATIC) as operator:
         key = (await operator.create_key(ops.CreateKeyRequest(name="k"))).text
     found = {}
@@ -84,7 +84,7 @@ async def test_every_verb_of_operators_is_for_operators(app: App) -> None:
     assert {name: code for name, code in found.items() if code is not grpc.StatusCode.PERMISSION_DENIED} == {}
 
 
-async def test_every_route_asks_who_calls(app: App) -> None:
+async def test_every_route_requires_authentication(app: App) -> None:
     found = {}
     async with aiohttp.ClientSession(f"http://{app.http}") as http:
         async with http.get("/openapi.json") as answer:
@@ -99,7 +99,7 @@ async def test_every_route_asks_who_calls(app: App) -> None:
     assert {endpoint: status for endpoint, status in found.items() if status != 401} == {}
 
 
-async def test_every_name_of_json_rpc_asks_who_calls(app: App) -> None:
+async def test_every_json_rpc_method_requires_authentication(app: App) -> None:
     found = {}
     async with aiohttp.ClientSession(f"http://{app.http}") as http:
         for name in (*method_table.jsonrpc_rows(), "no/such", ""):

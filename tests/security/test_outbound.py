@@ -1,4 +1,4 @@
-"""The way out, with real servers on this machine and names that mean what a test says."""
+"""Outbound requests to real servers on this machine, with DNS answers set by the tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PUBLIC = "93.184.215.14"
 
 
 class Names:
-    """A name server: one list of answers for each host, the last of which is repeated."""
+    """A name server with a list of answers per host, the last of which is repeated."""
 
     def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
         self.answers = {host.replace("_", "."): list(lists) for host, lists in answers.items()}
@@ -46,7 +46,7 @@ class Names:
 
 
 class ConnectedSocket:
-    """Notes what would be connected to, and connects to nothing."""
+    """Records connections instead of opening them."""
 
     def __init__(self) -> None:
         self.addresses: list[str] = []
@@ -57,7 +57,7 @@ class ConnectedSocket:
 
 
 class Receiver:
-    """A web server that notes what it gets, and answers as told."""
+    """A web server that records requests and returns configured responses."""
 
     def __init__(self, answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
         self.answer = answer
@@ -96,10 +96,10 @@ async def guarding(rules: OutboundPolicy = HERE, **options: Any) -> AsyncIterato
         yield guard
     finally:
         await guard.close()
-        await guard.close()  # may be called twice
+        await guard.close()  # can be called twice
 
 
-async def test_a_receiver_gets_what_was_sent_and_its_answer_comes_back() -> None:
+async def test_requests_and_responses_pass_unchanged() -> None:
     async with receiving() as receiver, guarding() as guard:
         outbound: OutboundHttp = guard
         url = f"http://127.0.0.1:{receiver.port}/a%2Fb/../c?x=%20&y=1#z"
@@ -130,7 +130,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("host", REFUSED)
-async def test_no_form_of_an_inner_address_passes_the_look_at_the_text(host: str) -> None:
+async def test_every_spelling_of_a_private_address_is_rejected(host: str) -> None:
     connected_to = ConnectedSocket()
     names = Names()
     async with guarding(OutboundPolicy(), lookup=names, dial=connected_to) as guard:
@@ -144,7 +144,7 @@ async def test_no_form_of_an_inner_address_passes_the_look_at_the_text(host: str
     assert (connected_to.addresses, names.lookups) == ([], [])
 
 
-async def test_a_refusal_names_the_rule_and_no_secrets() -> None:
+async def test_errors_name_the_rule_and_no_secrets() -> None:
     async with guarding(OutboundPolicy()) as guard:
         for url in (
             "ftp://hooks.example/secret",
@@ -169,25 +169,25 @@ INNER = [
 
 
 @pytest.mark.parametrize("address", INNER)
-async def test_a_name_that_stands_for_an_inner_address_is_not_called(
+async def test_a_host_that_resolves_to_a_private_address_is_rejected(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     connected_to = ConnectedSocket()
     caplog.set_level(logging.WARNING, "dragoman.outbound")
     async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[[address]]), dial=connected_to) as guard:
-        guard.check_url("http://hooks.example/")  # the text alone is good
+        guard.check_url("http://hooks.example/")  # the URL itself is valid
         with pytest.raises(OutboundForbidden) as caught:
             await guard.get("http://hooks.example/")
     assert connected_to.addresses == []
-    assert address not in str(caught.value)  # who registers a webhook does not learn our addresses
+    assert address not in str(caught.value)  # callers do not learn our addresses
     assert "allowed are public addresses" in str(caught.value)
-    assert address in caplog.text  # the operator does
-    if address == "10.0.0.5":  # as docs/how-to/outbound.md shows it
+    assert address in caplog.text  # operators do
+    if address == "10.0.0.5":  # quoted in docs/how-to/outbound.md
         page = (Path(__file__).parents[2] / "docs" / "how-to" / "outbound.md").read_text("utf-8")
         assert f"WARNING dragoman.outbound: {caplog.records[-1].getMessage()}\n" in page
 
 
-async def test_of_mixed_answers_only_the_public_are_called() -> None:
+async def test_only_the_public_ones_of_mixed_addresses_are_used() -> None:
     connected_to = ConnectedSocket()
     answers = ["10.0.0.5", PUBLIC, "::1", "2606:4700::1111", "127.0.0.1", PUBLIC]
     async with guarding(OutboundPolicy(), lookup=Names(hooks_example=[answers]), dial=connected_to) as guard:
@@ -196,23 +196,23 @@ async def test_of_mixed_answers_only_the_public_are_called() -> None:
     assert sorted(connected_to.addresses) == ["2606:4700::1111", PUBLIC]
 
 
-async def test_an_answer_that_changes_is_looked_at_each_time() -> None:
+async def test_changed_dns_answers_are_checked_each_time() -> None:
     connected_to = ConnectedSocket()
     names = Names(hooks_example=[[PUBLIC], ["127.0.0.1"]])
     async with receiving() as receiver, guarding(OutboundPolicy(), lookup=names, dial=connected_to) as guard:
         url = f"http://hooks.example:{receiver.port}/"
         guard.check_url(url)
-        assert names.lookups == []  # looking at the text asks nobody, so there is no answer to be outdated
+        assert names.lookups == []  # checking a URL resolves nothing, so no answer can be outdated
         with pytest.raises(OutboundFailed):
             await guard.post(url, b"", {})
         with pytest.raises(OutboundForbidden):
             await guard.post(url, b"", {})
-    assert names.lookups == ["hooks.example"] * 2  # once for each connection: what was looked at is what is dialled
+    assert names.lookups == ["hooks.example"] * 2  # once per connection: the checked address is the one connected to
     assert connected_to.addresses == [PUBLIC]
     assert receiver.got == []
 
 
-async def test_the_address_that_was_looked_at_is_the_one_connected_to() -> None:
+async def test_the_checked_address_is_the_one_connected_to() -> None:
     names = Names(hooks_internal=[["127.0.0.1"], ["127.0.0.2"]])
     async with receiving() as receiver, guarding(lookup=names) as guard:
         await guard.post(f"http://hooks.internal:{receiver.port}/", b"1", {})
@@ -221,11 +221,11 @@ async def test_the_address_that_was_looked_at_is_the_one_connected_to() -> None:
     assert [headers["host"] for _, _, headers, _ in receiver.got] == [f"hooks.internal:{receiver.port}"] * 2
 
 
-async def test_who_is_at_the_other_end_is_looked_at_before_a_byte_is_sent() -> None:
+async def test_the_peer_address_is_checked_before_a_byte_is_sent() -> None:
     async with receiving() as receiver:
 
         def elsewhere(info: Any) -> socket.socket:
-            """A socket that is led to this machine, as if the network did."""
+            """A socket that connects to this machine instead, as a network could."""
 
             class Led(socket.socket):
                 def connect(self, _: Any) -> None:
@@ -239,7 +239,7 @@ async def test_who_is_at_the_other_end_is_looked_at_before_a_byte_is_sent() -> N
     assert receiver.got == []
 
 
-async def test_a_name_that_is_unknown_is_unreachable() -> None:
+async def test_an_unknown_host_is_a_failure() -> None:
     async with guarding(OutboundPolicy(), lookup=Names()) as guard:
         with pytest.raises(OutboundFailed, match=r"^absent.example:443: no such host"):
             await guard.get("https://absent.example/secret")
@@ -295,7 +295,7 @@ async def test_special_addresses_are_never_connected_to_unless_allowed(
 
 
 def own_address() -> str | None:
-    """An address of this machine that is not loopback, if there is one."""
+    """A non-loopback address of this machine, if any."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -304,7 +304,7 @@ def own_address() -> str | None:
         return str(probe.getsockname()[0])
 
 
-async def test_a_receiver_inside_works_once_it_is_allowed() -> None:
+async def test_an_allowed_private_receiver_works() -> None:
     address = own_address()
     if address is None or AddressPolicy().problem(ip_address(address), 80) == "":
         pytest.skip("this machine has no private address")
@@ -321,7 +321,7 @@ async def test_a_receiver_inside_works_once_it_is_allowed() -> None:
     assert len(receiver.got) == 4
 
 
-async def test_loopback_is_called_while_the_server_is_bound_to_it_and_not_by_any_list() -> None:
+async def test_loopback_is_allowed_by_the_listen_address_and_not_by_entries() -> None:
     everything = tuple(parse_allow_entry(entry) for entry in ("0.0.0.0/0", "::/0", "localhost", "64.0.0.0/2"))
     async with receiving() as receiver:
         for host in ("127.0.0.1", "localhost"):
@@ -332,11 +332,11 @@ async def test_loopback_is_called_while_the_server_is_bound_to_it_and_not_by_any
                     await guard.get(f"http://{host}:{receiver.port}/")
 
 
-# Answers ---------------------------------------------------------------------------------------------------
+# Responses -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_an_answer_and_not_followed(status: int) -> None:
+async def test_redirects_are_returned_and_not_followed(status: int) -> None:
     async with receiving() as inner:
 
         async def away(_: web.BaseRequest) -> web.StreamResponse:
@@ -351,7 +351,7 @@ async def test_a_redirect_is_an_answer_and_not_followed(status: int) -> None:
     assert inner.got == []
 
 
-async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_in_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     async with receiving() as proxy, receiving() as receiver:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -361,7 +361,7 @@ async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.Monk
     assert (len(proxy.got), len(receiver.got)) == (0, 1)
 
 
-async def test_a_long_answer_is_cut_for_a_webhook_and_refused_for_a_key_set() -> None:
+async def test_long_responses_are_truncated_for_post_and_rejected_for_get() -> None:
     async def long(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=b"x" * 5000)
 
@@ -373,7 +373,7 @@ async def test_a_long_answer_is_cut_for_a_webhook_and_refused_for_a_key_set() ->
             await guard.get(url, limit=4999)
 
 
-async def test_an_answer_without_end_is_not_read_to_it() -> None:
+async def test_an_endless_response_is_not_read_completely() -> None:
     ended = asyncio.Event()
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
@@ -391,7 +391,7 @@ async def test_an_answer_without_end_is_not_read_to_it() -> None:
         await ended.wait()
 
 
-async def test_a_compressed_answer_is_never_unpacked() -> None:
+async def test_a_compressed_response_is_never_decompressed() -> None:
     bomb = gzip.compress(b"\0" * 50_000_000)
 
     async def packed(_: web.BaseRequest) -> web.StreamResponse:
@@ -411,7 +411,7 @@ async def test_a_compressed_answer_is_never_unpacked() -> None:
         (OutboundTimeouts(read=0.05), r"silent for 0.05 s"),
     ],
 )
-async def test_a_receiver_that_is_silent_is_given_up(timeouts: OutboundTimeouts, text: str) -> None:
+async def test_a_silent_receiver_times_out(timeouts: OutboundTimeouts, text: str) -> None:
     async def silent(_: web.BaseRequest) -> web.StreamResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -421,7 +421,7 @@ async def test_a_receiver_that_is_silent_is_given_up(timeouts: OutboundTimeouts,
             await guard.get(f"http://127.0.0.1:{receiver.port}/")
 
 
-async def test_a_name_server_that_is_silent_is_given_up() -> None:
+async def test_a_silent_name_server_times_out() -> None:
     async def silent(host: str, port: int) -> Sequence[str]:
         await asyncio.Event().wait()
         return []
@@ -431,7 +431,7 @@ async def test_a_name_server_that_is_silent_is_given_up() -> None:
             await guard.get("http://hooks.example/")
 
 
-async def test_what_an_inner_service_says_is_not_passed_on() -> None:
+async def test_errors_contain_nothing_of_a_private_service() -> None:
     async def no_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"SSH-2.0-OpenSSH_secret\r\n\r\n")
@@ -448,7 +448,7 @@ async def test_what_an_inner_service_says_is_not_passed_on() -> None:
             assert str(caught.value).startswith(f"127.0.0.1:{port}: ")
 
 
-async def test_a_closed_port_is_unreachable() -> None:
+async def test_a_closed_port_is_a_connect_failure() -> None:
     port = free_port()
     async with guarding() as guard:
         with pytest.raises(OutboundFailed, match=rf"^127.0.0.1:{port}: refused the connection$"):
@@ -478,7 +478,7 @@ async def test_headers_cannot_change_where_a_request_goes(headers: dict[str, str
 
 @asynccontextmanager
 async def encrypted(authority: Authority, folder: Path) -> AsyncIterator[int]:
-    """A receiver with a certificate for this machine's names."""
+    """A receiver with a certificate for the names of this machine."""
     context = CertificateFiles(*write(folder, authority.issue())).ssl_context
     runner = web.ServerRunner(web.Server(well), shutdown_timeout=0.1)
     await runner.setup()
@@ -489,7 +489,7 @@ async def encrypted(authority: Authority, folder: Path) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-async def test_certificates_are_checked_against_the_system_and_the_bundle(tmp_path: Path) -> None:
+async def test_certificates_are_verified_with_system_and_given_cas(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     names = Names(localhost=[["127.0.0.1"]], hooks_example=[["127.0.0.1"]])
     async with encrypted(authority, tmp_path) as port:
@@ -505,12 +505,12 @@ async def test_certificates_are_checked_against_the_system_and_the_bundle(tmp_pa
                 await guard.get(f"https://localhost:{port}/")
 
 
-async def test_names_are_looked_up_by_the_system() -> None:
+async def test_hosts_are_resolved_by_the_system() -> None:
     async with receiving() as receiver, guarding() as guard:
         assert (await guard.get(f"http://localhost:{receiver.port}/")).body == b"well"
 
 
-async def test_a_bundle_that_holds_no_certificates_is_refused(tmp_path: Path) -> None:
+async def test_a_ca_file_without_certificates_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     for name, why in (("ca.pem", "NO_CERTIFICATE"), ("absent.pem", "No such file")):
         with pytest.raises(OSError, match=why):

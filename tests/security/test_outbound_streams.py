@@ -1,4 +1,4 @@
-"""Calls out whose answers are read as they come, and addresses for what is not HTTP: by the same rules."""
+"""Streamed outbound responses, and resolved addresses for other protocols: the same rules apply."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def two_pieces(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-async def test_an_answer_is_read_as_it_comes() -> None:
+async def test_a_response_is_streamed() -> None:
     async with receiving(two_pieces) as there, guard() as out:
         outlet: OutboundStreams = out
         url = f"http://127.0.0.1:{there.port}/a?b=c"
@@ -47,7 +47,7 @@ async def test_an_answer_is_read_as_it_comes() -> None:
     assert (method, path, headers["x-one"], body) == ("POST", "/a?b=c", "1", b"body")
 
 
-async def test_who_stops_reading_hangs_up() -> None:
+async def test_leaving_the_block_closes_the_connection() -> None:
     event = asyncio.Event()
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
@@ -69,7 +69,7 @@ async def test_who_stops_reading_hangs_up() -> None:
             await event.wait()
 
 
-async def test_more_streams_to_one_host_than_webhooks_may_have_are_open_at_once() -> None:
+async def test_streams_are_not_limited_per_host() -> None:
     go, begun = asyncio.Event(), 0
 
     async def waits(request: web.BaseRequest) -> web.StreamResponse:
@@ -89,7 +89,7 @@ async def test_more_streams_to_one_host_than_webhooks_may_have_are_open_at_once(
         assert await asyncio.gather(*(ask(out, url) for _ in range(20))) == [200] * 20
 
 
-async def test_silence_is_no_answer() -> None:
+async def test_a_silent_response_times_out() -> None:
     never = asyncio.Event()
 
     async def silent(_: web.BaseRequest) -> web.StreamResponse:
@@ -104,7 +104,7 @@ async def test_silence_is_no_answer() -> None:
         never.set()
 
 
-async def test_a_compressed_answer_is_none() -> None:
+async def test_a_compressed_response_is_rejected() -> None:
     async def zipped(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=b"x", headers={"Content-Encoding": "br"})
 
@@ -114,14 +114,14 @@ async def test_a_compressed_answer_is_none() -> None:
                 pass
 
 
-async def test_nobody_there_is_told_apart() -> None:
+async def test_a_refused_connection_is_a_connect_failure() -> None:
     async with guard() as out:
         with pytest.raises(ConnectFailed):
             async with out.open("GET", f"http://127.0.0.1:{free_port()}/", {}, idle_timeout=10):
                 pass
 
 
-async def test_who_closes_without_a_word_may_have_heard_the_call() -> None:
+async def test_a_connection_closed_without_response_may_have_received_the_request() -> None:
     async def hangs_up(request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -134,7 +134,7 @@ async def test_who_closes_without_a_word_may_have_heard_the_call() -> None:
         assert not isinstance(error.value, ConnectFailed)
 
 
-async def test_each_such_call_has_a_connection_of_its_own() -> None:
+async def test_each_stream_has_its_own_connection() -> None:
     peers = set()
 
     async def note(request: web.BaseRequest) -> web.StreamResponse:
@@ -149,7 +149,7 @@ async def test_each_such_call_has_a_connection_of_its_own() -> None:
     assert len(peers) == 3
 
 
-async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+async def test_redirects_are_returned_and_not_followed() -> None:
     async def elsewhere(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=302, headers={"Location": "http://10.0.0.1/"})
 
@@ -160,7 +160,7 @@ async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.1/", "http://169.254.169.254/", "ftp://x", "http://u:p@x"])
-async def test_what_may_not_be_called_is_not(url: str) -> None:
+async def test_forbidden_addresses_are_rejected(url: str) -> None:
     async with guard() as out:
         with pytest.raises(OutboundForbidden):
             async with out.open("GET", url, {}, idle_timeout=10):
@@ -169,7 +169,7 @@ async def test_what_may_not_be_called_is_not(url: str) -> None:
             await out.resolve(url)
 
 
-async def test_addresses_are_those_that_may_be_connected_to() -> None:
+async def test_resolve_returns_allowed_addresses() -> None:
     names = Names(mixed=[["10.0.0.1", PUBLIC, "127.0.0.1"]], inside=[["10.0.0.1"]], allowed=[["10.1.0.1"]])
     rules = OutboundPolicy(AddressPolicy((parse_allow_entry("10.1.0.0/16"),)))
     async with guard(rules, lookup=names) as out:

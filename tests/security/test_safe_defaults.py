@@ -1,4 +1,4 @@
-"""What is safe without a word: every line of the table in docs/how-to/hardening.md, by its name."""
+"""Safe defaults: one test for each line of the table in docs/how-to/hardening.md, by its name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NONE: Final = load_settings({})
 
 @agent
 async def echo(turn: Turn) -> str:
-    """Says it back."""
+    """Echoes the text."""
     return turn.text
 
 
@@ -38,29 +38,29 @@ def settings(folder: Path) -> Settings:
     return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/tasks.db", api_keys=True)
 
 
-def test_every_line_of_the_page_has_its_test_and_every_test_its_line() -> None:
+def test_every_line_of_the_page_has_a_test_and_vice_versa() -> None:
     rows = re.findall(r"^\| .* \| `([a-z_]+)` \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     own = {name.removeprefix("test_") for name in dir(sys.modules[__name__]) if name.startswith("test_")}
-    assert set(rows) == own - {"every_line_of_the_page_has_its_test_and_every_test_its_line"}
+    assert set(rows) == own - {"every_line_of_the_page_has_a_test_and_vice_versa"}
 
 
-def test_only_this_machine_can_call() -> None:
+def test_the_server_listens_on_loopback_only() -> None:
     assert NONE.is_loopback
 
 
 @pytest.mark.parametrize("port", ["http", "grpc"])
-def test_others_are_let_in_only_where_somebody_is_asked(port: str) -> None:
+def test_public_addresses_need_authentication(port: str) -> None:
     with pytest.raises(SettingsError, match="insecure"):
         load_settings({port: "0.0.0.0:8080"})
     assert not load_settings({port: "0.0.0.0:8080", "api_keys": True}).insecure
 
 
-def test_a_short_token_is_refused_where_others_reach_us() -> None:
+def test_a_short_token_is_rejected_on_public_addresses() -> None:
     with pytest.raises(SettingsError, match="16"):
         load_settings({"http": "0.0.0.0:8080", "token": "letmein"})
 
 
-def test_tasks_are_their_owners() -> None:
+def test_tasks_belong_to_their_owner() -> None:
     assert NONE.isolation.policy_of("any") == "owner"
     assert NONE.public_agents == ()
 
@@ -69,7 +69,7 @@ PRIVATE: Final = ("10.0.0.1", "192.168.1.1", "169.254.169.254", "[fd00::1]", "12
 
 
 @pytest.mark.parametrize("host", PRIVATE)
-async def test_webhooks_lead_nowhere_private(host: str) -> None:
+async def test_webhooks_cannot_target_private_addresses(host: str) -> None:
     public = load_settings({"http": "0.0.0.0:8080", "grpc": "0.0.0.0:50051", "api_keys": True})
     out = open_outbound(public)
     try:
@@ -79,14 +79,14 @@ async def test_webhooks_lead_nowhere_private(host: str) -> None:
         await out.close()
 
 
-def test_webhooks_reach_only_the_web() -> None:
+def test_webhooks_cannot_target_ports_of_other_protocols() -> None:
     for port in (22, 25, 6379):
         assert targets.OutboundPolicy().problem(targets.parse_target(f"http://a.example:{port}/")) != ""
     assert targets.OutboundPolicy().problem(targets.parse_target("https://a.example/")) == ""
 
 
 def untyped(method: str, path: str, call: object = None) -> tuple[str, str, bytes]:
-    """A request that a page may send without asking first: its body has no Content-Type."""
+    """A request that a page can send without preflight: its body has no Content-Type."""
     return method, path, b"" if call is None else json.dumps(call).encode()
 
 
@@ -101,7 +101,7 @@ REQUESTS: Final = (
 
 
 async def tried(http: aiohttp.ClientSession, headers: dict[str, str]) -> set[int]:
-    """The statuses of what a page might ask, and of a WebSocket."""
+    """The statuses of a page's requests and of a WebSocket."""
     found = set()
     for method, path, data in REQUESTS:
         async with http.request(
@@ -122,7 +122,7 @@ async def tasks(http: aiohttp.ClientSession) -> int:
 
 
 def unasked(folder: Path) -> Settings:
-    """Of a developer's server: nothing is said but where."""
+    """The settings of a developer's server: only addresses and store."""
     anywhere = Address("127.0.0.1", 0)
     return Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/tasks.db")
 
@@ -137,7 +137,7 @@ def unasked(folder: Path) -> Settings:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-async def test_no_page_of_another_origin_may_call(tmp_path: Path, headers: dict[str, str]) -> None:
+async def test_pages_of_other_origins_cannot_call(tmp_path: Path, headers: dict[str, str]) -> None:
     async with open_app(unasked(tmp_path), [echo]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
         assert await tried(http, headers) == {403}
         assert await tasks(http) == 0
@@ -145,7 +145,7 @@ async def test_no_page_of_another_origin_may_call(tmp_path: Path, headers: dict[
         assert await tasks(http) == 3
 
 
-async def test_no_name_of_a_strangers_leads_here(tmp_path: Path) -> None:
+async def test_foreign_host_names_are_rejected(tmp_path: Path) -> None:
     async with open_app(unasked(tmp_path), [echo]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:
         host = f"evil.example:{app.http.port}"
         assert await tried(http, {"Host": host}) == {403}
@@ -154,7 +154,7 @@ async def test_no_name_of_a_strangers_leads_here(tmp_path: Path) -> None:
         assert await tried(http, {"Host": f"localhost:{app.http.port}"}) == {200, 101}
 
 
-def test_no_proxy_is_believed() -> None:
+def test_proxy_headers_are_not_trusted() -> None:
     assert NONE.trusted_proxies == ()
 
 
@@ -168,13 +168,13 @@ def test_everything_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"a":1,"a":2}', b"[9007199254740993]"])
-def test_what_is_ambiguous_is_refused(body: bytes) -> None:
+def test_ambiguous_requests_are_rejected(body: bytes) -> None:
     assert not NONE.lossy_numbers
     with pytest.raises(InvalidParams):
         body_scan.loads(body)
 
 
-def test_what_is_acknowledged_is_on_disk() -> None:
+def test_acknowledged_tasks_are_on_disk() -> None:
     assert NONE.sqlite_synchronous == "full"
 
 
@@ -183,16 +183,16 @@ def test_the_audit_log_is_kept() -> None:
     assert NONE.retain_audit == 365 * 24 * 3600 * 1000
 
 
-async def test_the_store_is_its_users(tmp_path: Path) -> None:
+async def test_the_store_is_readable_by_its_user_only(tmp_path: Path) -> None:
     async with open_app(settings(tmp_path), [echo]):
-        # The lock says who holds the store, which others may read.
+        # The lock file names the holder, which others may read.
         found = [path for path in tmp_path.iterdir() if path.name.startswith("tasks.db") and "lock" not in path.name]
         assert len(found) > 1
         open_to_others = [path.name for path in found if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
         assert open_to_others == []
 
 
-async def test_credentials_are_not_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_credentials_are_not_logged_or_returned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = "dgm_secret_that_is_no_key"
     async with open_app(settings(tmp_path), [echo]) as app, aiohttp.ClientSession(f"http://{app.http}") as http:

@@ -1,4 +1,4 @@
-"""What is sealed in a store, who opens it, and which keys are taken."""
+"""Encryption of secrets in the store, and the file of its keys."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dragoman.security.secret_box import (
 OLD, NEW = b"o" * 32, b"n" * 32
 
 
-def test_what_was_sealed_opens_for_what_it_is_about_and_for_nothing_else() -> None:
+def test_a_ciphertext_decrypts_only_in_its_context() -> None:
     secret_box = AesGcmSecretBox([OLD])
     kept = secret_box.encrypt("s3cret", "https://a.example/")
     assert kept.startswith(SEALED_PREFIX)
     assert "s3cret" not in kept
-    assert secret_box.encrypt("s3cret", "https://a.example/") != kept  # nobody sees that two are the same
+    assert secret_box.encrypt("s3cret", "https://a.example/") != kept  # equal texts have different ciphertexts
     assert secret_box.decrypt(kept, "https://a.example/") == "s3cret"
     with pytest.raises(DecryptionFailed, match="encrypted for another context"):
         secret_box.decrypt(kept, "https://b.example/")
@@ -34,7 +34,7 @@ def test_what_was_sealed_opens_for_what_it_is_about_and_for_nothing_else() -> No
         secret_box.decrypt(kept[: len(SEALED_PREFIX) + 12], "https://a.example/")
 
 
-def test_nothing_is_made_of_nothing() -> None:
+def test_empty_texts_stay_empty() -> None:
     assert AesGcmSecretBox([OLD]).encrypt("", "x") == ""
     assert AesGcmSecretBox([OLD]).decrypt("", "x") == ""
 
@@ -51,11 +51,11 @@ def test_the_first_key_encrypts_and_every_key_decrypts() -> None:
         AesGcmSecretBox().decrypt(before, "x")
 
 
-def test_what_was_written_before_there_were_keys_is_read_as_it_is() -> None:
+def test_unencrypted_texts_are_read_unchanged() -> None:
     assert AesGcmSecretBox([OLD]).decrypt("plain", "x") == "plain"
 
 
-def test_without_keys_the_log_says_once_that_nothing_is_sealed(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_keys_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "dragoman.security")
     secret_box = AesGcmSecretBox()
     assert not secret_box.has_keys
@@ -87,7 +87,7 @@ def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
         (b"bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=\n" * 2, "contains a key twice"),
     ],
 )
-def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, text: bytes, why: str) -> None:
+def test_invalid_keys_are_rejected_and_not_shown(tmp_path: Path, text: bytes, why: str) -> None:
     file = tmp_path / "keys"
     file.write_bytes(text)
     with pytest.raises(InvalidSecretKeys, match=why) as caught:
@@ -95,6 +95,6 @@ def test_what_is_no_key_is_refused_and_not_shown(tmp_path: Path, text: bytes, wh
     assert "c2hvcnQ" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidSecretKeys, match="absent: No such file"):
         read_secret_keys(tmp_path / "absent")

@@ -1,4 +1,4 @@
-"""Signatures under letters, checked as a receiver would: with the keys that are shown, by a library."""
+"""Signatures of webhooks, verified like a receiver does: with the published keys and PyJWT."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVENT = "0123abcd.4567cdef.7"
 
 
 class Time:
-    """Hands that a test moves."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -67,9 +67,9 @@ async def delivery(keys: StoredSigningKeys, audience: str = HOOK) -> str:
 
 
 def checked(text: str, keys: bytes, *, audience: str = HOOK) -> dict[str, Any]:
-    """What a receiver reads in a signature. Raises what PyJWT raises, and KeyError for a key that is not shown."""
+    """The claims of a signature. Raises PyJWT's errors, and KeyError for a key that is not published."""
     key = jwt.PyJWKSet.from_dict(json.loads(keys))[jwt.get_unverified_header(text)["kid"]]
-    # The time is the test's own.
+    # The test has its own clock.
     options: Options = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "iat", "exp", "jti"]}
     found: dict[str, Any] = jwt.decode(
         text, key, algorithms=["ES256", "EdDSA"], audience=audience, issuer=HOME, options=options
@@ -85,7 +85,7 @@ async def shown(keys: StoredSigningKeys) -> list[str]:
     return [key["kid"] for key in json.loads(await keys.public())["keys"]]
 
 
-async def test_a_signature_says_who_sends_what_to_whom_and_when_and_which_it_is() -> None:
+async def test_a_signature_has_issuer_audience_time_id_and_body_digest() -> None:
     keys = keys_of()
     assert checked(await delivery(keys), await keys.public()) == {
         "iss": HOME,
@@ -101,7 +101,7 @@ async def test_a_signature_says_who_sends_what_to_whom_and_when_and_which_it_is(
     }
 
 
-async def test_no_half_of_a_key_is_shown_but_the_public_one() -> None:
+async def test_only_the_public_key_is_published() -> None:
     keys = keys_of()
     await keys.rotate("EdDSA", lead=DEFAULT_KEY_LEAD_MS, retention=DEFAULT_KEY_RETENTION_MS)
     edwards, key = json.loads(await keys.public())["keys"]
@@ -111,7 +111,7 @@ async def test_no_half_of_a_key_is_shown_but_the_public_one() -> None:
     assert (edwards["kty"], edwards["crv"], edwards["alg"]) == ("OKP", "Ed25519", "EdDSA")
 
 
-async def test_the_same_store_signs_with_the_same_key_and_another_one_with_another() -> None:
+async def test_each_store_has_a_stable_key_of_its_own() -> None:
     assert await keys_of().public() == await keys_of().public()
     theirs = keys_of(secret=b"t" * 32)
     assert await theirs.public() != await keys_of().public()
@@ -119,7 +119,7 @@ async def test_the_same_store_signs_with_the_same_key_and_another_one_with_anoth
         checked(await delivery(theirs), await keys_of().public())
 
 
-async def test_a_signature_of_another_key_under_the_same_name_is_found_out() -> None:
+async def test_a_signature_of_another_key_with_the_same_id_is_rejected() -> None:
     text = await delivery(keys_of(secret=b"t" * 32))
     (mine,) = json.loads(await keys_of().public())["keys"]
     renamed = json.dumps({"keys": [{**mine, "kid": kid(text)}]}).encode()
@@ -134,20 +134,20 @@ async def test_a_webhook_for_another_receiver_is_rejected() -> None:
         checked(text, await keys.public())
 
 
-async def test_the_name_of_a_key_follows_from_it() -> None:
-    """RFC 7638 §3.3: the members in this order, without blanks."""
+async def test_a_key_id_is_the_thumbprint_of_the_key() -> None:
+    """RFC 7638 §3.3: the members in this order, without spaces."""
     (key,) = json.loads(await keys_of().public())["keys"]
     text = f'{{"crv":"P-256","kty":"EC","x":"{key["x"]}","y":"{key["y"]}"}}'
     assert jwt.utils.base64url_decode(key["kid"]) == sha256(text.encode()).digest()
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "EdDSA"])
-async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(algorithm: str) -> None:
+async def test_a_new_key_is_published_before_it_signs_and_the_old_one_after(algorithm: str) -> None:
     time = Time()
     keys = keys_of(time)
     before = await delivery(keys)
     fresh = await keys.rotate(algorithm, lead=DEFAULT_KEY_LEAD_MS, retention=DEFAULT_KEY_RETENTION_MS)
-    # What anybody remembers from now on is enough for all that is signed until the old one goes.
+    # A key set cached from now on suffices for all signatures until the old key is removed.
     remembered = await keys.public()
     assert await shown(keys) == [fresh.id, kid(before)]
     time.past(DEFAULT_KEY_LEAD_MS - 1)
@@ -166,7 +166,7 @@ async def test_a_new_key_is_shown_before_it_signs_and_the_old_one_after_it_did(a
         checked(before, await keys.public())
 
 
-async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
+async def test_a_compromised_key_can_be_replaced_at_once() -> None:
     keys = keys_of()
     stolen = await delivery(keys)
     fresh = await keys.rotate("", lead=0, retention=0)
@@ -176,7 +176,7 @@ async def test_a_key_in_wrong_hands_is_gone_at_once() -> None:
         checked(stolen, await keys.public())
 
 
-async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
+async def test_every_server_of_a_store_publishes_a_new_key_at_once() -> None:
     key_values = InMemoryKeyValues()
     here, there = keys_of(key_values=key_values), keys_of(key_values=key_values)
     (first,) = await shown(there)
@@ -185,7 +185,7 @@ async def test_every_server_of_a_store_shows_a_new_key_at_once() -> None:
     checked(await delivery(here), await there.public())
 
 
-async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more() -> None:
+async def test_a_request_for_keys_during_a_read_waits_for_a_second_read() -> None:
     time, key_values = Time(), InMemoryKeyValues()
     keys, reads = keys_of(time, key_values), 0
     read = key_values.get
@@ -202,7 +202,7 @@ async def test_who_asks_for_the_keys_while_they_are_read_waits_for_one_look_more
     assert reads == 2
 
 
-async def test_a_former_key_can_be_withdrawn_and_the_one_that_signs_cannot() -> None:
+async def test_a_former_key_can_be_withdrawn_and_the_active_one_cannot() -> None:
     keys = keys_of()
     (first,) = await shown(keys)
     fresh = await keys.rotate("", lead=0, retention=DEFAULT_KEY_RETENTION_MS)
@@ -214,7 +214,7 @@ async def test_a_former_key_can_be_withdrawn_and_the_one_that_signs_cannot() -> 
         await keys.withdraw(first)
 
 
-async def test_a_new_key_that_is_withdrawn_leaves_all_as_it_was() -> None:
+async def test_withdrawing_a_new_key_undoes_the_rotation() -> None:
     time = Time()
     keys = keys_of(time)
     (first,) = await shown(keys)
@@ -227,7 +227,7 @@ async def test_a_new_key_that_is_withdrawn_leaves_all_as_it_was() -> None:
     assert kid(await delivery(keys)) == first
 
 
-async def test_what_is_asked_of_a_rotation_is_looked_at() -> None:
+async def test_arguments_of_a_rotation_are_validated() -> None:
     keys = keys_of()
     for wish, why in (
         (("HS256", 0, 0), "algorithm: must be one of ES256, EdDSA"),
@@ -253,7 +253,7 @@ async def test_servers_of_one_store_have_the_same_keys() -> None:
     assert [state for _, state in await two.list()] == ["signing", "former"]
 
 
-async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
+async def test_of_two_concurrent_rotations_one_fails() -> None:
     class Late(InMemoryKeyValues):
         async def compare_and_set(self, name: str, value: str, *, expected: str) -> bool:
             if not self.texts:
@@ -265,7 +265,7 @@ async def test_of_two_who_rotate_at_once_one_is_told_to_look() -> None:
         await keys.rotate("", lead=0, retention=0)
 
 
-async def test_a_key_that_was_made_up_is_sealed_in_the_store() -> None:
+async def test_random_keys_are_encrypted_in_the_store() -> None:
     time, key_values, secret_box = Time(), InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
     keys = keys_of(time, key_values, secret_box=secret_box)
     fresh = await keys.rotate("EdDSA", lead=0, retention=0)

@@ -1,4 +1,4 @@
-"""An issuer of tokens: its keys, its key set, and tokens as it, or somebody else, would sign them."""
+"""A token issuer: its keys, its key set, and tokens signed by it or by an attacker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AUDIENCE = "dragoman"
 
 @cache
 def rsa_key(name: str, bits: int = 2048) -> rsa.RSAPrivateKey:
-    """The same key for the same name, throughout a run."""
+    """The key of a name, the same throughout a run."""
     return rsa.generate_private_key(65537, bits)
 
 
@@ -34,7 +34,7 @@ def ed_key(name: str) -> ed25519.Ed25519PrivateKey:
 
 
 def public_jwk(key: Any, kid: str, **more: Any) -> dict[str, Any]:
-    """A key as a key set shows it."""
+    """The JWK of a key."""
     kinds: dict[type, Any] = {
         rsa.RSAPrivateKey: RSAAlgorithm,
         ec.EllipticCurvePrivateKey: ECAlgorithm,
@@ -50,7 +50,7 @@ def public_pem(key: rsa.RSAPrivateKey) -> bytes:
 
 
 def claims(now: float | None = None, **changes: Any) -> dict[str, Any]:
-    """Claims that are good for an hour; a change to None leaves one out."""
+    """Claims valid for an hour; a change to None removes one."""
     at = time.time() if now is None else now
     values = {"iss": URL, "aud": AUDIENCE, "sub": "alice", "iat": int(at), "exp": int(at) + 3600, **changes}
     return {name: value for name, value in values.items() if value is not None}
@@ -64,13 +64,13 @@ def token(
     kid: str | None = "one",
     **header: Any,
 ) -> str:
-    """A token, signed with the key `one` unless another is given."""
+    """A token, signed with the key `one` by default."""
     headers = {**({"kid": kid} if kid is not None else {}), **header}
     body = json.dumps(claims() if values is None else values).encode()
     return jwt.PyJWS().encode(body, key or rsa_key("one"), algorithm, headers=headers)
 
 
 def by_hand(header: dict[str, Any], values: dict[str, Any] | None = None, signature: bytes = b"") -> str:
-    """A token that no library would make."""
+    """A token that libraries refuse to create."""
     parts = (json.dumps(header).encode(), json.dumps(claims() if values is None else values).encode(), signature)
     return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)

@@ -1,4 +1,4 @@
-"""Where settings come from, which wins, and how a wrong one is explained."""
+"""Settings: sources, precedence, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def test_without_a_word_it_serves_the_playground_on_loopback() -> None:
+def test_the_defaults_serve_the_playground_on_loopback() -> None:
     settings = load_settings({})
     assert settings.app == "dragoman.playground"
     assert str(settings.http) == "127.0.0.1:8080"
@@ -32,7 +32,7 @@ def test_without_a_word_it_serves_the_playground_on_loopback() -> None:
     assert settings.message_bytes == 16 * 1024 * 1024
 
 
-def test_the_command_line_wins_over_the_environment_and_that_over_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_precedes_environment_precedes_file(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dragoman.toml").write_text('slots = 1\ndrain = 1\nblocking-wait = 1\nlog_format = "json"\n')
     monkeypatch.setenv("DRAGOMAN_SLOTS", "2")
     monkeypatch.setenv("DRAGOMAN_DRAIN", "2")
@@ -40,7 +40,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(monke
     assert (settings.slots, settings.drain, settings.blocking_wait, settings.log_format) == (3, 2, 1, "json")
 
 
-def test_a_file_is_named_by_an_argument_or_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_config_file_is_set_by_argument_or_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.toml").write_text("slots = 7")
     Path("b.toml").write_text("slots = 8")
     monkeypatch.setenv("DRAGOMAN_CONFIG", "a.toml")
@@ -50,7 +50,7 @@ def test_a_file_is_named_by_an_argument_or_a_variable(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - {"config"}))
-def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
@@ -81,7 +81,7 @@ def test_every_setting_can_be_a_variable_or_a_line_of_the_file(name: str, monkey
     assert getattr(load_settings({}), name) == response_value
 
 
-def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_SLOTS", "")
     assert load_settings({}).slots == Settings.model_fields["slots"].default
 
@@ -101,7 +101,7 @@ def test_an_address_is_host_and_port(text: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["8080", ":8080", "host:", "::1:80", "host:port", "host:65536", "[]:1", "h:٣"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"HOST:PORT|65535"):
         Address.parse(text)
 
@@ -136,19 +136,19 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         ({"config": "absent.toml"}, "--config: file absent.toml does not exist"),
     ],
 )
-def test_a_wrong_argument_is_named_with_its_rule(arguments: dict[str, str], response: str) -> None:
+def test_an_invalid_argument_is_reported_with_its_rule(arguments: dict[str, str], response: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(arguments)
     assert str(caught.value).startswith(response)
 
 
-def test_a_wrong_variable_is_named_as_it_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_variable_is_reported_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_DRAIN", "soon")
     with pytest.raises(SettingsError, match=r'^DRAGOMAN_DRAIN \(environment\): "soon" '):
         load_settings({})
 
 
-def test_a_wrong_line_of_the_file_is_named_with_the_file() -> None:
+def test_an_invalid_line_of_the_file_is_reported_with_the_file() -> None:
     Path("dragoman.toml").write_text('error_table = "0.9"\ncolour = "red"\n')
     with pytest.raises(SettingsError) as caught:
         load_settings({})
@@ -157,20 +157,20 @@ def test_a_wrong_line_of_the_file_is_named_with_the_file() -> None:
     assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
 
 
-def test_a_file_that_is_no_toml_says_where() -> None:
+def test_invalid_toml_is_reported_with_its_position() -> None:
     Path("dragoman.toml").write_text("slots = \n")
     with pytest.raises(SettingsError, match=r"^dragoman.toml: is not valid TOML: .*line 1"):
         load_settings({})
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_invalid_settings_are_reported_together() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({"http": "x", "grpc": "y", "slots": "z"})
     assert len(str(caught.value).splitlines()) == 3
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "agents.example:80"])
-def test_addresses_that_strangers_reach_are_refused_until_insecure_is_said(address: str) -> None:
+def test_public_addresses_without_authentication_need_insecure(address: str) -> None:
     with pytest.raises(SettingsError, match=r"can be reached from other machines.*--api-keys.*--insecure"):
         load_settings({"http": address})
     assert str(load_settings({"http": address, "insecure": True}).http) == address
@@ -184,7 +184,7 @@ def test_addresses_that_strangers_reach_are_refused_until_insecure_is_said(addre
         {"issuers": ["https://login.example audience=me"]},
     ],
 )
-def test_addresses_that_strangers_reach_are_allowed_where_callers_say_who_they_are(requested: dict[str, Any]) -> None:
+def test_public_addresses_are_allowed_with_authentication(requested: dict[str, Any]) -> None:
     settings = load_settings({"http": "0.0.0.0:8080", "grpc": "[::]:50051", **requested})
     assert settings.requires_auth
     assert not load_settings({}).requires_auth
@@ -210,13 +210,13 @@ def test_a_setting_that_would_leave_access_open_is_rejected(arguments: dict[str,
         load_settings(arguments)
 
 
-def test_a_token_that_is_wrong_is_not_repeated() -> None:
+def test_errors_do_not_contain_the_token() -> None:
     Path("dragoman.toml").write_text("token = 20261120\n")
     with pytest.raises(SettingsError, match=r"^token \(dragoman.toml\): must be a text$"):
         load_settings({})
 
 
-def test_issuers_may_be_tables_words_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_issuers_can_be_tables_strings_or_json(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dragoman.toml").write_text(
         '[[issuers]]\nurl = "https://a.example"\naudience = "me"\nalias = "a"\ngrants = { admins = "operator" }\n'
         '[[issuers]]\nurl = "https://b.example/"\naudience = ["me", "you"]\nalias = "b"\nskew = "10s"\n'
@@ -233,12 +233,12 @@ def test_issuers_may_be_tables_words_or_json(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_a_store_may_be_relative_or_absolute(tmp_path: Path) -> None:
+def test_store_paths_can_be_relative_or_absolute(tmp_path: Path) -> None:
     assert load_settings({"store": "sqlite:///tasks.db"}).store_path == tmp_path / "tasks.db"
     assert load_settings({"store": "sqlite:////var/lib/tasks.db"}).store_path == Path("/var/lib/tasks.db")
 
 
-def test_proxies_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trusted_proxies_are_parsed_as_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_TRUSTED_PROXIES", "10.0.0.0/8, ::1")
     assert load_settings({}).trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
     Path("dragoman.toml").write_text('trusted_proxies = ["192.0.2.0/24"]')
@@ -246,7 +246,7 @@ def test_proxies_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings({}).trusted_proxies == (ip_network("192.0.2.0/24"),)
 
 
-def test_what_may_be_called_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outbound_allow_is_parsed_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dragoman.toml").write_text(
         'outbound_allow = ["10.0.0.0/8", "hooks.internal"]\noutbound_ports = [443, 8443]\n'
     )
@@ -257,11 +257,11 @@ def test_what_may_be_called_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [entry.text for entry in load_settings({}).outbound_allow] == ["10.0.0.0/8", "[fd00::5]:80"]
 
 
-def test_sizes_may_have_a_unit() -> None:
+def test_sizes_can_have_a_unit() -> None:
     assert load_settings({"message_bytes": "2MiB"}).message_bytes == 2 * 1024 * 1024
 
 
-def test_how_long_tasks_are_kept_may_be_a_table_with_tables_of_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_can_be_a_table_with_tables_by_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dragoman.toml").write_text(
         '[retention]\ncompleted = "30d"\ninput-required = "7d"\n[retention.echo]\ncompleted = 0\n'
     )
@@ -286,19 +286,19 @@ def test_how_long_tasks_are_kept_may_be_a_table_with_tables_of_agents(monkeypatc
         ({"retention": "echo.completed=1y"}, '--retention (command line): "1y" is not an age: '),
     ],
 )
-def test_a_wrong_age_is_named_with_its_form(arguments: dict[str, str], response: str) -> None:
+def test_an_invalid_age_is_rejected_with_the_format(arguments: dict[str, str], response: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(arguments)
     assert str(caught.value).startswith(response)
 
 
-def test_a_wrong_age_in_the_file_is_named_with_the_file() -> None:
+def test_an_invalid_age_in_the_file_is_reported_with_the_file() -> None:
     Path("dragoman.toml").write_text("[retention]\ncompleted = true\n")
     with pytest.raises(SettingsError, match=r"^retention \(dragoman.toml\): completed: True is not an age"):
         load_settings({})
 
 
-def test_policies_are_one_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isolation_can_be_a_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings({}).isolation.policy_of("echo") == "owner"
     Path("dragoman.toml").write_text('[isolation]\ndefault = "context"\necho = "owner"\n')
     isolation = load_settings({}).isolation
@@ -312,7 +312,7 @@ def test_policies_are_one_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch
         load_settings({"isolation": "none"})
 
 
-def test_limits_hold_for_callers_who_are_known_and_for_all_where_others_reach_us() -> None:
+def test_default_limits_apply_to_authenticated_callers_and_to_all_on_public_addresses() -> None:
     home = load_settings({}).quotas
     assert home.quota("echo", authenticated=False) == Quota()
     assert home.quota("echo", authenticated=True).live_tasks == DEFAULT_LIMITS["live_tasks"]
@@ -324,7 +324,7 @@ def test_limits_hold_for_callers_who_are_known_and_for_all_where_others_reach_us
     )
 
 
-def test_limits_are_numbers_with_tables_of_agents() -> None:
+def test_limits_are_numbers_with_tables_by_agent() -> None:
     Path("dragoman.toml").write_text(
         'live-tasks = 7\nqueued-bytes = "1MiB"\nopen_streams = 0\n[agent-limits.echo]\nlive-tasks = 2\n'
     )
@@ -347,13 +347,13 @@ def test_limits_are_numbers_with_tables_of_agents() -> None:
         ),
     ],
 )
-def test_a_wrong_limit_is_named_with_its_rule(arguments: dict[str, str], response: str) -> None:
+def test_an_invalid_limit_is_rejected_with_its_rule(arguments: dict[str, str], response: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings(arguments)
     assert str(caught.value).startswith(response)
 
 
-def test_ages_that_nobody_says_are_what_the_manual_says() -> None:
+def test_default_ages_are_those_in_the_manual() -> None:
     settings = load_settings({})
     assert settings.push_retry_policy.give_up_after == 24 * 3600.0
     assert settings.retain_audit == 365 * 24 * 3600 * 1000

@@ -1,4 +1,4 @@
-"""A receiver of traces as OpenTelemetry's own protos have it, over HTTP and gRPC."""
+"""An OTLP collector for tests, over HTTP and gRPC, that parses with OpenTelemetry's protos."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dragoman.telemetry.otlp import EXPORT_METHOD
 
 @dataclass
 class Collector:
-    """What it was sent."""
+    """The requests it received."""
 
     spans: list[tuple[str, tr.Span]] = field(default_factory=list)
-    """Each with the `service.name` of its process."""
+    """All spans, each with the `service.name` of its process."""
     headers: list[dict[str, str]] = field(default_factory=list)
     status: int = 200
     requested: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,7 +42,7 @@ class Collector:
 
 
 def of(span: tr.Span) -> dict[str, str | int]:
-    """Its attributes."""
+    """The attributes of a span."""
     return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
 
 

@@ -1,4 +1,4 @@
-"""gRPC channelz: the port's connections, for operators, where somebody wants it."""
+"""gRPC channelz: the connections of the port, for operators, if turned on."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_operators_see_the_connections_of_the_port(tmp_path: Path) -> None
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_without_the_setting_there_is_no_such_service(tmp_path: Path) -> None:
+async def test_channelz_is_off_by_default(tmp_path: Path) -> None:
     async with serving(tmp_path, token=ROOT) as app:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(app, "GetServers")

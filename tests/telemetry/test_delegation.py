@@ -1,4 +1,4 @@
-"""What a task uses counts for the task that it works for: on disk, for whoever reads, lists or follows either."""
+"""Usage of delegated tasks counts for the delegating task: in the store, in responses, lists and streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HELPED = {"tokens": 31.0, "cost": 0.75, "delegated": {"tokens": 30.0, "cost": 0.
 
 @agent
 async def helper(turn: Turn) -> str:
-    """Uses something, half of it by another one if it is asked to."""
+    """Reports usage, and delegates half of it on request."""
     if "://" in turn.text or turn.text.startswith("127."):
         turn.usage(tokens=10, cost=0.25)
         async with Client(turn.text, agent="helper") as client:
@@ -41,7 +41,7 @@ async def helper(turn: Turn) -> str:
 
 
 def lead_at(address: list[str]) -> Any:
-    """An agent that has others help it, at the address that will be in the list: of gRPC, and of HTTP."""
+    """An agent that delegates to the addresses in the list: gRPC, then HTTP."""
 
     @agent(default=True)
     async def lead(turn: Turn) -> str:
@@ -55,7 +55,7 @@ def lead_at(address: list[str]) -> Any:
 
 @agent
 def threaded(turn: Turn) -> str:
-    """Uses nothing itself, and has another one help it, from a thread."""
+    """Uses nothing itself, and delegates from a thread."""
 
     async def ask() -> None:
         async with Client(turn.text, agent="helper") as client:
@@ -75,7 +75,7 @@ async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
         yield app
 
 
-async def test_the_sum_of_all_tasks_below_is_where_the_task_is_shown(tmp_path: Path) -> None:
+async def test_a_task_shows_the_usage_of_its_delegated_tasks(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
         task, valueses = await ended(app)
         assert valueses[-1]["usage"] == HELPED
@@ -93,7 +93,7 @@ async def test_the_sum_of_all_tasks_below_is_where_the_task_is_shown(tmp_path: P
         _, valueses = await ended(app, str(app.grpc), agent="threaded")
         assert valueses[-1]["usage"] == {**alone, "delegated": alone}
         _, _, text = await fetch(f"{app.public_url}/metrics")
-        values = parsed(text)  # each report once, at the agent that made it
+        values = parsed(text)  # each report once, for the agent that made it
         assert value(values, "usage_tokens_total", agent="lead") == 2
         assert value(values, "usage_tokens_total", agent="helper") == 70
         assert value(values, "usage_cost_total", agent="helper") == pytest.approx(1.75)
@@ -103,7 +103,7 @@ async def test_the_sum_of_all_tasks_below_is_where_the_task_is_shown(tmp_path: P
 HALF = {"tokens": 20.0, "cost": 0.5, "delegated": {"tokens": 10.0, "cost": 0.25}}
 
 
-async def test_a_worker_s_agent_delegates_as_any_other(tmp_path: Path) -> None:
+async def test_agents_of_workers_can_delegate(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
 
         @agent
@@ -121,10 +121,10 @@ async def test_a_worker_s_agent_delegates_as_any_other(tmp_path: Path) -> None:
         await working
 
 
-async def test_what_others_use_for_a_task_counts_against_its_budget(tmp_path: Path) -> None:
+async def test_usage_of_delegated_tasks_counts_against_the_budget(tmp_path: Path) -> None:
     async with serving(tmp_path, budgets="lead.tokens=25") as app:
         task, _ = await ended(app)
-        # It had its result when it was told; its next turn would not begin.
+        # It had its result before the report; its next turn would not start.
         assert task.status.state == pb.TASK_STATE_COMPLETED
     async with AgentUnderTest(asks_again, helper, budgets=parse_budgets("asks-again.tokens=5")) as a:
         run = await a.send("go")
@@ -137,7 +137,7 @@ async def test_what_others_use_for_a_task_counts_against_its_budget(tmp_path: Pa
 
 @agent
 async def asks_again(turn: Turn) -> str:
-    """Asks first."""
+    """Asks a question first."""
     if turn.question is None:
         turn.ask("more?")
     return "done"
@@ -177,7 +177,7 @@ async def test_only_the_creator_of_a_running_task_can_delegate_for_it() -> None:
         assert await help_as("alice", run_metadata(run.id)) == used, "it has ended"
 
 
-async def test_a_turn_says_what_other_clients_have_to_send() -> None:
+async def test_a_turn_has_the_headers_for_other_clients() -> None:
     seen: list[dict[str, Any]] = []
 
     @agent

@@ -1,4 +1,4 @@
-"""`dragoman doctor`: each thing that a server needs, made wrong once, is found and comes with what to do."""
+"""`dragoman doctor`: each check with a defect, and its advice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def found(**overrides: object) -> dict[str, Finding]:
     return {finding.what: finding async for finding in run_checks(settings)}
 
 
-async def test_a_store_with_tasks_is_well(tmp_path: Path) -> None:
+async def test_a_store_with_tasks_passes_all_checks(tmp_path: Path) -> None:
     async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
         await client.send(message("hello"))
         await client.send(message("ask"))
@@ -45,7 +45,7 @@ async def test_a_store_with_tasks_is_well(tmp_path: Path) -> None:
     assert "2 tasks" in findings["store"].found
 
 
-async def test_tasks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+async def test_unreadable_tasks_are_listed(tmp_path: Path) -> None:
     async with serving(tmp_path) as app, Client(str(app.grpc)) as client:
         good, bad, short = [(await client.send(message("hello"))).task.id for _ in range(3)]
     with sqlite3.connect(tmp_path / "tasks.db") as store:
@@ -62,8 +62,8 @@ async def test_tasks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert "dragoman purge" in tasks.do
 
 
-async def test_what_a_start_would_stumble_over_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "CHECK_TIMEOUT", 0.2)  # who took the port never says who that is
+async def test_problems_of_a_start_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "CHECK_TIMEOUT", 0.2)  # the process on the port never responds
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -79,14 +79,14 @@ async def test_what_a_start_would_stumble_over_is_found(tmp_path: Path, monkeypa
     assert (await found(store=f"sqlite:///{tmp_path}/broken.db"))["store"].level == "fail"
 
 
-async def test_a_store_without_keys_admits_no_caller(tmp_path: Path) -> None:
+async def test_a_store_without_api_keys_fails(tmp_path: Path) -> None:
     async with serving(tmp_path):
         pass
     keys = (await found(store=f"sqlite:///{tmp_path}/tasks.db", api_keys=True))["keys"]
     assert (keys.level, "keys create" in keys.do) == ("fail", True)
 
 
-async def test_a_certificate_is_looked_at(tmp_path: Path) -> None:
+async def test_the_certificate_is_checked(tmp_path: Path) -> None:
     pair = write(tmp_path, Authority(tmp_path).issue())
     findings = await found(tls_cert=pair[0], tls_key=pair[1])
     assert findings["certificate"].level in ("ok", "warn")
@@ -95,7 +95,7 @@ async def test_a_certificate_is_looked_at(tmp_path: Path) -> None:
     assert findings["certificate"].level == "fail"
 
 
-def test_a_store_that_a_server_holds_is_left_alone(tmp_path: Path) -> None:
+def test_the_store_of_a_running_server_is_not_opened(tmp_path: Path) -> None:
     with hold_store(tmp_path / "tasks.db"):
         done = CliRunner().invoke(
             cli, ["doctor", "--store", "sqlite:///tasks.db", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]

@@ -1,4 +1,4 @@
-"""`/metrics` of a whole server: what is counted, who may read it, and that what deploy/ asks for is there."""
+"""`/metrics` of a server: values, access, and the metrics that deploy/ uses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 ROOT: Final = "a-token-for-operators"
 
 Values = dict[str, dict[tuple[tuple[str, str], ...], float]]
-"""Of each sample by its full name: the value for each set of labels."""
+"""Values by full name and labels."""
 
 
 @agent(default=True)
@@ -70,12 +70,12 @@ def parsed(text: str) -> Values:
 
 
 def value(values: Values, name: str, **labels: str) -> float:
-    """The sum over whatever labels are not named."""
+    """The sum over all labels that are not given."""
     wanted = set(labels.items())
     return sum(number for has, number in values["dragoman_" + name].items() if wanted <= set(has))
 
 
-async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
+async def test_requests_and_turns_are_counted(tmp_path: Path) -> None:
     async with hooked() as hook, serving(tmp_path, slots=2) as app, Client(str(app.grpc)) as client:
         for text in ("hello", "hello", "fail", "ask"):
             await client.send(message(text))
@@ -99,7 +99,7 @@ async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
                 await stream.content.readline()
                 await hook.until(1)
                 async with asyncio.timeout(60):
-                    while True:  # who delivered the push is there for a moment more, and is no subscriber
+                    while True:  # the push delivery ends a moment later, and is not a subscriber
                         status, media_type, text = await fetch(f"{app.public_url}/metrics")
                         if value(parsed(text), "subscribers") == 1:
                             break
@@ -136,7 +136,7 @@ async def test_what_a_server_does_is_in_its_numbers(tmp_path: Path) -> None:
     assert not unknown, f"dashboard and alerts ask for what is not there: {sorted(unknown)}"
 
 
-async def test_numbers_are_for_operators_where_callers_say_who_they_are(tmp_path: Path) -> None:
+async def test_metrics_require_the_operator_grant_with_authentication(tmp_path: Path) -> None:
     async with serving(tmp_path, token=ROOT, metrics="127.0.0.1:0") as app:
         url = f"{app.public_url}/metrics"
         assert (await fetch(url))[0] == 401
@@ -152,7 +152,7 @@ async def test_numbers_are_for_operators_where_callers_say_who_they_are(tmp_path
         assert (await fetch(f"http://{app.metrics}/tasks"))[0] == 404
 
 
-async def test_who_comes_through_a_proxy_is_not_from_here(tmp_path: Path) -> None:
+async def test_forwarded_requests_do_not_count_as_local(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
         url = f"{app.public_url}/metrics"
         assert (await fetch(url))[0] == 200
@@ -177,7 +177,7 @@ async def test_a_failing_store_hides_no_other_metrics(tmp_path: Path, monkeypatc
         assert len(requested) == 1
 
 
-def test_a_spread_is_written_as_buckets_that_hold_those_below() -> None:
+def test_histograms_have_cumulative_buckets() -> None:
     spread = Histogram((1.0, 2.0))
     for number in (0.5, 1.0, 1.5, 9.0):
         spread.add(number)
@@ -188,7 +188,7 @@ def test_a_spread_is_written_as_buckets_that_hold_those_below() -> None:
     assert parsed(text.decode())["dragoman_took_seconds_sum"][(("who", "me"),)] == 12.0
 
 
-# What deploy/ asks for ---------------------------------------------------------------------------------------------
+# Metrics in deploy/ ------------------------------------------------------------------------------------------------
 
 
 def rules() -> list[dict[str, Any]]:
@@ -208,7 +208,7 @@ def expressions() -> Iterator[str]:
 
 
 def referenced_metrics() -> set[str]:
-    """Every metric that an alert or a panel is about."""
+    """Every metric in an alert or a panel."""
     found: set[str] = set()
     for expression in expressions():
         found |= set(re.findall(r"\b(?:dragoman|process)_[a-z_]+\b", expression))
@@ -220,7 +220,7 @@ def test_every_expression_is_promql(expression: str) -> None:
     promql_parser.parse(expression)  # raises ValueError
 
 
-def test_every_alert_says_what_it_means_and_what_to_do() -> None:
+def test_every_alert_has_a_meaning_and_an_action() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(names) == len(set(names))
     for rule in rules():
@@ -228,7 +228,7 @@ def test_every_alert_says_what_it_means_and_what_to_do() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
-def test_the_dashboard_has_a_place_for_each_panel() -> None:
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
     places: Sequence[dict[str, int]] = [panel["gridPos"] for panel in dashboard()["panels"]]
     taken = {(x, y) for p in places for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])}
     assert len(taken) == sum(p["w"] * p["h"] for p in places)

@@ -1,4 +1,4 @@
-"""`dragoman top`: what is drawn of two looks at a server, and what is said when there is none."""
+"""`dragoman top`: the screen from two readings of the metrics, and the error without a server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shown(change: MetricsDelta) -> str:
     return out.getvalue()
 
 
-def test_rates_are_of_the_time_between_two_looks() -> None:
+def test_rates_are_computed_from_the_time_between_two_readings() -> None:
     change = MetricsDelta(MetricsSnapshot.parse(BEFORE, 100.0), MetricsSnapshot.parse(AFTER, 104.0))
     assert change.rate("dragoman_requests_total", method="Send") == 5.0
     assert change.rate("dragoman_requests_total", method="Get") == 0.0
@@ -58,7 +58,7 @@ def test_rates_are_of_the_time_between_two_looks() -> None:
     assert lines[-2:] == [["Send", "grpc", "5.0", "1.0", "s", "30"], ["Get", "rest", "0.0", "-", "50"]]
 
 
-def test_times_are_written_for_people() -> None:
+def test_durations_are_formatted_with_units() -> None:
     assert [format_seconds(value) for value in (0, 0.0042, 3.25, 600)] == ["-", "4 ms", "3.2 s", "10 min"]
 
 

@@ -1,4 +1,4 @@
-"""One trace for each task, from the caller through server, run and worker to the webhook, as a collector gets it."""
+"""One trace per task, from the caller through server, turn and worker to the webhook, as a collector receives it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ V1: Final = {"A2A-Version": "1.0"}
 Call = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
 seen: dict[str, str] = {}
-"""What agents saw of the trace they are in."""
+"""Trace contexts that agents saw."""
 
 
 @agent(default=True)
@@ -88,12 +88,12 @@ def only(spans: list[tr.Span]) -> tr.Span:
 
 
 def accepting(collector: Collector) -> list[tr.Span]:
-    """The requests, as the server saw them."""
+    """The server spans of requests."""
     return [span for _, span in collector.spans if span.kind == tr.Span.SPAN_KIND_SERVER]
 
 
 async def through_worker_to_webhook(folder: Path, collector: Collector, hook: Hook, parent: str) -> str:
-    """A task of an agent elsewhere, whose caller wants pushes. Gives its id."""
+    """Sends a task to a remote agent, with a webhook. Returns its id."""
     async with (
         serving(folder, otlp=collector.http, otlp_headers="X-Key=secret") as app,
         open_tracing(collector.grpc, {}, 1.0, role="dragoman-worker") as tracing,
@@ -137,7 +137,7 @@ def assert_one_trace(collector: Collector, task: str, webhooks: list[str]) -> No
     assert turn.parent_span_id == run.span_id
     assert {push.parent_span_id for push in pushes} == {accepted.span_id}
     assert {push.kind for push in pushes} == {tr.Span.SPAN_KIND_CLIENT}
-    # The receiver may go on with it: what it is shown is the span of the very call.
+    # The receiver may continue the trace: its parent is the span of this request.
     assert set(webhooks) == {f"00-{TRACE}-{push.span_id.hex()}-01" for push in pushes}
     assert seen["remote"] == f"00-{TRACE}-{turn.span_id.hex()}-01"
     assert seen["library"] == turn.span_id.hex()
@@ -155,7 +155,7 @@ def assert_one_trace(collector: Collector, task: str, webhooks: list[str]) -> No
     assert by_process["dragoman-worker"] == {"turn remote"}
 
 
-async def test_a_run_goes_on_with_the_trace_on_another_server_and_later(tmp_path: Path) -> None:
+async def test_a_turn_continues_the_trace_on_another_server_and_later(tmp_path: Path) -> None:
     body = sending("hello", returnImmediately=True)
     async with collecting() as collector:
         async with serving(tmp_path, otlp=collector.http, worker_wait=600) as app:
@@ -167,7 +167,7 @@ async def test_a_run_goes_on_with_the_trace_on_another_server_and_later(tmp_path
             waiting = await post(app, "/remote/message:send", body, traceparent=PARENT)
             assert waiting["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
         async with serving(tmp_path, otlp=collector.http) as app:
-            worker = Worker([remote], str(app.grpc))  # which records nothing, and is part of the trace all the same
+            worker = Worker([remote], str(app.grpc))  # records no spans, but passes the trace on
             working = asyncio.create_task(worker.run())
             async with Client(str(app.grpc), agent="remote") as client:
                 async for event in client.subscribe(waiting["task"]["id"]):
@@ -180,7 +180,7 @@ async def test_a_run_goes_on_with_the_trace_on_another_server_and_later(tmp_path
         assert seen["remote"] == f"00-{TRACE}-{run.span_id.hex()}-01"
 
 
-async def test_an_agent_upstream_is_called_as_a_part_of_the_trace(tmp_path: Path) -> None:
+async def test_calls_of_upstream_agents_are_part_of_the_trace(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("behind", "front")]
     for folder in folders:
         folder.mkdir()
@@ -197,7 +197,7 @@ async def test_an_agent_upstream_is_called_as_a_part_of_the_trace(tmp_path: Path
         assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
 
 
-async def test_every_binding_goes_on_with_its_callers_trace(tmp_path: Path) -> None:
+async def test_every_binding_continues_the_callers_trace(tmp_path: Path) -> None:
     async with collecting() as collector:
         async with serving(tmp_path, otlp=collector.grpc) as app:
             rpc = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": sending("rpc")}
@@ -222,7 +222,7 @@ async def test_every_binding_goes_on_with_its_callers_trace(tmp_path: Path) -> N
         assert f'"trace": "{TRACE}"' in seen["log"]
 
 
-async def test_a_later_message_of_another_trace_is_linked_to_the_tasks_own(tmp_path: Path) -> None:
+async def test_a_later_message_of_another_trace_is_linked_to_the_tasks_trace(tmp_path: Path) -> None:
     other = f"00-{'1' * 32}-{'2' * 16}-01"
     async with collecting() as collector:
         async with serving(tmp_path, otlp=collector.http) as app:
@@ -240,14 +240,14 @@ async def test_a_later_message_of_another_trace_is_linked_to_the_tasks_own(tmp_p
     ("share", "parent", "recorded"),
     [(1.0, "", True), (0.0, "", False), (0.0, PARENT, True), (1.0, PARENT[:-2] + "00", False), (1.0, "nonsense", True)],
 )
-async def test_a_caller_says_whether_its_trace_is_recorded(
+async def test_the_caller_decides_whether_its_trace_is_recorded(
     tmp_path: Path, share: float, parent: str, recorded: bool
 ) -> None:
     async with collecting() as collector:
         async with serving(tmp_path, otlp=collector.http, trace_share=share) as app:
             await post(app, "/message:send", sending("hello"), traceparent=parent)
         assert bool(collector.spans) is recorded
-        if parent not in ("", "nonsense"):  # whoever is called next hears the same
+        if parent not in ("", "nonsense"):  # the next call gets the same context
             assert seen["echo"].startswith(PARENT[:35])
             assert seen["echo"].endswith("-01" if recorded else "-00")
 
@@ -260,7 +260,7 @@ async def test_nothing_is_traced_or_stored_without_a_collector(tmp_path: Path) -
         assert trace.trace_of(await app.runtime.maintenance._store.envelope(head.ref, 1)) == ""
 
 
-async def test_what_a_collector_refuses_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejected_spans_are_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_RETRY_BACKOFF", Backoff(0.01, 0.02))
     monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 0.01)
     async with collecting() as collector:
@@ -294,7 +294,7 @@ def test_a_collector_connection_is_reused_and_reopened_after_a_close(closes: boo
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
-            self.close_connection = closes  # without a word
+            self.close_connection = closes  # without a header
 
         def log_message(self, *_: object) -> None:
             pass
@@ -310,7 +310,7 @@ def test_a_collector_connection_is_reused_and_reopened_after_a_close(closes: boo
     assert len({port for port, _ in taken}) == (2 if closes else 1)
 
 
-def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_are_sent_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
     recorder, sent, first = SpanRecorder(), list[bytes](), threading.Event()
 
@@ -335,7 +335,7 @@ def test_spans_are_gathered_and_not_sent_one_by_one(monkeypatch: pytest.MonkeyPa
     assert [message.count(b"another") for message in sent] == [0, 3]
 
 
-def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_batch_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
     recorder, sent, came = SpanRecorder(), list[int](), threading.Event()
 
@@ -355,7 +355,7 @@ def test_spans_that_are_enough_are_sent_at_once(monkeypatch: pytest.MonkeyPatch)
     assert sum(sent) == exporter.sent == EXPORT_BATCH_SIZE
 
 
-def test_spans_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_spans_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.telemetry.spans.MAX_QUEUED_SPANS", 2)
     recorder = SpanRecorder()
     for name in ("one", "two", "three"):
@@ -364,7 +364,7 @@ def test_spans_for_which_there_is_no_room_are_counted(monkeypatch: pytest.Monkey
     assert [span.count(b"three") for span in recorder.take(9)] == [0, 0]
 
 
-def test_only_what_is_a_traceparent_is_read() -> None:
+def test_only_valid_traceparents_are_read() -> None:
     assert trace.parse_traceparent(PARENT) == trace.parse_traceparent(f"cc-{TRACE}-{CALLER}-03-of-later") == PARENT
     assert trace.parse_traceparent(PARENT[:-2] + "fe") == PARENT[:-2] + "00"
     for wrong in (
@@ -374,7 +374,7 @@ def test_only_what_is_a_traceparent_is_read() -> None:
         assert trace.parse_traceparent(wrong) == "", wrong
 
 
-def test_an_envelope_keeps_what_it_was_and_says_its_trace() -> None:
+def test_an_envelope_keeps_its_fields_and_its_trace() -> None:
     envelope = pb.SendMessageRequest(configuration=pb.SendMessageConfiguration(accepted_output_modes=["text/plain"]))
     kept = trace.add_trace(envelope.SerializeToString(), PARENT)
     read = pb.SendMessageRequest.FromString(kept)
@@ -392,7 +392,7 @@ def test_an_envelope_keeps_what_it_was_and_says_its_trace() -> None:
 @pytest.mark.parametrize(
     "forged", ["x" * 54 + "1", PARENT[:-1] + "2", PARENT[:-1] + "\n", f"00-{'0' * 32}-{CALLER}-01", f"ff{PARENT[2:]}"]
 )
-def test_a_stamp_that_is_no_trace_context_of_ours_is_none(forged: str) -> None:
-    """A caller can write one, and a server that traces nothing keeps it."""
+def test_a_foreign_trace_field_is_ignored(forged: str) -> None:
+    """A caller can set the field, and a server without tracing stores it."""
     assert len(forged) == len(PARENT)
     assert trace.trace_of(trace.add_trace(b"\x12\x00", forged)) == ""

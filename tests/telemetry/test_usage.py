@@ -1,4 +1,4 @@
-"""What tasks use: summed on disk, shown at their end, and the reason to stop them when it is too much."""
+"""Usage of tasks: sums in the store, in events, and budgets that stop tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 @agent(default=True)
 async def spends(turn: Turn) -> str:
-    """Spends what the text says, and asks in between."""
+    """Reports the usage in the text, and asks a question in between."""
     if turn.text == "ask":
         turn.usage(tokens=10, cost=0.000001)
         turn.usage(tokens=5, key="the first call")
@@ -38,14 +38,14 @@ async def spends(turn: Turn) -> str:
 
 @agent
 def threaded(turn: Turn) -> str:
-    """The same from a thread."""
+    """Reports usage from a thread."""
     turn.usage(tokens=7)
     return "done"
 
 
 @agent
 async def endless(turn: Turn) -> None:
-    """Spends until somebody stops it."""
+    """Reports usage until it is stopped."""
     try:
         while True:
             turn.usage(tokens=100)
@@ -70,12 +70,12 @@ async def serving(folder: Path, **overrides: Any) -> AsyncIterator[App]:
 
 async def ended(app: App, text: str = "go", agent: str = "", task: str = "") -> tuple[pb.Task, list[dict[str, Any]]]:
     """The task after a turn, and the metadata of each event of its stream."""
-    valueses: list[dict[str, Any]] = []
+    metadata_of_events: list[dict[str, Any]] = []
     async with Client(str(app.grpc), agent=agent) as client:
         async for event in client.stream(message(text, task=task)):
-            valueses.append(MessageToDict(event.status_update.metadata))
+            metadata_of_events.append(MessageToDict(event.status_update.metadata))
             seen = event.task.id or event.status_update.task_id or event.artifact_update.task_id
-        return await client.get(seen), valueses
+        return await client.get(seen), metadata_of_events
 
 
 async def explained(app: App, task: str) -> ops.Explanation:
@@ -84,22 +84,22 @@ async def explained(app: App, task: str) -> ops.Explanation:
     return one
 
 
-async def test_what_a_task_uses_is_summed_over_its_turns_and_shown_at_the_end_of_each(tmp_path: Path) -> None:
+async def test_usage_is_summed_over_turns_and_shown_at_the_end_of_each(tmp_path: Path) -> None:
     async with serving(tmp_path) as app:
-        task, valueses = await ended(app, "ask")
-        assert valueses[-1]["usage"] == {"tokens": 15.0, "cost": 0.000001}
+        task, metadata_of_events = await ended(app, "ask")
+        assert metadata_of_events[-1]["usage"] == {"tokens": 15.0, "cost": 0.000001}
         one = await explained(app, task.id)
         assert (one.tokens, one.cost) == (15, 0.000001)
-    async with serving(tmp_path) as app:  # it is on disk
-        _, valueses = await ended(app, "go on", task=task.id)
-        assert valueses[-1]["usage"] == {"tokens": 18.0, "cost": pytest.approx(0.300001)}
+    async with serving(tmp_path) as app:  # read from the store
+        _, metadata_of_events = await ended(app, "go on", task=task.id)
+        assert metadata_of_events[-1]["usage"] == {"tokens": 18.0, "cost": pytest.approx(0.300001)}
         one = await explained(app, task.id)
         assert one.tokens == 18
         assert one.cost == pytest.approx(0.300001)
-        _, valueses = await ended(app, agent="threaded")
-        assert valueses[-1]["usage"] == {"tokens": 7.0}
-        _, valueses = await ended(app, agent="silent")
-        assert not any("usage" in metadata for metadata in valueses)
+        _, metadata_of_events = await ended(app, agent="threaded")
+        assert metadata_of_events[-1]["usage"] == {"tokens": 7.0}
+        _, metadata_of_events = await ended(app, agent="silent")
+        assert not any("usage" in metadata for metadata in metadata_of_events)
         _, _, text = await fetch(f"{app.public_url}/metrics")
         values = parsed(text)
         assert value(values, "usage_tokens_total", agent="spends") == 3
@@ -108,18 +108,18 @@ async def test_what_a_task_uses_is_summed_over_its_turns_and_shown_at_the_end_of
 
 
 @pytest.mark.parametrize("budget", ["tokens=1000", "tokens=1,endless.tokens=1000"])
-async def test_a_task_that_uses_more_than_it_may_ends_and_says_why(tmp_path: Path, budget: str) -> None:
+async def test_a_task_over_budget_fails_with_the_reason(tmp_path: Path, budget: str) -> None:
     async with serving(tmp_path, budgets=budget) as app:
-        task, valueses = await ended(app, agent="endless")
+        task, metadata_of_events = await ended(app, agent="endless")
         assert task.status.state == pb.TASK_STATE_FAILED
         text = task.status.message.parts[0].text
         assert text.startswith("OVER_BUDGET: The task exceeded its budget. It used ")
         assert text.endswith("tokens; its budget is 1,000.")
         assert task.status.message.metadata["reason"] == "OVER_BUDGET"
-        assert valueses[-1]["usage"] == {"tokens": 1100.0}  # at once, and not when it is on disk
+        assert metadata_of_events[-1]["usage"] == {"tokens": 1100.0}  # at once, before it is stored
 
 
-async def test_a_result_that_is_there_wins_over_the_budget_and_the_next_turn_does_not_begin(tmp_path: Path) -> None:
+async def test_a_result_precedes_the_budget_and_the_next_turn_does_not_start(tmp_path: Path) -> None:
     async with serving(tmp_path, budgets="tokens=6") as app:
         task, _ = await ended(app, agent="threaded")
         assert task.status.state == pb.TASK_STATE_COMPLETED
@@ -129,7 +129,7 @@ async def test_a_result_that_is_there_wins_over_the_budget_and_the_next_turn_doe
         assert requested_task.status.message.metadata["reason"] == "OVER_BUDGET"
 
 
-async def test_a_worker_reports_for_its_turns(tmp_path: Path) -> None:
+async def test_workers_report_usage(tmp_path: Path) -> None:
     @agent
     async def far(turn: Turn) -> str:
         turn.usage(tokens=3, cost=0.5, key="once")
@@ -140,13 +140,13 @@ async def test_a_worker_reports_for_its_turns(tmp_path: Path) -> None:
         worker = Worker([far], str(app.grpc))
         working = asyncio.create_task(worker.run())
         await worker.ready.wait()
-        _, valueses = await ended(app, agent="far")
-        assert valueses[-1]["usage"] == {"tokens": 3.0, "cost": 0.5}
+        _, metadata_of_events = await ended(app, agent="far")
+        assert metadata_of_events[-1]["usage"] == {"tokens": 3.0, "cost": 0.5}
         await worker.drain(5)
         await working
 
 
-def test_a_report_has_to_be_an_amount() -> None:
+def test_invalid_usage_is_rejected() -> None:
     assert checked_usage_report(3, 0.1, "k") == UsageReport(3, 100_000_000, "k")
     for tokens, cost, error in (
         (-1, 0, ValueError), (0, -0.1, ValueError), (0, float("nan"), ValueError), (True, 0, TypeError),

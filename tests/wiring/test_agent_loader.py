@@ -1,4 +1,4 @@
-"""APP, its agents, and how its mistakes are told to whoever wrote it."""
+"""Loading of APP, and reports of errors in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _clean_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             del sys.modules[name]
 
 
-def test_a_slip_in_the_name_of_a_file_is_met_with_the_one_that_was_meant() -> None:
+def test_a_misspelled_file_name_gets_a_suggestion() -> None:
     write("agents.py", ECHO)
     with pytest.raises(LoadError, match=r"^agent\.py: this file does not exist; did you mean agents\.py\? \(APP is"):
         load_agents("agent.py")
@@ -46,11 +46,11 @@ def write(name: str, text: str) -> str:
     return name
 
 
-def test_a_file_gives_its_agents() -> None:
+def test_agents_of_a_file_are_loaded() -> None:
     assert [agent.spec.id for agent in load_agents(write("echoes.py", ECHO))] == ["echo"]
 
 
-def test_a_module_gives_its_agents_from_the_working_directory() -> None:
+def test_agents_of_a_module_in_the_working_directory_are_loaded() -> None:
     write("company/__init__.py", "")
     write("company/echoes.py", ECHO)
     assert [agent.spec.id for agent in load_agents("company.echoes")] == ["echo"]
@@ -60,12 +60,12 @@ def test_the_playground_is_installed() -> None:
     assert [agent.spec.id for agent in load_agents("dragoman.playground")] == ["playground"]
 
 
-def test_a_file_may_import_its_neighbour_and_have_any_name() -> None:
+def test_a_file_can_import_its_neighbor_and_have_any_name() -> None:
     write("echoes.py", ECHO)
     assert [agent.spec.id for agent in load_agents(write("my-app.py", "from echoes import echo"))] == ["echo"]
 
 
-def test_a_file_named_as_an_imported_module_does_not_replace_it() -> None:
+def test_a_file_with_the_name_of_an_imported_module_does_not_replace_it() -> None:
     import json
 
     load_agents(write("json.py", ECHO))
@@ -93,7 +93,7 @@ def test_a_file_named_as_an_imported_module_does_not_replace_it() -> None:
         ("x = 1\n", "app.py: declares no agent. An agent is a function with @agent:\n\n    from dragoman import"),
     ],
 )
-def test_a_mistake_is_told_with_the_authors_line(text: str, response: str) -> None:
+def test_an_error_in_the_app_is_reported_with_its_file_and_line(text: str, response: str) -> None:
     write("app.py", text)
     with pytest.raises(LoadError) as caught:
         load_agents("app.py")
@@ -101,7 +101,7 @@ def test_a_mistake_is_told_with_the_authors_line(text: str, response: str) -> No
     assert "Traceback" not in str(caught.value)
 
 
-def test_a_mistake_in_an_imported_file_names_that_file() -> None:
+def test_an_error_in_an_imported_file_is_reported_with_that_file() -> None:
     write("deep/broken.py", "\n1 / 0\n")
     write("deep/__init__.py", "")
     write("app.py", "import deep.broken\n")
@@ -117,21 +117,21 @@ def test_a_mistake_in_an_imported_file_names_that_file() -> None:
         ("absent.deep", 'absent.deep: module "absent" does not exist'),
     ],
 )
-def test_an_app_that_is_not_there_says_what_an_app_is(app: str, response: str) -> None:
+def test_a_missing_app_is_rejected_with_the_format_of_app(app: str, response: str) -> None:
     with pytest.raises(LoadError) as caught:
         load_agents(app)
     assert str(caught.value).startswith(response)
     assert "APP is a .py file or the name of a module" in str(caught.value)
 
 
-def test_two_agents_of_one_id_are_refused() -> None:
+def test_duplicate_agent_ids_are_rejected() -> None:
     echo = dedent(ECHO)
     write("app.py", echo + echo.replace("def echo", "def other").replace('name="Echo"', 'id="echo"'))
     with pytest.raises(LoadError, match=r'^app.py: two agents have the id "echo"'):
         load_agents("app.py")
 
 
-def test_the_directory_to_watch_is_that_of_the_file_or_package() -> None:
+def test_the_source_directory_is_that_of_the_file_or_package() -> None:
     here = Path.cwd()
     write("company/__init__.py", "")
     write("company/echoes.py", ECHO)

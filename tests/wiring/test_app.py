@@ -1,4 +1,4 @@
-"""The composition root, in this process: what it opens, what reaches whom, and what it refuses."""
+"""The composition root: components it opens, settings that reach them, and start errors."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_app_is_loaded_from_the_settings(tmp_path: Path) -> None:
             pass
 
 
-async def test_another_root_agent_can_be_named(opened: Open) -> None:
+async def test_the_root_agent_can_be_set(opened: Open) -> None:
     async with opened(root="slow") as app:
         assert app.root == "slow"
     with pytest.raises(SettingsError, match=r'^--root: root agent "other" is not served; use one of echo, slow$'):
@@ -98,7 +98,7 @@ async def test_another_root_agent_can_be_named(opened: Open) -> None:
             pass
 
 
-async def test_a_public_address_is_what_the_card_shows(opened: Open) -> None:
+async def test_the_card_has_the_public_url(opened: Open) -> None:
     async with opened(public_url="https://agents.example/x/", public_grpc="agents.example:443") as app:
         assert app.card_url == "https://agents.example/x/.well-known/agent-card.json"
         _, card = await status_of(f"http://{app.http}/.well-known/agent-card.json")
@@ -128,7 +128,7 @@ async def test_the_error_table_reaches_both_bindings(opened: Open) -> None:
             assert got == status
 
 
-async def test_a_send_waits_no_longer_than_it_is_told(opened: Open) -> None:
+async def test_a_blocking_send_returns_after_blocking_wait(opened: Open) -> None:
     async with opened(blocking_wait=0.05) as app, Client(str(app.grpc), agent="slow") as client:
         assert (await client.send(message("hello"))).task.status.state in (states.SUBMITTED, states.WORKING)
 
@@ -140,7 +140,7 @@ async def test_strict_transitions_reach_the_runtime(opened: Open) -> None:
     assert seen == [states.WORKING, states.COMPLETED]
 
 
-async def test_lossy_numbers_are_taken_only_when_allowed(opened: Open) -> None:
+async def test_lossy_numbers_are_accepted_only_if_allowed(opened: Open) -> None:
     body = b'{"message":{"messageId":"1","role":"ROLE_USER","parts":[{"data":9007199254740993}]}}'
     for lossy, expected in ((False, 400), (True, 200)):
         async with opened(lossy_numbers=lossy) as app:
@@ -153,7 +153,7 @@ async def test_lossy_numbers_are_taken_only_when_allowed(opened: Open) -> None:
         assert got == expected
 
 
-async def test_a_drain_takes_no_more_messages_and_says_so_to_balancers(opened: Open) -> None:
+async def test_a_draining_server_rejects_messages_and_is_not_ready(opened: Open) -> None:
     async with opened() as app, Client(str(app.grpc)) as client:
         assert (await status_of(f"{app.public_url}/readyz"))[0] == 200
         await app.drain(1)
@@ -165,7 +165,7 @@ async def test_a_drain_takes_no_more_messages_and_says_so_to_balancers(opened: O
         assert [task async for task in client.list()] == []
 
 
-async def test_a_drain_ends_what_is_left_and_followers_see_it(opened: Open) -> None:
+async def test_a_drain_fails_the_remaining_turns_and_subscribers_see_it(opened: Open) -> None:
     left: list[int] = []
     async with opened() as app, Client(str(app.grpc), agent="slow") as client:
         events = client.stream(message("hello"))
@@ -180,25 +180,25 @@ async def test_a_drain_ends_what_is_left_and_followers_see_it(opened: Open) -> N
     assert app.running == 0
 
 
-async def test_a_taken_address_is_named_with_its_option(opened: Open, tmp_path: Path) -> None:
+async def test_an_address_in_use_is_reported_with_its_option(opened: Open, tmp_path: Path) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for option in ("http", "grpc"):
             with pytest.raises(StartError, match=rf"^--{option}: cannot listen on {address}: .*port 0 for any$"):
                 async with opened(**{option: address}):
                     pass
-    with hold_store(tmp_path / "t.db"):  # nothing of the failed starts holds it
+    with hold_store(tmp_path / "t.db"):  # the failed starts have released it
         pass
 
 
-async def test_a_store_in_use_is_refused_with_its_holder(opened: Open) -> None:
+async def test_a_store_in_use_is_rejected_with_its_holder(opened: Open) -> None:
     async with opened() as app:
         with pytest.raises(StartError, match=rf"process {os.getpid()} has held it .* http http://{app.http} "):
             async with opened():
                 pass
 
 
-async def test_what_the_block_raises_comes_out_as_it_was_raised(opened: Open) -> None:
+async def test_exceptions_of_the_block_propagate_unchanged(opened: Open) -> None:
     with pytest.raises(ZeroDivisionError):
         async with opened():
             raise ZeroDivisionError
@@ -215,7 +215,7 @@ def test_the_openapi_documents_are_found() -> None:
     }
 
 
-async def test_a_policy_of_an_agent_that_is_not_there_is_a_mistake(opened: Open) -> None:
+async def test_an_isolation_policy_of_an_unknown_agent_is_rejected(opened: Open) -> None:
     with pytest.raises(SettingsError, match='isolation: agent "ecco" is not served; agents are echo, slow'):
         async with opened(isolation="owner,ecco=scope"):
             pass
@@ -230,7 +230,7 @@ async def test_a_policy_of_an_agent_that_is_not_there_is_a_mistake(opened: Open)
         ({"grpc": "0.0.0.0:0", "insecure": True}, False),
     ],
 )
-async def test_this_machine_is_called_only_while_others_cannot_call_us(given: dict[str, Any], loopback: bool) -> None:
+async def test_loopback_is_allowed_outbound_only_on_a_loopback_server(given: dict[str, Any], loopback: bool) -> None:
     outbound = open_outbound(Settings(**given))
     for url in ("http://127.0.0.1:8000/", "http://localhost:8000/", "http://[::1]:8000/"):
         if loopback:
@@ -241,7 +241,7 @@ async def test_this_machine_is_called_only_while_others_cannot_call_us(given: di
     await outbound.close()
 
 
-async def test_the_settings_say_what_may_be_called() -> None:
+async def test_outbound_settings_reach_the_client() -> None:
     settings = {"outbound_allow": "10.0.0.0/8, hooks.internal:8443", "outbound_ports": "443", "outbound_https_only": 1}
     outbound = open_outbound(Settings(**settings))  # type: ignore[arg-type]
     for url in ("https://hooks.example/", "https://10.1.2.3/", "https://hooks.internal:8443/"):
@@ -252,7 +252,7 @@ async def test_the_settings_say_what_may_be_called() -> None:
     await outbound.close()
 
 
-async def test_authorities_that_are_none_are_told_at_the_start(tmp_path: Path) -> None:
+async def test_an_invalid_outbound_ca_is_rejected_at_startup(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     for name in ("ca.pem", "absent.pem"):
         with pytest.raises(SettingsError, match=r"^--outbound-ca: .* must contain PEM certificates: "):

@@ -1,4 +1,4 @@
-"""Cards that change while a server runs: read again from their file, shown and signed anew."""
+"""Card overrides that change while a server runs: reloaded from their file, published and signed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def fetched(app: App, path: str) -> tuple[str, dict[str, Any]]:
         return answer.headers.get("ETag", ""), await answer.json()
 
 
-async def test_a_new_file_is_shown_and_signed_and_a_bad_one_changes_nothing(
+async def test_a_changed_card_file_is_applied_and_signed_and_an_invalid_one_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "cards.toml"
@@ -47,7 +47,7 @@ async def test_a_new_file_is_shown_and_signed_and_a_bad_one_changes_nothing(
         assert app.card_file is not None
         etag, before = await fetched(app, card)
         assert (before["name"], before["description"]) == ("First", "Says it back")
-        assert app.agents["echo"].name == "Echo"  # what it does is its own business
+        assert app.agents["echo"].name == "Echo"  # the agent itself keeps its name
         file.write_text('[echo]\nname = "Second"\ndescription = "Ünïcode"\n')
         assert app.card_file.refresh()
         newer, after = await fetched(app, card)
@@ -75,7 +75,7 @@ async def test_a_new_file_is_shown_and_signed_and_a_bad_one_changes_nothing(
         assert (await fetched(app, card))[1]["name"] == "Echo"
 
 
-async def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path) -> None:
+async def test_an_invalid_card_file_is_rejected_at_startup(tmp_path: Path) -> None:
     for text, why in ((None, "cards.toml: No such file"), ('[echo]\nname = ""\n', "echo.name: must be a string")):
         if text is not None:
             (tmp_path / "cards.toml").write_text(text)
@@ -84,7 +84,7 @@ async def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path
                 pass
 
 
-async def test_a_change_is_seen_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_change_is_noticed_by_polling(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.cards")
     file, changed = tmp_path / "cards.toml", asyncio.Event()
     file.touch()

@@ -1,4 +1,4 @@
-"""What a server cannot stand on is said before it starts."""
+"""Infrastructure: settings that leave a process nothing to do are rejected at startup."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "response",
     [{}, {"role": "all"}, {"role": "server", **SHARED}, {"role": "worker", **SHARED}, {"workers_only": True}],
 )
-def test_a_process_with_something_to_do_is_let_be(response: dict[str, Any]) -> None:
+def test_valid_roles_are_accepted(response: dict[str, Any]) -> None:
     check_role(load_settings(response))
 
 
@@ -37,12 +37,12 @@ def test_a_process_with_something_to_do_is_let_be(response: dict[str, Any]) -> N
         ({"role": "worker", "workers_only": True, **SHARED}, "--workers-only: a process with --role worker runs"),
     ],
 )
-def test_a_role_in_which_a_process_could_do_nothing_is_refused(response: dict[str, Any], why: str) -> None:
+def test_a_role_without_work_is_rejected(response: dict[str, Any], why: str) -> None:
     with pytest.raises(SettingsError, match=why):
         check_role(load_settings(response))
 
 
-def test_a_worker_may_show_its_health_to_other_machines() -> None:
+def test_a_worker_process_may_serve_health_on_a_public_address() -> None:
     assert str(load_settings({"role": "worker", "http": "0.0.0.0:8081", **SHARED}).http) == "0.0.0.0:8081"
     with pytest.raises(SettingsError, match="can be reached from other machines"):
         load_settings({"role": "server", "http": "0.0.0.0:8081", **SHARED})

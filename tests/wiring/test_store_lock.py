@@ -1,4 +1,4 @@
-"""One holder per store, and who that is."""
+"""The lock of a store: one process at a time, and its details for others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from dragoman.wiring import infra
 
 
-def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_a_second_process_gets_an_error_with_the_holder(tmp_path: Path) -> None:
     store = tmp_path / "tasks.db"
     with infra.hold_store(store) as held:
         held.publish(http="http://127.0.0.1:8080", grpc="127.0.0.1:50051")
@@ -23,7 +23,7 @@ def test_a_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
     assert text.endswith("serving http http://127.0.0.1:8080 and grpc 127.0.0.1:50051")
 
 
-def test_a_holder_that_does_not_serve_yet_is_starting(tmp_path: Path) -> None:
+def test_the_error_says_that_the_holder_is_starting(tmp_path: Path) -> None:
     store = tmp_path / "tasks.db"
     with (
         infra.hold_store(store),
@@ -33,13 +33,13 @@ def test_a_holder_that_does_not_serve_yet_is_starting(tmp_path: Path) -> None:
         pass
 
 
-def test_a_store_can_be_held_again_after_it_was_let_go(tmp_path: Path) -> None:
+def test_a_released_store_can_be_locked(tmp_path: Path) -> None:
     for _ in range(2):
         with infra.hold_store(tmp_path / "tasks.db"):
             pass
 
 
-def test_two_stores_have_two_locks(tmp_path: Path) -> None:
+def test_each_store_has_its_own_lock(tmp_path: Path) -> None:
     with infra.hold_store(tmp_path / "a.db"), infra.hold_store(tmp_path / "b.db"):
         pass
 
@@ -62,7 +62,7 @@ with infra.hold_store(Path(sys.argv[1])):
 
 
 @pytest.mark.parametrize("how", ["alone", "fork"])
-def test_a_holder_that_was_killed_holds_nothing_even_if_its_child_lives(tmp_path: Path, how: str) -> None:
+def test_a_killed_process_releases_its_lock_while_its_child_lives(tmp_path: Path, how: str) -> None:
     store = tmp_path / "tasks.db"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(store), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

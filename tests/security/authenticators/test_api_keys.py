@@ -1,4 +1,4 @@
-"""API keys as callers show them: who they are, for how long that is remembered, and what is noted."""
+"""Authentication by API key: identity, cache, and the time of last use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dragoman.security.authenticators.api_keys import (
 
 
 def created_value(number: int = 0) -> tuple[str, ApiKey]:
-    """A key's text, and what is kept of it."""
+    """A key's text, and its stored form."""
     id = caller_credentials.new_api_key_id(number.to_bytes(8, "little"))
     text = caller_credentials.format_api_key(id, number.to_bytes(32, "big"))
     grants = frozenset(("agent:echo",))
@@ -34,7 +34,7 @@ TEXT, KEY = created_value()
 
 
 class Kept:
-    """Keys in memory, and how often they were looked at. Implements `dragoman.ports.ApiKeys` as far as callers do."""
+    """Keys in memory that count look-ups. Implements the part of `dragoman.ports.ApiKeys` that authentication uses."""
 
     def __init__(self, *keys: ApiKey) -> None:
         self.keys = {key.id: key for key in keys}
@@ -65,7 +65,7 @@ class Kept:
 
 
 class World:
-    """A check with clocks of our own."""
+    """An authenticator with test clocks."""
 
     def __init__(self, *keys: ApiKey) -> None:
         self.kept = Kept(*keys)
@@ -88,25 +88,25 @@ async def world() -> AsyncIterator[World]:
     await world.check.close()
 
 
-async def test_a_key_names_its_principal_and_what_it_allows(world: World) -> None:
+async def test_a_key_gives_its_principal_and_grants(world: World) -> None:
     identity = await world.check.identify(TEXT)
     assert identity is not None
     assert (identity.principal, identity.grants, identity.credential_id) == ("alice", KEY.grants, KEY.id)
 
 
-async def test_what_does_not_begin_like_a_key_is_for_others_to_judge(world: World) -> None:
+async def test_texts_without_the_prefix_are_not_api_keys(world: World) -> None:
     assert await world.check.identify("eyJ.eyJ.x") is None
     assert world.kept.looks == 0
 
 
 @pytest.mark.parametrize("text", [TEXT[:-1], TEXT + "a", TEXT[:20] + "z" + TEXT[21:], "dgm_", "dgm_x_y", TEXT.upper()])
-async def test_a_key_that_is_cut_or_mistyped_is_refused_without_a_look(world: World, text: str) -> None:
+async def test_truncated_and_mistyped_keys_are_rejected_without_a_query(world: World, text: str) -> None:
     if text.startswith("dgm_"):
         assert "truncated or mistyped" in (await world.refused(text)).message
     assert world.kept.looks == 0
 
 
-async def test_a_stranger_learns_nothing_of_which_ids_there_are(world: World) -> None:
+async def test_errors_do_not_reveal_which_ids_exist(world: World) -> None:
     unknown, _ = created_value(7)
     forged = caller_credentials.format_api_key(KEY.id, b"f" * 32)
     unauthenticateds = [await world.refused(text) for text in (unknown, forged)]
@@ -114,7 +114,7 @@ async def test_a_stranger_learns_nothing_of_which_ids_there_are(world: World) ->
     assert unauthenticateds[1].log_details == {"key": KEY.id}
 
 
-async def test_a_key_that_is_over_says_so_to_who_has_it_and_to_nobody_else(world: World) -> None:
+async def test_only_the_owner_of_a_key_learns_that_it_is_expired_or_revoked(world: World) -> None:
     world.kept.keys[KEY.id] = replace(KEY, expires=world.now)
     assert (await world.refused(TEXT)).message == "this API key has expired"
     assert (
@@ -125,7 +125,7 @@ async def test_a_key_that_is_over_says_so_to_who_has_it_and_to_nobody_else(world
     assert (await world.refused(TEXT)).message == "this API key was revoked"
 
 
-async def test_a_key_is_looked_up_once_in_a_few_seconds(world: World) -> None:
+async def test_keys_are_cached_for_a_few_seconds(world: World) -> None:
     for _ in range(3):
         await world.check.identify(TEXT)
     assert world.kept.looks == 1
@@ -134,7 +134,7 @@ async def test_a_key_is_looked_up_once_in_a_few_seconds(world: World) -> None:
     assert world.kept.looks == 2
 
 
-async def test_a_key_that_was_revoked_elsewhere_is_good_for_five_seconds_at_most(world: World) -> None:
+async def test_a_key_revoked_by_another_process_is_valid_for_at_most_five_seconds(world: World) -> None:
     await world.check.identify(TEXT)
     world.kept.keys[KEY.id] = replace(KEY, revoked=world.now)
     world.seconds += 4.999
@@ -143,28 +143,28 @@ async def test_a_key_that_was_revoked_elsewhere_is_good_for_five_seconds_at_most
     assert (await world.refused(TEXT)).message == "this API key was revoked"
 
 
-async def test_a_key_that_was_revoked_here_is_refused_at_once(world: World) -> None:
+async def test_a_key_revoked_by_this_process_is_rejected_at_once(world: World) -> None:
     await world.check.identify(TEXT)
     world.kept.keys[KEY.id] = replace(KEY, revoked=world.now)
     world.check.forget(KEY.id)
     assert (await world.refused(TEXT)).message == "this API key was revoked"
 
 
-async def test_an_end_that_comes_while_a_key_is_remembered_counts(world: World) -> None:
+async def test_a_cached_key_expires(world: World) -> None:
     world.kept.keys[KEY.id] = replace(KEY, expires=world.now + 10)
     await world.check.identify(TEXT)
     world.now += 10
     assert (await world.refused(TEXT)).message == "this API key has expired"
 
 
-async def test_a_secret_that_was_rotated_is_good_while_its_grace_lasts(world: World) -> None:
+async def test_a_rotated_secret_is_valid_during_its_grace_period(world: World) -> None:
     new = caller_credentials.format_api_key(KEY.id, b"n" * 32)
     rotated = replace(
         KEY, digest=caller_credentials.api_key_digest(new), former=KEY.digest, former_until=world.now + 10
     )
     await world.check.identify(TEXT)
     world.kept.keys[KEY.id] = rotated
-    # The new one is not the one remembered, and is looked up.
+    # The new key is not the cached one, and is looked up.
     assert await world.check.identify(new) == KEY.identity
     assert await world.check.identify(TEXT) == KEY.identity
     world.now += 10
@@ -172,7 +172,7 @@ async def test_a_secret_that_was_rotated_is_good_while_its_grace_lasts(world: Wo
     assert await world.check.identify(new) == KEY.identity
 
 
-async def test_only_good_keys_are_remembered_and_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_valid_keys_are_cached_up_to_a_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "MAX_CACHED_API_KEYS", 3)
     every = [created_value(number) for number in range(5)]
     world = World(*(key for _, key in every))
@@ -190,7 +190,7 @@ async def test_only_good_keys_are_remembered_and_only_so_many(monkeypatch: pytes
     await world.check.close()
 
 
-async def test_a_use_is_noted_once_in_ten_minutes_however_often_a_key_is_shown(world: World) -> None:
+async def test_the_last_use_is_written_once_in_ten_minutes(world: World) -> None:
     for _ in range(5):
         await world.check.identify(TEXT)
         world.seconds += API_KEY_CACHE_TTL
@@ -203,14 +203,14 @@ async def test_a_use_is_noted_once_in_ten_minutes_however_often_a_key_is_shown(w
     assert [now for _, now in world.kept.touched] == [world.now - API_KEY_USE_INTERVAL_MS, world.now]
 
 
-async def test_a_store_that_cannot_note_a_use_stops_nobody(world: World) -> None:
+async def test_a_failed_write_of_the_last_use_does_not_fail_the_request(world: World) -> None:
     world.kept.failing = True
     assert await world.check.identify(TEXT) is not None
     await world.check.close()
     assert world.kept.touched == []
 
 
-async def test_a_second_look_sees_what_became_of_a_key(world: World) -> None:
+async def test_check_notices_a_changed_key(world: World) -> None:
     await world.check.check(KEY.id)
     world.kept.keys[KEY.id] = replace(KEY, revoked=1)
     with pytest.raises(Unauthenticated, match="was revoked"):

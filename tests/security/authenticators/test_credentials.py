@@ -1,4 +1,4 @@
-"""Where credentials stand in headers, and which headers are not read at all."""
+"""Credentials in headers, and headers that are rejected or ignored."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Headers = list[tuple[str, str]]
         ([("authorization", "Basic b3Blbjpz"), ("x-api-key", "abc")], Credentials(key="abc")),
     ],
 )
-def test_credentials_are_found_where_they_may_be(headers: Headers, found: Credentials | None) -> None:
+def test_credentials_are_read_from_both_headers(headers: Headers, found: Credentials | None) -> None:
     assert read_credentials(headers, keys=True) == found
 
 
-def test_a_header_for_keys_means_nothing_where_there_are_no_keys() -> None:
+def test_x_api_key_is_ignored_without_api_keys() -> None:
     assert read_credentials([("x-api-key", "abc"), ("x-api-key", "def")], keys=False) is None
     assert read_credentials([("x-api-key", "abc"), ("authorization", "Bearer t")], keys=False) == Credentials(
         bearer="t"
@@ -53,12 +53,12 @@ def test_a_header_for_keys_means_nothing_where_there_are_no_keys() -> None:
         ([("x-api-key", "")], "X-API-Key: must contain a credential"),
     ],
 )
-def test_what_two_readers_could_read_in_two_ways_is_refused(headers: Headers, why: str) -> None:
+def test_ambiguous_credentials_are_rejected(headers: Headers, why: str) -> None:
     with pytest.raises(Unauthenticated, match=why) as caught:
         read_credentials(headers, keys=True)
     assert caught.value.error == "invalid_request"
 
 
-def test_the_longest_credentials_are_taken() -> None:
+def test_credentials_of_maximum_size_are_accepted() -> None:
     value = "Bearer " + "a" * (MAX_CREDENTIAL_HEADER_BYTES - len("Bearer "))
     assert read_credentials([("authorization", value)], keys=True) == Credentials(bearer=value.removeprefix("Bearer "))

@@ -1,4 +1,4 @@
-"""Key sets as they are fetched, remembered, rotated, and not to be had."""
+"""Key sets: fetched, cached, rotated, unavailable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE, TWO = public_jwk(rsa_key("one"), "one"), public_jwk(rsa_key("two"), "two")
 
 
 class Web:
-    """What is to be had at which address: a document, or why not. Counts what was fetched."""
+    """Documents or errors by URL. Counts fetches."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Any] = {DISCOVERY: {"issuer": URL, "jwks_uri": JWKS}, JWKS: {"keys": [ONE]}}
@@ -57,7 +57,7 @@ class World:
         self.web.pages[DISCOVERY] = Unavailable("down")
 
     async def settles(self) -> None:
-        """Waits for what is fetched in the background."""
+        """Waits for fetches in the background."""
         if self.keys._fetch_task is not None:
             await self.keys._fetch_task
 
@@ -69,7 +69,7 @@ async def world() -> AsyncIterator[World]:
     await world.keys.close()
 
 
-async def test_keys_are_where_the_discovery_document_says(world: World) -> None:
+async def test_the_url_of_keys_comes_from_the_discovery_document(world: World) -> None:
     found = await world.keys.find("one", "RS256")
     assert found.key_id == "one"
     assert world.web.fetched == [DISCOVERY, JWKS]
@@ -78,13 +78,13 @@ async def test_keys_are_where_the_discovery_document_says(world: World) -> None:
     assert len(world.web.fetched) == 2
 
 
-async def test_keys_may_be_at_an_address_that_is_given() -> None:
+async def test_the_url_of_keys_can_be_set() -> None:
     world = World(jwks=JWKS)
     await world.keys.find("one", "RS256")
     assert world.web.fetched == [JWKS]
 
 
-async def test_keys_may_be_in_a_file_that_changes(tmp_path: Path) -> None:
+async def test_keys_can_be_in_a_file_that_changes(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     path.write_text(json.dumps({"keys": [ONE]}))
     world = World(jwks=str(path))
@@ -95,7 +95,7 @@ async def test_keys_may_be_in_a_file_that_changes(tmp_path: Path) -> None:
     assert world.web.fetched == []
 
 
-async def test_a_key_that_is_not_there_is_looked_for_once_more_and_then_refused(world: World) -> None:
+async def test_an_unknown_key_id_causes_one_fetch_and_is_rejected(world: World) -> None:
     await world.keys.find("one", "RS256")
     world.seconds += JWKS_MIN_FETCH_INTERVAL
     with pytest.raises(Unauthenticated, match="publishes no key") as caught:
@@ -104,7 +104,7 @@ async def test_a_key_that_is_not_there_is_looked_for_once_more_and_then_refused(
     assert len(world.web.fetched) == 4
 
 
-async def test_a_rotation_is_seen_by_the_first_token_that_is_signed_with_the_new_key(world: World) -> None:
+async def test_the_first_token_with_a_new_key_causes_a_fetch(world: World) -> None:
     await world.keys.find("one", "RS256")
     world.rotates()
     world.seconds += JWKS_MIN_FETCH_INTERVAL
@@ -113,7 +113,7 @@ async def test_a_rotation_is_seen_by_the_first_token_that_is_signed_with_the_new
         await world.keys.find("one", "RS256")
 
 
-async def test_strangers_cannot_make_us_fetch_more_often_than_every_ten_seconds(world: World) -> None:
+async def test_unknown_key_ids_cause_a_fetch_at_most_every_ten_seconds(world: World) -> None:
     await world.keys.find("one", "RS256")
     for number in range(100):
         with pytest.raises(Unauthenticated):
@@ -126,7 +126,7 @@ async def test_strangers_cannot_make_us_fetch_more_often_than_every_ten_seconds(
     assert len(world.web.fetched) == 4
 
 
-async def test_many_callers_at_once_wait_for_one_fetch(world: World) -> None:
+async def test_concurrent_callers_share_one_fetch(world: World) -> None:
     world.web.gate.clear()
     callers = [asyncio.create_task(world.keys.find("one", "RS256")) for _ in range(20)]
     await world.web.was_requested.wait()
@@ -138,7 +138,7 @@ async def test_many_callers_at_once_wait_for_one_fetch(world: World) -> None:
     assert world.web.fetched == [DISCOVERY, JWKS]
 
 
-async def test_old_keys_are_used_while_they_are_fetched_again(world: World) -> None:
+async def test_old_keys_are_used_during_a_refresh(world: World) -> None:
     await world.keys.find("one", "RS256")
     world.rotates()
     world.seconds += JWKS_REFRESH_AGE
@@ -149,7 +149,7 @@ async def test_old_keys_are_used_while_they_are_fetched_again(world: World) -> N
     assert (await world.keys.find("two", "RS256")).key_id == "two"
 
 
-async def test_while_an_issuer_is_down_its_keys_stay_good_for_a_day(
+async def test_keys_of_an_unavailable_issuer_stay_valid_for_a_day(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     await world.keys.find("one", "RS256")
@@ -169,7 +169,7 @@ async def test_while_an_issuer_is_down_its_keys_stay_good_for_a_day(
     assert (await world.keys.find("one", "RS256")).key_id == "one"
 
 
-async def test_without_any_keys_nobody_is_judged(world: World) -> None:
+async def test_without_keys_tokens_get_unavailable(world: World) -> None:
     world.is_down()
     for _ in range(3):
         with pytest.raises(Unavailable, match="are unavailable; try again"):
@@ -180,7 +180,7 @@ async def test_without_any_keys_nobody_is_judged(world: World) -> None:
     assert (await world.keys.find("one", "RS256")).key_id == "one"
 
 
-async def test_keys_are_there_before_the_first_token_comes(world: World) -> None:
+async def test_keys_are_fetched_before_the_first_token(world: World) -> None:
     await world.keys.prefetch()
     assert world.web.fetched == [DISCOVERY, JWKS]
     await world.keys.find("one", "RS256")
@@ -206,7 +206,7 @@ async def test_keys_are_there_before_the_first_token_comes(world: World) -> None
         (JWKS, RuntimeError("a fault of ours")),
     ],
 )
-async def test_a_document_that_cannot_be_trusted_changes_nothing(world: World, page: str, document: Any) -> None:
+async def test_invalid_documents_are_ignored(world: World, page: str, document: Any) -> None:
     await world.keys.find("one", "RS256")
     world.web.pages[page] = document
     world.seconds += JWKS_MIN_FETCH_INTERVAL
@@ -215,7 +215,7 @@ async def test_a_document_that_cannot_be_trusted_changes_nothing(world: World, p
     assert (await world.keys.find("one", "RS256")).key_id == "one"
 
 
-async def test_an_issuer_that_shows_no_keys_any_more_is_believed(world: World) -> None:
+async def test_an_empty_key_set_is_accepted(world: World) -> None:
     await world.keys.find("one", "RS256")
     world.web.pages[JWKS] = {"keys": []}
     world.seconds += JWKS_REFRESH_AGE
@@ -255,7 +255,7 @@ SECRET = {"kty": "oct", "k": "c2VjcmV0", "kid": "one", "alg": "HS256"}
         ([{**ONE, "kid": 5}], "5", "RS256", False),
     ],
 )
-async def test_a_key_is_used_for_what_it_is_for(
+async def test_keys_are_used_only_for_their_algorithm_and_purpose(
     world: World, keys: list[Any], kid: str | None, algorithm: str, found: bool
 ) -> None:
     world.web.pages[JWKS] = {"keys": keys}
@@ -266,13 +266,13 @@ async def test_a_key_is_used_for_what_it_is_for(
             await world.keys.find(kid, algorithm)
 
 
-async def test_a_private_key_that_an_issuer_shows_by_mistake_is_used_as_a_public_one(world: World) -> None:
+async def test_only_the_public_part_of_a_published_private_key_is_used(world: World) -> None:
     private = {**ONE, "d": "AQAB", "p": "AQAB", "q": "AQAB", "dp": "AQAB", "dq": "AQAB", "qi": "AQAB"}
     world.web.pages[JWKS] = {"keys": [private]}
     assert not hasattr((await world.keys.find("one", "RS256")).key, "sign")
 
 
-async def test_no_more_than_a_hundred_keys_are_looked_at(world: World) -> None:
+async def test_at_most_a_hundred_keys_are_read(world: World) -> None:
     world.web.pages[JWKS] = {"keys": [{**ONE, "kid": str(number)} for number in range(101)]}
     await world.keys.find("99", "RS256")
     with pytest.raises(Unauthenticated):
@@ -280,7 +280,7 @@ async def test_no_more_than_a_hundred_keys_are_looked_at(world: World) -> None:
 
 
 class FixedOutbound:
-    """A way out that always ends the same."""
+    """An outbound client that always has the same result."""
 
     def __init__(self, end: OutboundResponse | Exception) -> None:
         self.end = end
@@ -298,7 +298,7 @@ class FixedOutbound:
     async def close(self) -> None: ...
 
 
-async def test_the_one_way_out_is_taken() -> None:
+async def test_keys_are_fetched_through_the_outbound_client() -> None:
     outbound: OutboundHttp = FixedOutbound(OutboundResponse(200, {}, b"{}"))
     assert await jwks.outbound_fetcher(outbound)(JWKS) == b"{}"
     for end in (

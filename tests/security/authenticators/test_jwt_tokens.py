@@ -1,4 +1,4 @@
-"""Tokens and what is wrong with them, one slip at a time, against a key set that stays as it is."""
+"""JWTs with one defect each, against a fixed key set."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ async def world() -> AsyncIterator[World]:
         token(claims(huge=2**60, deep={"a": [1]})),
     ],
 )
-async def test_a_token_of_a_trusted_issuer_names_its_bearer(world: World, good: str) -> None:
+async def test_a_token_of_a_trusted_issuer_gives_an_identity(world: World, good: str) -> None:
     identity = await world.check.identify(good)
     assert identity is not None
     assert (identity.principal, identity.credential_id) == ("corp:alice", "")
 
 
 @pytest.mark.parametrize("text", ["", "abc", "a.b", "a.b.c.d", "a.b.c.d.e", "a b.c.d", "é.é.é", "dgm_x_y", ".."])
-async def test_what_has_not_the_form_of_a_token_is_for_others_to_judge(world: World, text: str) -> None:
+async def test_other_texts_are_not_tokens(world: World, text: str) -> None:
     assert await world.check.identify(text) is None
 
 
@@ -130,7 +130,7 @@ ATTACKS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_an_attack_is_refused_for_its_reason(world: World, attack: str) -> None:
+async def test_attacks_are_rejected_with_their_reason(world: World, attack: str) -> None:
     text, why = ATTACKS[attack]
     with pytest.raises(Unauthenticated, match=why) as caught:
         await world.check.identify(text)
@@ -139,8 +139,8 @@ async def test_an_attack_is_refused_for_its_reason(world: World, attack: str) ->
     assert not any(len(part) > 8 and part in response_text for part in text.split("."))
 
 
-async def test_who_signs_with_the_public_key_as_a_secret_is_refused(world: World) -> None:
-    """PyJWT would not make such a token, so it is made by hand (RFC 8725 §2.1)."""
+async def test_hmac_with_the_public_key_is_rejected(world: World) -> None:
+    """PyJWT refuses to create such a token, so the test does (RFC 8725 §2.1)."""
     head, body, _ = by_hand({"alg": "HS256", "kid": "one"}).split(".")
     for secret in (public_pem(rsa_key("one")), json.dumps(KEYS["keys"][0]).encode()):
         data = hmac.new(secret, f"{head}.{body}".encode(), hashlib.sha256).digest()
@@ -149,14 +149,14 @@ async def test_who_signs_with_the_public_key_as_a_secret_is_refused(world: World
             await world.check.identify(text)
 
 
-async def test_what_is_refused_anyway_costs_no_key_to_be_fetched(world: World) -> None:
+async def test_a_token_with_invalid_claims_causes_no_fetch(world: World) -> None:
     for changes in ({"exp": 5}, {"aud": "x"}, {"iss": "https://eve.example"}, {"nbf": 4_000_000_000}):
         with pytest.raises(Unauthenticated):
             await world.check.identify(token(claims(**changes)))
     assert world.fetched == 0
 
 
-async def test_the_log_may_know_the_issuer_and_the_key(world: World) -> None:
+async def test_log_details_name_the_issuer_and_the_key(world: World) -> None:
     with pytest.raises(Unauthenticated) as caught:
         await world.check.identify(token(claims(aud="x")))
     assert caught.value.log_details == {"issuer": URL, "kid": "one"}
@@ -165,7 +165,7 @@ async def test_the_log_may_know_the_issuer_and_the_key(world: World) -> None:
     assert caught.value.log_details == {"issuer": URL, "kid": "k" * 64}
 
 
-async def test_a_token_ends_at_its_end_give_or_take_what_clocks_differ(world: World) -> None:
+async def test_a_token_expires_with_tolerance_for_clock_skew(world: World) -> None:
     text = token(claims(world.now))
     world.now += 3600 + 59 - 1
     assert await world.check.identify(text) is not None
@@ -174,7 +174,7 @@ async def test_a_token_ends_at_its_end_give_or_take_what_clocks_differ(world: Wo
         await world.check.identify(text)
 
 
-async def test_a_signature_is_checked_once_for_each_key_and_all_else_each_time(
+async def test_signature_checks_are_cached_per_key_and_others_are_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[str] = []
@@ -191,7 +191,7 @@ async def test_a_signature_is_checked_once_for_each_key_and_all_else_each_time(
     assert checked == [text]
     with pytest.raises(Unauthenticated, match="signature"):
         await world.check.identify(WRONG_SIGNATURE)
-    # The same key, fetched again, is looked at as another would be.
+    # The same key, fetched again, counts as another one.
     world.sets[0]._keys = None
     world.sets[0]._last_attempt = None
     await world.check.identify(text)
@@ -201,26 +201,26 @@ async def test_a_signature_is_checked_once_for_each_key_and_all_else_each_time(
         await world.check.identify(text)
 
 
-async def test_only_so_many_tokens_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_of_tokens_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jwt_tokens, "MAX_VERIFIED_TOKENS", 2)
     for number in range(5):
         await world.check.identify(token(claims(sub=f"caller {number}")))
     assert len(world.check._verified) == 2
 
 
-async def test_each_issuer_speaks_for_its_own_callers(world: World) -> None:
+async def test_each_issuer_has_its_own_principals(world: World) -> None:
     identity = await world.check.identify(token(claims(iss=OTHER, scope="a2a dragoman:operator")))
     assert identity is not None
     assert (identity.principal, identity.is_operator) == ("other:alice", True)
 
 
-async def test_a_scope_that_an_issuer_needs_is_needed(world: World) -> None:
+async def test_required_scopes_are_enforced(world: World) -> None:
     with pytest.raises(PermissionDenied, match="lacks the scope a2a") as caught:
         await world.check.identify(token(claims(iss=OTHER)))
     assert caught.value.log_details == {"issuer": OTHER, "kid": "one", "principal": "other:alice"}
 
 
-async def test_an_issuer_that_cannot_be_asked_is_no_reason_to_refuse(world: World) -> None:
+async def test_an_unavailable_issuer_is_unavailable_and_not_unauthenticated(world: World) -> None:
     async def down(url: str) -> bytes:
         raise Unavailable("down")
 

@@ -1,4 +1,4 @@
-"""Tokens of a real provider: keys that are found, rotated, and not to be had, behind a real server."""
+"""Tokens of a real OpenID provider: discovery, rotation, and a provider that is down."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def signed(issuer: Provider, name: str = "one", **changes: Any) -> Headers:
 
 
 async def answer(app: App, headers: Headers) -> tuple[int, str]:
-    """The status of a send, and whom the agent took the caller for."""
+    """The status of a send, and the principal that the agent saw."""
     response = await ENDPOINTS["REST 1.0"](app, headers)
     if response.status != 200:
         return response.status, ""
@@ -63,7 +63,7 @@ async def answer(app: App, headers: Headers) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("transport", ["gRPC 1.0", "REST 1.0", "JSON-RPC 0.3", "WebSocket"])
-async def test_a_token_of_the_provider_lets_its_bearer_in(opened: Open, issuer: Provider, transport: str) -> None:
+async def test_a_token_of_the_provider_is_accepted(opened: Open, issuer: Provider, transport: str) -> None:
     async with opened() as app:
         assert (await ENDPOINTS[transport](app, signed(issuer))).status == 200
         assert await answer(app, signed(issuer, sub="bob")) == (200, "bob")
@@ -79,7 +79,7 @@ async def test_a_rotation_needs_no_restart(opened: Open, issuer: Provider, monke
         assert (await answer(app, signed(issuer)))[0] == 401, "its key was withdrawn"
 
 
-async def test_while_the_provider_is_down_its_tokens_are_good(
+async def test_tokens_stay_valid_while_the_provider_is_down(
     opened: Open, issuer: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jwks, "JWKS_MIN_FETCH_INTERVAL", 0)
@@ -92,7 +92,7 @@ async def test_while_the_provider_is_down_its_tokens_are_good(
         assert (await answer(app, signed(issuer, "two")))[0] == 401
 
 
-async def test_a_server_starts_while_the_provider_is_down_and_judges_nobody_until_it_is_back(
+async def test_a_server_starts_without_the_provider_and_answers_unavailable_until_it_is_up(
     opened: Open, issuer: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jwks, "JWKS_MIN_FETCH_INTERVAL", 0)
@@ -104,9 +104,7 @@ async def test_a_server_starts_while_the_provider_is_down_and_judges_nobody_unti
         assert await answer(app, signed(issuer)) == (200, "alice")
 
 
-async def test_a_token_without_a_scope_that_is_needed_is_forbidden_and_told_which(
-    opened: Open, issuer: Provider
-) -> None:
+async def test_a_token_without_required_scope_is_forbidden_with_the_scope(opened: Open, issuer: Provider) -> None:
     async with opened(required_scopes=["a2a"]) as app:
         response = await ENDPOINTS["REST 1.0"](app, signed(issuer))
         assert response.status == 403
@@ -116,7 +114,7 @@ async def test_a_token_without_a_scope_that_is_needed_is_forbidden_and_told_whic
         assert (await answer(app, signed(issuer, scope="a2a")))[0] == 200
 
 
-async def test_the_card_says_where_to_get_a_token(opened: Open, issuer: Provider) -> None:
+async def test_the_card_has_the_discovery_url(opened: Open, issuer: Provider) -> None:
     oidc = {"type": "openIdConnect", "openIdConnectUrl": f"{issuer.url}/.well-known/openid-configuration"}
     async with opened(required_scopes=["a2a"]) as app:
         path = "/.well-known/agent-card.json"

@@ -1,4 +1,4 @@
-"""Two files that are one certificate: which pairs are taken, which are kept out, and when they are looked at."""
+"""The files of certificate and key: valid and invalid pairs, and when they are reloaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def test_a_pair_is_read_from_its_files(tmp_path: Path, authority: Authority) -> None:
+def test_a_certificate_and_its_key_are_read_from_files(tmp_path: Path, authority: Authority) -> None:
     first, second = authority.issue(), authority.issue()
     certificates = CertificateFiles(*write(tmp_path, first))
     assert certificates.pair == first
@@ -42,7 +42,7 @@ def test_a_pair_is_read_from_its_files(tmp_path: Path, authority: Authority) -> 
         ("whole", "absent", "key.pem: No such file"),
     ],
 )
-def test_a_bad_pair_is_kept_out_and_told(
+def test_an_invalid_pair_is_rejected_and_logged(
     tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture, certificate: str, key: str, why: str
 ) -> None:
     good = authority.issue()
@@ -68,23 +68,23 @@ def test_a_bad_pair_is_kept_out_and_told(
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert why in record.getMessage()
-    assert not certificates.refresh()  # told once,
+    assert not certificates.refresh()  # logged once,
     assert len(caplog.records) == 1
-    assert not certificates.refresh(force=True)  # and again to whoever asks
+    assert not certificates.refresh(force=True)  # and with `force` each time
     assert len(caplog.records) == 2
     write(tmp_path, new)
     assert certificates.refresh()
     assert certificates.pair == new
 
 
-def test_files_that_were_written_again_as_they_are_change_nothing(tmp_path: Path, authority: Authority) -> None:
+def test_rewritten_files_with_the_same_content_change_nothing(tmp_path: Path, authority: Authority) -> None:
     pair = authority.issue()
     certificates = CertificateFiles(*write(tmp_path, pair))
     write(tmp_path, pair)
     assert not certificates.refresh()
 
 
-async def test_a_change_is_seen_by_itself(
+async def test_a_change_is_noticed_by_polling(
     tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = asyncio.Event()
@@ -100,7 +100,7 @@ async def test_a_change_is_seen_by_itself(
     watching = asyncio.create_task(certificates.watch(0.001))
     write(tmp_path, new := authority.issue())
     await taken.wait()
-    while certificates.pair != new:  # it may have looked between the two files
+    while certificates.pair != new:  # a poll may come between the two files
         taken.clear()
         await taken.wait()
     watching.cancel()
