@@ -30,8 +30,8 @@ from dragoman.runtime.operations.cancel import CancelOperation, PendingWaits
 from dragoman.runtime.operations.push_configs import PushConfigOperations
 from dragoman.runtime.operations.send import new_context_id, new_task_key
 from dragoman.runtime.operations.service import TaskService
-from dragoman.runtime.push.breaker import HostBreaker
-from dragoman.runtime.push.delivery import CLAIM_HOLD_SECONDS, DeliveryDeps, DeliveryRecorder, HostLimiter
+from dragoman.runtime.push.breaker import HostBreaker, HostLimiter
+from dragoman.runtime.push.delivery import CLAIM_HOLD_SECONDS, DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, Scheduler

@@ -16,7 +16,7 @@ import pytest
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import states
 from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, claims, open_store, reads
-from dragoman.stores.sqlite.hot import checkpoint, coalescer
+from dragoman.stores.sqlite.hot import checkpoint, writer
 from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
 from dragoman.testing.contracts.store_reads import StoreReads
@@ -195,8 +195,8 @@ async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: P
 async def test_what_was_appended_before_the_store_closes_is_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalescer, "IDLE_TURN_SECONDS", 0.0)  # a loop that is never idle, and gathers on
-    monkeypatch.setattr(coalescer, "MAX_HOLD_SECONDS", 1000.0)
+    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # a loop that is never idle, and gathers on
+    monkeypatch.setattr(writer, "MAX_HOLD_SECONDS", 1000.0)
     store = open_store(tmp_path / "tasks.db")
     changes = [store.append(created(new_ref())) for _ in range(3)]
     await store.close()

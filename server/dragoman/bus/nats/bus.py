@@ -18,8 +18,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from dragoman.bus.nats import codec
+from dragoman.bus.nats.address import NatsAddress
 from dragoman.bus.nats.codec import BusHeartbeat, InvalidBusMessage, Subjects
-from dragoman.bus.nats.connection import NATS_CONNECT_TIMEOUT, NatsAddress, NatsConnection
+from dragoman.bus.nats.connection import NATS_CONNECT_TIMEOUT, NatsConnection
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
 

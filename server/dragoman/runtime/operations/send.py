@@ -23,6 +23,7 @@ from dragoman.core.errors import (
     InvalidParams,
     TaskEnded,
     TaskNotFound,
+    Unavailable,
     UnsupportedOperation,
 )
 from dragoman.core.limits import message_checks, message_limits
@@ -50,12 +51,13 @@ from dragoman.core.task.log import (
     TaskRef,
 )
 from dragoman.ids import IDS
-from dragoman.ports import Store, StoredMessage
+from dragoman.ports import Store, StoredMessage, TaskSnapshot
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task
 from dragoman.runtime.operations.call import Admission, Call, Limits, quota_exceeded
 from dragoman.runtime.operations.push_configs import PushConfigOperations, too_many_configs
 from dragoman.runtime.scheduler import Scheduler
+from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -361,3 +363,20 @@ async def direct_reply(result: SendResult) -> pb.Message | None:
     if result.runner is None or result.record.visible:
         return None
     return await asyncio.shield(result.runner.first_response)
+
+
+async def read_stored_task(store: Store, result: SendResult, history: int | None) -> TaskSnapshot:
+    """The task of a stored message: as it is, or as created while the store is unavailable.
+
+    Raises Unavailable for a task that existed before; the error says that the message must not be sent again.
+    """
+    try:
+        return await read_task(store, result.record.ref, history=history)
+    except Unavailable as error:
+        if result.created and (task := TaskProjection(result.events).task(result.record, history)):
+            return TaskSnapshot(result.record, task)
+        text = (
+            f"the message was stored for task {result.record.id}, but the store is unavailable now; "
+            "do not send it again, read the task later"
+        )
+        raise Unavailable(text, metadata={"task": result.record.id}) from error

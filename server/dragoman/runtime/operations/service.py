@@ -34,7 +34,7 @@ from dragoman.core.limits import message_limits
 from dragoman.core.names import AGENT_ID, resolve_tenant
 from dragoman.core.task import cursors, frames, states
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
-from dragoman.ports import Store, TaskSnapshot
+from dragoman.ports import Store
 from dragoman.runtime.feeds import (
     EventBatches,
     EventStream,
@@ -49,9 +49,15 @@ from dragoman.runtime.log import EventLog, gap_event, read_task, task_event
 from dragoman.runtime.operations.call import Admission, Call, DialectCache, Limits, history_length, task_query
 from dragoman.runtime.operations.cancel import CancelOperation, PendingWaits
 from dragoman.runtime.operations.push_configs import PushConfigOperations
-from dragoman.runtime.operations.send import SendOperation, SendResult, direct_reply, new_context_id, new_task_key
+from dragoman.runtime.operations.send import (
+    SendOperation,
+    SendResult,
+    direct_reply,
+    new_context_id,
+    new_task_key,
+    read_stored_task,
+)
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.turn.events import TaskProjection
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -152,10 +158,9 @@ class TaskService:
         return Caller(view.owner, agent, identity, view.joined)
 
     def _denied(self, scope: str, agent: str, identity: Identity) -> PermissionDenied:
-        log_details = {
-            "principal": identity.principal,
-            **({"key": identity.credential_id} if identity.credential_id else {}),
-        }
+        log_details = {"principal": identity.principal}
+        if identity.credential_id:
+            log_details["key"] = identity.credential_id
         text = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
         return PermissionDenied(text, log_details=log_details)
 
@@ -178,7 +183,7 @@ class TaskService:
                 task = await self._wait_for_turn(result, deadline, history) if waits else None
         if message is not None:
             return frames.frame(2, message.SerializeToString())
-        return frames.frame(1, task or (await self._read_stored(result, history)).task)
+        return frames.frame(1, task or (await read_stored_task(self._store, result, history)).task)
 
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
@@ -199,22 +204,6 @@ class TaskService:
                 if record.running or record.ready:
                     await self.pending_waits.until_turn_ends(subscriber, deadline)
         return None
-
-    async def _read_stored(self, result: SendResult, history: int | None) -> TaskSnapshot:
-        """The task of a stored message: as it is, or as created while the store is unavailable.
-
-        Raises Unavailable for a task that existed before; the error says that the message must not be sent again.
-        """
-        try:
-            return await read_task(self._store, result.record.ref, history=history)
-        except Unavailable as error:
-            if result.created and (task := TaskProjection(result.events).task(result.record, history)):
-                return TaskSnapshot(result.record, task)
-            text = (
-                f"the message was stored for task {result.record.id}, but the store is unavailable now; "
-                "do not send it again, read the task later"
-            )
-            raise Unavailable(text, metadata={"task": result.record.id}) from error
 
     def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2)."""
@@ -238,7 +227,7 @@ class TaskService:
             if result.created and history is None:
                 event = result.events[0]
             else:
-                snapshot = await self._read_stored(result, history)
+                snapshot = await read_stored_task(self._store, result, history)
                 record, event = snapshot.record, task_event(snapshot)
             yield (subscriber.attach_cursor(event),)
             subscriber.position = event.sequence
@@ -409,13 +398,10 @@ class TaskService:
     async def _require_task(self, caller: Caller, task_id: str, field: str = "id") -> TaskRecord:
         if not task_id:
             raise InvalidParams.field(field, "is required")
-        record = await self._find_task(caller, task_id)
+        record = await self._store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
         if record is None:
             raise TaskNotFound
         return record
-
-    async def _find_task(self, caller: Caller, task_id: str) -> TaskRecord | None:
-        return await self._store.find(caller.owner, caller.agent, task_id, joined=caller.joined)
 
 
 def _has_ended(record: TaskRecord, call: Call) -> bool:

@@ -80,3 +80,25 @@ class HostBreaker:
             state.probe = None
             if not probe.done():
                 probe.set_result("")
+
+
+class HostLimiter:
+    """Limits concurrent requests, in total and per host, in order of arrival."""
+
+    def __init__(self, total: int, per_host: int) -> None:
+        self._total = asyncio.Semaphore(total)
+        self._per_host = per_host
+        self._hosts: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
+
+    @asynccontextmanager
+    async def __call__(self, host: str) -> AsyncIterator[None]:
+        """Holds a slot for one request."""
+        limit, users = self._hosts.setdefault(host, (asyncio.Semaphore(self._per_host), []))
+        users.append(None)
+        try:
+            async with limit, self._total:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                self._hosts.pop(host, None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -298,28 +298,6 @@ class PushDelivery:
             log.info("%s rejected further pushes (410)", host, extra=fields)
         else:
             log.info("a push to %s failed, try %d: %s", host, push.failures, failure_reason(attempt), extra=fields)
-
-
-class HostLimiter:
-    """Limits concurrent requests, in total and per host, in order of arrival."""
-
-    def __init__(self, total: int, per_host: int) -> None:
-        self._total = asyncio.Semaphore(total)
-        self._per_host = per_host
-        self._hosts: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
-
-    @asynccontextmanager
-    async def __call__(self, host: str) -> AsyncIterator[None]:
-        """Holds a slot for one request."""
-        limit, users = self._hosts.setdefault(host, (asyncio.Semaphore(self._per_host), []))
-        users.append(None)
-        try:
-            async with limit, self._total:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                self._hosts.pop(host, None)
 
 
 RECORD_RETRY_SECONDS: Final = 1.0

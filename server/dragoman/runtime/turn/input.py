@@ -69,8 +69,14 @@ class ReadableTurn:
     canceled = stopping = False
     _stop_reason = ""
     _context = ContextState()
+    _fresh_context = False
     record: TaskRecord
+    principal: str
+    attempt: int
+    _store: Store
+    _reference_resolver: ReferenceResolver
     _history: list[pb.Message]
+    _last_delivered: int
 
     @property
     def task_id(self) -> str:
@@ -95,6 +101,32 @@ class ReadableTurn:
     @property
     def cancel_reason(self) -> str:
         return self._stop_reason
+
+    async def _load_message(self) -> Usage:
+        """Reads the message to answer and what earlier turns left. Returns the usage of earlier turns."""
+        turn_input = await load_turn_input(self._store, self.record, self._last_delivered, self.attempt)
+        self.task_state, self.question, self._history = turn_input.task_state, turn_input.question, turn_input.history
+        self.previous_artifacts, self.waiting_messages = turn_input.artifacts, turn_input.waiting_messages
+        self._set_message(turn_input.message)
+        return turn_input.usage
+
+    def _set_message(self, stored: StoredMessage) -> None:
+        self._last_delivered = stored.number
+        self.principal = stored.sender or self.record.ref.owner.principal
+        self.message = pb.Message.FromString(stored.message)
+        self.stored_envelope, self.envelope = stored.envelope, pb.SendMessageRequest.FromString(stored.envelope)
+
+    async def _load_context(self) -> None:
+        """Reads the state of the conversation, unless it is new, and the tasks that the message refers to."""
+        record = self.record
+        if not self._fresh_context:
+            self._context = await self._store.context_state(record.ref.owner, record.agent, record.context)
+        if task_ids := self.message.reference_task_ids:
+            self.references = await self._reference_resolver.resolve(record, self.principal, task_ids)
+
+    async def _unread_messages(self) -> list[StoredMessage]:
+        conversation = await self._store.messages(self.record.ref, self._last_delivered)
+        return conversation.unread(self._last_delivered) if conversation else []
 
 
 MAX_REFERENCES: Final = 16

@@ -31,7 +31,7 @@ from dragoman.core.task.log import (
 from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, TurnResult, WorkerLost
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection
-from dragoman.runtime.turn.input import NO_MESSAGE, ReadableTurn, ReferenceResolver, load_turn_input
+from dragoman.runtime.turn.input import NO_MESSAGE, ReadableTurn, ReferenceResolver
 from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
 from dragoman.runtime.turn.status import (
     CONTEXT_CHANGED,
@@ -65,7 +65,6 @@ class TurnRunner(ReadableTurn):
     # dictionary of its own and takes twice the time to create.
     cancel_refusal = ""
     """The agent's reason for refusing a cancel; empty when it does not refuse."""
-    _fresh_context = False
     _task: asyncio.Task[None] | None = None
     _started = False  # its asyncio task has taken its first step; canceled earlier, it would never run
     _finishing = False
@@ -394,44 +393,17 @@ class TurnRunner(ReadableTurn):
         self._fence_task = asyncio.ensure_future(self._insist(self._build_append([end], NO_CHANGE, release=True)))
         self._batch.close(LeaseLost("the task was canceled"))
 
-    # Messages ---------------------------------------------------------------------------------------------------
-
-    def _set_message(self, stored: StoredMessage) -> None:
-        self._last_delivered = stored.number
-        self.principal = stored.sender or self.record.ref.owner.principal
-        self.message = pb.Message.FromString(stored.message)
-        self.stored_envelope, self.envelope = stored.envelope, pb.SendMessageRequest.FromString(stored.envelope)
-
     async def _load_input(self) -> None:
-        """Reads the input of the turn. When it is called again after a failed read, what was read is kept."""
+        """Reads the input of the turn. A repeated call after a failed read keeps what was read."""
         if self._client_canceled and self.record.ref in await self._store.cancel_requests.pending([self.record.ref]):
             self.canceled, self._stop_reason = True, "client"
             raise asyncio.CancelledError("the message arrived before the cancel")
         if self.message is NO_MESSAGE:
-            turn_input = await load_turn_input(self._store, self.record, self._last_delivered, self.attempt)
-            if self.usage_tracker is None and turn_input.usage:
-                self.usage_tracker = self._new_usage_tracker(turn_input.usage)
-            self.task_state, self.question, self._history = (
-                turn_input.task_state,
-                turn_input.question,
-                turn_input.history,
-            )
-            self.previous_artifacts, self.waiting_messages = turn_input.artifacts, turn_input.waiting_messages
-            self._set_message(turn_input.message)
-        if not self._fresh_context:
-            self._context = await self._store.context_state(
-                self.record.ref.owner, self.record.agent, self.record.context
-            )
-        if task_ids := self.message.reference_task_ids:
-            self.references = await self._reference_resolver.resolve(self.record, self.principal, task_ids)
-
-    async def _unread_messages(self) -> list[StoredMessage]:
-        conversation = await self._store.messages(self.record.ref, self._last_delivered)
-        return conversation.unread(self._last_delivered) if conversation else []
+            usage = await self._load_message()
+            if self.usage_tracker is None and usage:
+                self.usage_tracker = self._new_usage_tracker(usage)
+        await self._load_context()
 
     def _log_fields(self) -> dict[str, str]:
-        return {
-            "task": task_id_of(self.record.ref.key),
-            "agent": self.record.agent,
-            "scope": self.record.ref.owner.scope,
-        }
+        record = self.record
+        return {"task": task_id_of(record.ref.key), "agent": record.agent, "scope": record.ref.owner.scope}

@@ -8,7 +8,7 @@ from typing import Final
 import asyncpg
 
 from dragoman.core.errors import Unavailable
-from dragoman.stores.shared.schema import SchemaTooNew
+from dragoman.stores.shared.rows import SchemaTooNew
 
 
 class InvalidDatabase(Exception):

@@ -31,8 +31,7 @@ from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs
 from dragoman.stores.postgres.database import Database, SideConnection
 from dragoman.stores.postgres.hot.writer import PostgresWriter
-from dragoman.stores.shared.blob_offload import BlobOffloader
-from dragoman.stores.shared.blob_restore import UNLIMITED_BYTES, BlobBudget, BlobRestorer
+from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
 
 _SELECT_BLOB: Final = "SELECT content FROM blobs WHERE hash = $1"
 

@@ -12,7 +12,7 @@ from asyncpg import Connection, DeadlockDetectedError, LockNotAvailableError
 
 from dragoman.core.task import maintenance
 from dragoman.stores.postgres.errors import InvalidDatabase, PostgresSchemaTooNew
-from dragoman.stores.shared.schema import migration_scripts
+from dragoman.stores.shared.rows import migration_scripts
 
 log = logging.getLogger("dragoman.store")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from importlib.resources import files
 from typing import Any, Final
 
 from dragoman.core.access.caller_credentials import ApiKey
@@ -146,3 +147,17 @@ def push_from_row(ref: TaskRef, row: Sequence[Any]) -> PushRecord:
         token=claims, attempt_count=attempts, last_sequence=last, task_ended=task_state in states.TERMINAL,
         task_id=task_id, agent=agent,
     )  # fmt: skip
+
+
+# Migrations -----------------------------------------------------------------------------------------------------------
+
+
+class SchemaTooNew(Exception):
+    """The store was written by a newer Dragoman, and this release cannot use its schema."""
+
+
+def migration_scripts(package: str) -> Iterator[tuple[int, str]]:
+    """The number and the SQL of each migration in the folder `migrations` of a package, in no order."""
+    for file in (files(package) / "migrations").iterdir():
+        if file.name.endswith(".sql"):
+            yield int(file.name.split("_", 1)[0]), file.read_text("utf-8")

@@ -20,8 +20,7 @@ from dragoman.core.task.blob_references import EVENT_TREE, MESSAGE_TREE, TASK_TR
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.core.task.log import Append, Appended, Event, TaskRef
 from dragoman.ports import TaskMessages, TaskSnapshot
-from dragoman.stores.shared.blob_offload import BlobOffloader
-from dragoman.stores.shared.blob_restore import UNLIMITED_BYTES, BlobBudget, BlobRestorer
+from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads
 from dragoman.stores.sqlite.blobs import BlobFiles
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from dragoman.core.task import maintenance
-from dragoman.stores.shared.schema import SchemaTooNew, migration_scripts
+from dragoman.stores.shared.rows import SchemaTooNew, migration_scripts
 
 log = logging.getLogger("dragoman.store")
 

@@ -24,10 +24,11 @@ from dragoman.stores.shared.erasure import (
     ERASURE_STEP_BYTES,
     ERASURE_STEP_ROWS,
     QueuedTask,
+    RangeCursor,
+    TaskRange,
     count_fitting_rows,
     receipt_from_row,
 )
-from dragoman.stores.shared.task_selection import RangeCursor, TaskRange
 
 CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("context_state", "owner = $1 AND context = $2"),

@@ -13,7 +13,7 @@ from dragoman.core.names import task_key_of
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman.stores.postgres.rows import TABLE_RECORD_COLUMNS, PostgresBulkStatement, records_with_owners
-from dragoman.stores.shared.task_selection import (
+from dragoman.stores.shared.erasure import (
     SELECTION_PAGE_TASKS,
     RangeCursor,
     TaskRange,

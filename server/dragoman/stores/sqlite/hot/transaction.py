@@ -21,7 +21,7 @@ from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
-from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, record_from_row
 
 MAX_STATEMENT_ROWS: Final = 64
 """Rows in one statement. Smaller batches are powers of two, so that few statements have to be kept prepared."""

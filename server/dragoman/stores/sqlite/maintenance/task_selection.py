@@ -10,7 +10,7 @@ from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.names import task_key_of
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
-from dragoman.stores.shared.task_selection import (
+from dragoman.stores.shared.erasure import (
     SELECTION_PAGE_TASKS,
     RangeCursor,
     TaskRange,
@@ -18,7 +18,7 @@ from dragoman.stores.shared.task_selection import (
     selects_active,
 )
 from dragoman.stores.sqlite.reads import owner_number
-from dragoman.stores.sqlite.rows import TABLE_RECORD_COLUMNS, records_with_owners
+from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, records_with_owners
 
 _SELECT_PAGE: Final = """
 SELECT t.updated, t.owner, o.scope, o.principal, t.task, {columns}
