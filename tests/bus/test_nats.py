@@ -422,7 +422,7 @@ async def test_two_stores_on_one_prefix_hear_nothing_of_each_other_and_say_so(
         one._clock = lambda: now + nats_bus.BUS_HEARTBEAT_INTERVAL * nats_bus.MAX_MISSED_HEARTBEATS + 1
         one._expire_foreign_servers()
         assert one.problem == ""
-    assert "nobody else uses the prefix" in caplog.text
+    assert "no other store uses the prefix" in caplog.text
 
 
 async def test_two_stores_on_two_prefixes_are_at_peace(own_nats: NatsServer) -> None:

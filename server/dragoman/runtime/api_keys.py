@@ -1,4 +1,4 @@
-"""API keys: create, list, rotate, revoke. The text of a key leaves here once and is not stored."""
+"""API keys: create, list, rotate, revoke. The text of a key is returned once and never stored."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ApiKeyService:
         return rotated, text
 
     async def revoke(self, id: str) -> ApiKey:
-        """Revokes a key for good. Revoking it again changes nothing."""
+        """Revokes a key for good. Idempotent."""
         key = await self._keys.revoke(id, now=self._clock())
         if key is None:
             raise _key_not_found(id)

@@ -60,7 +60,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What the audit log records, and for how long: milliseconds, 0 for ever."""
+    """Level and retention of the audit log: milliseconds, 0 for ever."""
 
     clock: Callable[[], int]
     level: AuditLevel = "all"
@@ -69,7 +69,7 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class PushOptions:
-    """What push notifications need besides the store: HTTP client, encoder, and retry policy."""
+    """Dependencies of push notifications besides the store: HTTP client, encoder, and retry policy."""
 
     outbound: OutboundHttp
     encoder: WebhookEncoder
@@ -113,8 +113,8 @@ async def open_runtime(
     `root`: the agent addressed by requests that name none; by default the one with `default=True`, else the first.
     `exclusive`: no other process uses this store, so open sessions belong to dead processes. `lease`: seconds after
     which others may treat this session as dead unless it is renewed. `retention`: how long tasks are kept. `isolation`:
-    who sees them. `access_policy`: which agents are open to callers without credentials. `quotas`: what callers may
-    use. `budgets`: what tasks may use. `worker_wait`: seconds that tasks wait for absent remote agents. `tracer`:
+    their visibility. `access_policy`: which agents are open to callers without credentials. `quotas`: limits of
+    callers. `budgets`: limits of tasks. `worker_wait`: seconds that tasks wait for absent remote agents. `tracer`:
     records spans of turns and pushes. `allow_no_agents`: the root agent is then the first that registers, unless `root`
     names one. Without `runs_agents` the turns of these agents are left to other processes on the store.
 

@@ -88,7 +88,7 @@ class RemoteCapacity:
         return [name for name, agent in self._agents.items() if agent.capacity > 0]
 
     def try_acquire(self, agent: str) -> bool:
-        """Takes a place until `release`. False when there is none."""
+        """Takes a place until `release`. False when the agent has no room."""
         if agent not in self._agents:
             return True
         if self.room(agent) <= 0:
@@ -154,7 +154,7 @@ class RemoteCapacity:
             self._backlog_exceeds_room.add(agent)
 
     def assume_backlog(self) -> None:
-        """Tasks of any agent may wait in the store, though no job said so."""
+        """Tasks of any agent may wait in the store, without a known job."""
         self._backlog.update(self._agents)
 
     def agents_with_backlog(self) -> list[str]:

@@ -38,7 +38,7 @@ VERSION_POLL_INTERVAL: Final = 2.0
 
 
 class TaskFeed:
-    """The recent events of one task, and who waits for the next."""
+    """Recent events of one task, and the subscribers that wait for the next."""
 
     def __init__(self, ref: TaskRef) -> None:
         self.ref = ref
@@ -195,7 +195,7 @@ class Subscriber:
 
     @property
     def lag(self) -> int:
-        """Committed events that it has not been given; 0 before it has begun to read."""
+        """Committed events not yet delivered to it; 0 before its first read."""
         return max(self._feed.last - self.position, 0) if self.position else 0
 
     async def wait_for_events(self) -> None:
@@ -205,7 +205,7 @@ class Subscriber:
             await feed.wait_for_change()
 
     def resume_after(self, position: int, last: int) -> None:
-        """Continues after event `position` of a task whose log, as read by the caller, ends with event `last`."""
+        """Continues after event `position`. `last` is the last event of the task's log, as read by the caller."""
         self.position = position
         self._feed.observe_version(last)
 
@@ -239,7 +239,7 @@ class TaskFeeds:
 
     @asynccontextmanager
     async def subscribe(self, ref: TaskRef) -> AsyncIterator[Subscriber]:
-        """Listens to a task, and gives a subscriber whose `position` the caller sets to what it then reads."""
+        """Listens to a task. The caller then reads the task and sets the subscriber's `position`."""
         feed = self._feeds.get(ref)
         if feed is None:
             feed = self._feeds[ref] = TaskFeed(ref)

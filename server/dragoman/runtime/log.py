@@ -75,7 +75,7 @@ class EventLog:
                 on_result(None)
             if not answer.done():
                 answer.set_exception(error)
-                answer.exception()  # marks it as retrieved: the caller may be gone
+                answer.exception()  # marks it as retrieved: the caller may have disconnected
             elif not isinstance(error, AppendRejected):
                 log.error("a write failed after its caller had disconnected", exc_info=error)
 
@@ -133,12 +133,12 @@ async def read_task(store: Store, task: TaskRef, *, history: int | None = None, 
 
 
 def task_event(snapshot: TaskSnapshot) -> Event:
-    """The whole Task as one event, with the sequence of its last event."""
+    """The complete Task as one event, with the sequence of its last event."""
     return Event(snapshot.record.last_sequence, frames.frame(1, snapshot.task), snapshot.record.state)
 
 
 def gap_event(snapshot: TaskSnapshot, after: int) -> Event:
-    """The whole Task for a reader whose next event, the one after `after`, is no longer in the log."""
+    """The complete Task for a reader whose next event, the one after `after`, is no longer in the log."""
     event = task_event(snapshot)
     gap: dict[str, str | float | bool] = {"gap": True, "from": after, "sequence": event.sequence}
     return Event(event.sequence, event.data + resume_metadata(1, gap), event.state)

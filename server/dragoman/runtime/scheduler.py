@@ -82,7 +82,7 @@ class Scheduler:
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
         """By agent."""
         self.on_unserved: Callable[[TaskRecord], None] = lambda _: None
-        """Called for tasks that are claimed here, or wait, and whose agent was removed."""
+        """Called for claimed or waiting tasks whose agent was removed."""
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
@@ -400,9 +400,9 @@ class Scheduler:
     # Shutdown ---------------------------------------------------------------------------------------------------
 
     async def drain(self, grace: float, report: Callable[[int], None] | None = None) -> None:
-        """Takes nothing new and waits up to `grace` seconds until no turn runs; then ends the rest as FAILED.
+        """Accepts no new tasks and waits up to `grace` seconds for running turns; then ends the rest as FAILED.
 
-        Pending claims are waited for as well. `report` is called once a second with the number of running turns.
+        Waits for pending claims as well. `report` is called once a second with the number of running turns.
         """
         self._draining = True
         await self._job_subscriptions.close()

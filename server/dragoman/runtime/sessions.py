@@ -1,9 +1,9 @@
-"""Sessions: who holds claims, and what happens to the tasks of dead processes.
+"""Sessions: hold claims, and end or repeat the turns of dead processes.
 
 A process that runs agents holds one session row that expires, and renews it from a thread of its own, because a loop
 blocked by an agent must not look like a dead process. Every claim carries the session's number and a fencing token. A
 reaper in every process finds tasks with expired sessions and ends or repeats their turns; later writes of a process
-that was only paused are rejected by the token. During an outage of the store nobody can renew, and afterwards every
+was only paused are rejected by the token. During an outage of the store no process can renew, and afterwards every
 session has expired. So a process that could not renew in time trusts no expiry for one whole lease, in which live
 processes renew.
 """
@@ -69,7 +69,7 @@ class Heartbeat:
         self._renew_lock = threading.Lock()
         self._renewed = clock()
         self._renewed_since: float | None = self._renewed
-        """Since when every renewal was in time; None after a failed renewal."""
+        """Start of the unbroken series of renewals in time; None after a failed renewal."""
 
     def start(self) -> None:
         """Starts the thread."""
@@ -202,7 +202,7 @@ class ClaimRecovery:
         self._log = event_log
         self._scheduler = scheduler
         self._deadlines: dict[TaskRef, float] = {}
-        """Until when each is checked while it is absent, on the loop's clock."""
+        """Deadlines for the checks of absent tasks, on the loop's clock."""
         self._has_claims = asyncio.Event()
         event_log.on_unknown_outcome = self.add
 

@@ -1,1 +1,1 @@
-"""Floor 3: stores of tasks, one folder each. They use `shared`, and never each other."""
+"""Stores of tasks, one folder each. They use `shared`, and never each other."""

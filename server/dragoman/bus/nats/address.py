@@ -56,13 +56,13 @@ class NatsAddress:
                 parts = urlsplit(url.strip())
                 host, port = parts.hostname, parts.port or NATS_DEFAULT_PORT
             except ValueError:  # an invalid port or IPv6 address
-                raise InvalidNatsAddress(f"is no address of NATS; use {NATS_URL_FORMAT}") from None
+                raise InvalidNatsAddress(f"is not a NATS address; use {NATS_URL_FORMAT}") from None
             if parts.scheme not in ("nats", "tls") or not host or parts.path or parts.query or parts.fragment:
-                raise InvalidNatsAddress(f"is no address of NATS; use {NATS_URL_FORMAT}")
+                raise InvalidNatsAddress(f"is not a NATS address; use {NATS_URL_FORMAT}")
             if parts.username is not None:
                 if number:
                     raise InvalidNatsAddress(
-                        "has credentials after the first server; those of the first one hold for all"
+                        "has credentials after the first server; put them into the first URL, they apply to all servers"
                     )
                 user = unquote(parts.username)
                 password = None if parts.password is None else unquote(parts.password)
@@ -70,10 +70,10 @@ class NatsAddress:
         if len({server.partition(":")[0] for server in servers}) > 1:
             raise InvalidNatsAddress("mixes nats:// and tls://; the servers of one cluster have one scheme")
         if user is not None and credentials is not None:
-            raise InvalidNatsAddress("has credentials, and so has --bus-credentials; say one or the other")
+            raise InvalidNatsAddress("has credentials, and so has --bus-credentials; use one or the other")
         token, user = (user, None) if password is None else (None, user)
         if credentials is not None and not os.access(credentials, os.R_OK):
-            raise InvalidNatsAddress(f"has no credentials: --bus-credentials {credentials} cannot be read")
+            raise InvalidNatsAddress(f"has unreadable credentials: --bus-credentials {credentials} cannot be read")
         found = cls(tuple(servers), user, password, token, credentials, ca_file)
         try:
             found.ssl_context()
@@ -84,7 +84,7 @@ class NatsAddress:
         return found
 
     def redact(self, text: str) -> str:
-        """A foreign text without our secrets, for the log."""
+        """Returns the text with our password and token masked, for the log."""
         for secret in (self.password, self.token):
             if secret:
                 text = text.replace(secret, "***")

@@ -187,7 +187,7 @@ class NatsBus:
         oldest = self._clock() - MAX_MISSED_HEARTBEATS * BUS_HEARTBEAT_INTERVAL
         self._foreign_servers = {server: seen for server, seen in self._foreign_servers.items() if seen[1] > oldest}
         if not self._foreign_servers:
-            log.info("nobody else uses the prefix %s on the bus any more", self._prefix)
+            log.info("no other store uses the prefix %s on the bus any more", self._prefix)
 
     def _on_heartbeat(self, heartbeat: BusHeartbeat) -> None:
         if heartbeat.epoch == self._heartbeat.epoch:

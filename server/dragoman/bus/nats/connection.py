@@ -1,8 +1,8 @@
 """Permanent connection to NATS, which reconnects and resubscribes after every failure.
 
-The library can reconnect, but gives up after some errors (rejected credentials while somebody changes them), so each
-connection here is a new client, with our own backoff. Messages sent while NATS is not reachable, or while the queue
-is full, are lost; callers recover from that.
+The library can reconnect, but gives up after some errors (for example rejected credentials during their rotation), so
+each connection here is a new client, with our own backoff. Messages sent while NATS is not reachable, or while the
+queue is full, are lost; callers recover from that.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class _Subscription:
     queue: str
     on_message: Callable[[bytes], None]
     client: Client | None = None
-    """The connection on which it was started."""
-    subscription: Subscription | None = None
+    """The connection of `nats_subscription`."""
+    nats_subscription: Subscription | None = None
     stopped: bool = False
 
 
@@ -161,7 +161,7 @@ class NatsConnection:
         client = _NatsClient()
         reasons: deque[str] = deque(maxlen=1)
 
-        async def failed(error: Exception) -> None:
+        async def on_error(error: Exception) -> None:
             if not isinstance(error, Error | OSError):
                 log.error("handling a message from the bus failed", exc_info=error)
                 return
@@ -176,7 +176,7 @@ class NatsConnection:
             await client.connect(
                 list(self.address.servers),
                 name=self._name,
-                error_cb=failed,
+                error_cb=on_error,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
@@ -288,45 +288,45 @@ class NatsConnection:
 
         NATS has processed it after `flush`. If NATS is not reachable, the next connection subscribes.
         """
-        listening = _Subscription(subject, queue, on_message)
-        self._subscriptions.add(listening)
+        subscription = _Subscription(subject, queue, on_message)
+        self._subscriptions.add(subscription)
 
         async def stop() -> None:
-            listening.stopped = True
-            self._subscriptions.discard(listening)
-            await self._end_subscription(listening)
+            subscription.stopped = True
+            self._subscriptions.discard(subscription)
+            await self._end_subscription(subscription)
 
         if (client := self._client) is not None:
             try:
-                await self._start_subscription(client, listening)
+                await self._start_subscription(client, subscription)
             except BaseException:
                 await stop()
                 raise
         return stop
 
     async def _resubscribe(self, client: _NatsClient) -> None:
-        for listening in tuple(self._subscriptions):
-            if not listening.stopped and listening.client is not client:
-                await self._start_subscription(client, listening)
+        for subscription in tuple(self._subscriptions):
+            if not subscription.stopped and subscription.client is not client:
+                await self._start_subscription(client, subscription)
 
     async def _start_subscription(self, client: _NatsClient, subscription: _Subscription) -> None:
-        async def arrived(message: Msg) -> None:
+        async def deliver(message: Msg) -> None:
             if not subscription.stopped:
                 subscription.on_message(message.data)
 
         subscription.client = client
         with suppress(*_CLOSED_ERRORS):  # it is closing: the next connection subscribes
-            subscription.subscription = await client.subscribe(
-                subscription.subject, queue=subscription.queue, cb=arrived
+            subscription.nats_subscription = await client.subscribe(
+                subscription.subject, queue=subscription.queue, cb=deliver
             )
         if subscription.stopped:
             await self._end_subscription(subscription)
 
-    async def _end_subscription(self, listening: _Subscription) -> None:
-        subscription, listening.subscription = listening.subscription, None
-        if subscription is not None and listening.client is self._client:
+    async def _end_subscription(self, subscription: _Subscription) -> None:
+        nats_subscription, subscription.nats_subscription = subscription.nats_subscription, None
+        if nats_subscription is not None and subscription.client is self._client:
             with suppress(*_CLOSED_ERRORS):
-                await subscription.unsubscribe()
+                await nats_subscription.unsubscribe()
 
     async def flush(self) -> None:
         """Returns when NATS has processed everything sent so far, or is not reachable. Concurrent calls are merged."""

@@ -1,6 +1,6 @@
 """Operations on stored tasks for operators: erase, export, read the log, back up.
 
-An erasure notifies those concerned: the runner is asked to stop, and subscribers learn that the task was erased.
+An erasure also stops the runner and notifies subscribers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Maintenance:
         self._feeds = feeds
 
     async def measure(self, selection: TaskSelection) -> ErasureCounts:
-        """What `purge` would remove. Raises InvalidParams as it does."""
+        """Counts what `purge` would remove. Raises InvalidParams as it does."""
         await self._select_one(selection)
         return await self._store.measure(selection)
 
@@ -72,7 +72,7 @@ class Maintenance:
         return receipt
 
     async def export(self, selection: TaskSelection) -> AsyncGenerator[ExportEntry, None]:
-        """Everything stored of one task. Raises TaskNotFound, and InvalidParams as `purge`."""
+        """All stored data of one task. Raises TaskNotFound, and InvalidParams as `purge`."""
         records = await self._select_one(selection)
         snapshot = await self._store.read(records[0].ref) if records else None
         conversation = await self._store.messages(records[0].ref) if records else None

@@ -1,1 +1,1 @@
-"""What operators see: explain, metrics, audit log, traces."""
+"""Observability for operators: explain, metrics, audit log, traces."""

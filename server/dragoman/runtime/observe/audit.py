@@ -27,7 +27,7 @@ AUDIT_FLUSH_SECONDS: Final = 0.25
 """Seconds for which entries are gathered."""
 
 MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
-"""Entries that may be pending; further ones are counted, and an entry says how many."""
+"""Entries that may be pending. Further ones are dropped, and one entry has their number."""
 
 AUDIT_BATCH_SIZE: Final = 500
 """Entries written at a time."""

@@ -1,4 +1,4 @@
-"""Explains one task to an operator: who holds it, why it waits, what happens next."""
+"""Explains one task to an operator: its holder, why it waits, what happens next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of a task besides the Task. Times are milliseconds since the epoch, 0 for none."""
+    """Known facts about a task besides the Task. Times are milliseconds since the epoch, 0 for none."""
 
     record: TaskRecord
     attempts_allowed: int
@@ -135,7 +135,7 @@ MAX_STATUS_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ExplainInput:
-    """What a process knows of a task. Times are milliseconds since the epoch, 0 for none."""
+    """A process's knowledge of a task. Times are milliseconds since the epoch, 0 for none."""
 
     record: TaskRecord
     spec: AgentSpec | None

@@ -1,7 +1,6 @@
 """Metrics of the runtime, and the watchdog of the event loop.
 
-Nothing is counted here: plain numbers are read when somebody asks. Statistics of the store are cached for a few
-seconds.
+Nothing is counted here: a scrape reads plain numbers. Statistics of the store are cached for a few seconds.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class RuntimeMetrics:
         """All metric families with their current values."""
         stats = await self.store_stats()
         return [*self._process_families(), *(_store_families(stats) if stats else ()), gauge(
-            "store_up", "Whether the store could be asked how much there is.", stats is not None
+            "store_up", "Whether the store's statistics could be read.", stats is not None
         )]  # fmt: skip
 
     async def store_stats(self) -> StoreStats | None:
@@ -95,35 +94,39 @@ class RuntimeMetrics:
         deps = self._deps
         yield from _turn_families(deps.scheduler)
         commits = deps.store.commit_counters
-        yield histogram("commit_changes", "Changes that were committed together.", commits.changes)
-        yield histogram("commit_duration_seconds", "From the beginning of a transaction to the disk.", commits.seconds)
-        yield counter(
-            "commits_failed", "Batches that the database refused, and that were undone.", commits.failed_batches
+        yield histogram("commit_changes", "Changes per commit.", commits.changes)
+        yield histogram(
+            "commit_duration_seconds", "Seconds from the beginning of a transaction to its commit.", commits.seconds
         )
-        yield counter("events", "Events of tasks that were committed by this process.", deps.event_log.committed_events)
+        yield counter(
+            "commits_failed", "Batches that failed in the database and were rolled back.", commits.failed_batches
+        )
+        yield counter("events", "Task events committed by this process.", deps.event_log.committed_events)
         yield MetricFamily(
             "refused_writes",
             "counter",
-            "Writes that the store refused: fenced, ended, over (a quota), repeated (an idempotency key), ...",
+            "Appends rejected by the store: fenced, ended, over (a quota), repeated (an idempotency key), ...",
             ("reason",),
             [MetricSample((reason,), count) for reason, count in _with_zero("fenced", deps.event_log.rejected)],
         )
         held = deps.push_scheduler.held if deps.push_scheduler else 0
         feeds = deps.feeds
-        yield gauge("subscribers", "Readers and waiting callers that follow a task.", feeds.subscribers - held)
-        yield gauge("event_lag_events", "Committed events that the slowest of them has not been given.", feeds.lag)
-        yield histogram("loop_delay_seconds", "How late the event loop comes to something new.", deps.watchdog.delays)
-        yield gauge("bus_up", "Whether other servers hear at once what happens here.", not deps.bus.problem)
+        yield gauge("subscribers", "Readers and waiting callers subscribed to a task.", feeds.subscribers - held)
+        yield gauge("event_lag_events", "Committed events not yet delivered to the slowest subscriber.", feeds.lag)
+        yield histogram(
+            "loop_delay_seconds", "Delay of the event loop until it runs a new callback.", deps.watchdog.delays
+        )
+        yield gauge("bus_up", "Whether the bus delivers events to other servers at once.", not deps.bus.problem)
         retention = deps.retention.counts
-        yield counter("tasks_expired", "Tasks that ended because nobody answered them.", retention.expired)
-        yield counter("tasks_erased", "Tasks erased because their time was over.", retention.erased)
+        yield counter("tasks_expired", "Tasks ended because they received no reply in time.", retention.expired)
+        yield counter("tasks_erased", "Tasks erased at the end of their retention time.", retention.erased)
         if deps.push_scheduler is not None:
             yield from _push_families(deps.push_scheduler)
 
 
 def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
-    yield gauge("runs_active", "Turns that run now.", scheduler.running)
-    yield gauge("slots", "Turns that may run at the same time.", scheduler.slots)
+    yield gauge("runs_active", "Running turns.", scheduler.running)
+    yield gauge("slots", "Maximum of concurrent turns.", scheduler.slots)
     counts = sorted(scheduler.counts.items())
     yield MetricFamily(
         "runs_begun",
@@ -146,19 +149,19 @@ def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     yield MetricFamily(
         "run_duration_seconds",
         "histogram",
-        "How long runs took.",
+        "Duration of runs.",
         ("agent",),
         [MetricSample((agent,), turns.seconds) for agent, turns in counts],
     )
     tokens = [MetricSample((agent,), turns.tokens) for agent, turns in counts]
     yield MetricFamily("usage_tokens", "counter", "Tokens that agents reported.", ("agent",), tokens)
     costs = [MetricSample((agent,), turns.cost / BILLION) for agent, turns in counts]
-    yield MetricFamily("usage_cost", "counter", "Costs that they reported.", ("agent",), costs)
+    yield MetricFamily("usage_cost", "counter", "Costs that agents reported.", ("agent",), costs)
     absences = [(agent, scheduler.remote_capacity.seconds_absent(agent)) for agent, _ in counts]
     yield MetricFamily(
         "workers_absence_seconds",
         "gauge",
-        "For how long no worker of an agent has been there; 0 while there is one.",
+        "Seconds since the last worker of an agent disconnected; 0 while one is connected.",
         ("agent",),
         [MetricSample((agent,), absence) for agent, absence in absences if absence is not None],
     )
@@ -167,12 +170,12 @@ def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
 def _push_families(push_scheduler: PushScheduler) -> Iterator[MetricFamily]:
     counters = push_scheduler.delivery_counters
     outcomes = [MetricSample((name,), counters.outcomes[outcome]) for outcome, name in _OUTCOMES.items()]
-    yield MetricFamily(
-        "push_deliveries", "counter", "Calls of receivers, by what came of them.", ("outcome",), outcomes
+    yield MetricFamily("push_deliveries", "counter", "Webhook requests, by outcome.", ("outcome",), outcomes)
+    yield histogram(
+        "push_duration_seconds", "Seconds until a webhook request was answered or failed.", counters.seconds
     )
-    yield histogram("push_duration_seconds", "How long receivers took to answer, or not to.", counters.seconds)
-    yield counter("pushes_given_up", "Receivers that were given up by this process.", counters.given_up)
-    yield gauge("pushes_held", "Receivers that this process delivers to now.", push_scheduler.held)
+    yield counter("pushes_given_up", "Receivers given up by this process.", counters.given_up)
+    yield gauge("pushes_held", "Receivers that this process delivers to.", push_scheduler.held)
 
 
 def _store_families(stats: StoreStats) -> Sequence[MetricFamily]:
@@ -190,27 +193,29 @@ def _store_families(stats: StoreStats) -> Sequence[MetricFamily]:
         MetricFamily(
             "waiting_tasks",
             "gauge",
-            "Tasks that wait for somebody to run them.",
+            "Tasks waiting for a slot or a worker.",
             ("agent",),
             [MetricSample((agent,), backlog.tasks) for agent, backlog in waiting],
         ),
         MetricFamily(
             "queue_age_seconds",
             "gauge",
-            "For how long the task waits that has waited the longest.",
+            "Seconds since the oldest waiting task became ready.",
             ("agent",),
             [MetricSample((agent,), stats.age(backlog.since)) for agent, backlog in waiting],
         ),
-        gauge("pushes_due", "Receivers that are to be called now.", stats.pending_pushes),
+        gauge("pushes_due", "Receivers with a delivery due.", stats.pending_pushes),
         gauge(
-            "push_age_seconds", "How late the push is that is due the longest.", stats.age(stats.pending_pushes_since)
+            "push_age_seconds",
+            "Seconds since the oldest due delivery became due.",
+            stats.age(stats.pending_pushes_since),
         ),
         gauge(
             "push_failing_seconds",
-            "For how long the receiver that fails the longest takes nothing.",
+            "Seconds since the longest-failing receiver accepted its last delivery.",
             stats.age(stats.failing_since),
         ),
-        gauge("pushes_dead", "Receivers that were given up, and whose events can be sent again.", stats.dead_pushes),
+        gauge("pushes_dead", "Receivers given up whose events can be redelivered.", stats.dead_pushes),
     )
 
 
@@ -266,7 +271,7 @@ class Watchdog:
             except RuntimeError:  # the loop is closed
                 return
             now = time.monotonic()
-            paused = now - before > self._blocked  # this thread was paused too: the whole process was stopped
+            paused = now - before > self._blocked  # this thread was paused too: the process was stopped
             before = now
             late = now - self._last_alive
             if late < self._blocked or paused:

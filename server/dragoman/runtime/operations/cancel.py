@@ -145,8 +145,8 @@ class PendingWaits:
             self._timeouts.discard(limit)
 
     def release_all(self) -> None:
-        """Ends all waits, now and later, as if they had timed out: this process shuts down, the turn continues
-        elsewhere."""
+        """Ends all waits, now and later, as if they had timed out: this process shuts down, and another one may
+        continue the turn."""
         self._released = True
         now = asyncio.get_running_loop().time()
         for limit in self._timeouts:

@@ -85,7 +85,7 @@ class PushConfigOperations:
         return response.SerializeToString()
 
     async def delete(self, record: TaskRecord, id: str) -> bytes:
-        """Deletes a configuration; does nothing when there is none. Returns an empty serialized response."""
+        """Deletes a configuration. Idempotent. Returns an empty serialized response."""
         await self._store.pushes.remove(record.ref, id)
         self._announce_change(record.ref)
         return b""

@@ -1,4 +1,4 @@
-"""SendMessage, the storing half: a new task or a message for an existing one, once per idempotency key.
+"""SendMessage, the storing half: writes the message of a send once per idempotency key.
 
 Nothing here waits for an agent. The append that stores a message may also claim its task for a run. The caller gets
 what was written, or the result of an earlier send with the same key.
@@ -183,7 +183,7 @@ class SendOperation:
         return None
 
     async def _prepare(self, call: Call, request: pb.SendMessageRequest) -> Append:
-        """The append that stores a message: it creates a task, or continues the one that is named."""
+        """The append that stores a message: it creates a task, or continues the named one."""
         message_limits.check_size(request.ByteSize(), self._limits.message_bytes)
         spec = self._agents[call.caller.agent]
         message_checks.check_message(
@@ -230,7 +230,7 @@ class SendOperation:
         change.create = replace(change.create, parent=parent_record.ref.key)
 
     async def _find_task(self, call: Call, message: pb.Message) -> TaskRecord | None:
-        """The task that a message names, if the caller sees it, or shares the conversation it belongs to.
+        """The named task, if the caller sees it or shares its conversation.
 
         An id chosen by a client means that client's own task, because two clients may choose the same id.
         """

@@ -107,7 +107,7 @@ class TaskService:
         self.pending_waits = pending_waits
 
     def on_agent_added(self, spec: AgentSpec) -> None:
-        """Makes a newly registered agent the root agent where there is none yet."""
+        """Makes a newly registered agent the root agent if there is none yet."""
         self.root = self.root or spec.id
 
     @property
@@ -140,7 +140,7 @@ class TaskService:
         raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}') from denied
 
     def authorize(self, tenant: str, identity: Identity) -> Caller:
-        """Resolves a tenant string for a caller: whose tasks, of which agent. The only place that authorizes.
+        """Resolves a tenant string to the caller's tasks of one agent. The only place that authorizes.
 
         Raises AgentNotFound; Unauthenticated without credentials (except for public agents) and for reserved
         principals; PermissionDenied when the caller's grants do not cover the agent.

@@ -1,1 +1,1 @@
-"""Push notifications: what is due, delivering it, per-host circuit breaker."""
+"""Push notifications: scheduler, delivery, per-host circuit breaker."""

@@ -1,4 +1,6 @@
-"""Per-host circuit breaker for webhooks: after three failed connections, one probe at a time until the host responds.
+"""Per-host circuit breaker and request limiter for webhooks.
+
+After three failed connections, one probe at a time is sent until the host responds.
 
 Calling a host that is down costs as much as calling a healthy one, for every webhook of every new task. While the
 breaker is open one request at a time probes the host, and other deliveries share its result. Only failed connections
@@ -55,7 +57,7 @@ class HostBreaker:
             self._hosts.popitem(last=False)
 
     def record_success(self, host: str) -> None:
-        """Records a response, whatever its status."""
+        """Records a response, of any status."""
         was_open = host in self
         self._hosts.pop(host, None)
         if was_open and self.on_closed is not None:

@@ -72,7 +72,7 @@ class DeliveryCounters:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDeps:
-    """What deliveries share. `random` gives numbers from 0 to 1, `clock` monotonic seconds."""
+    """Dependencies shared by all deliveries. `random` gives numbers from 0 to 1, `clock` monotonic seconds."""
 
     store: Store
     feeds: TaskFeeds
@@ -243,7 +243,7 @@ class PushDelivery:
     async def _call_receiver(
         self, event: Event, extra_headers: Mapping[str, str] | None = None
     ) -> tuple[OutboundResponse | None, str]:
-        """The response of the receiver, or the reason why there is none. `extra_headers` are added to the request's."""
+        """The receiver's response, or None and the error. `extra_headers` are added to the request's."""
         try:
             webhook = await self._deps.encoder.encode(self.push, event)
             headers = {**webhook.headers, **extra_headers} if extra_headers else webhook.headers

@@ -16,7 +16,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class TurnInput:
-    """What a turn begins with."""
+    """The input of a turn, as read from the store."""
 
     message: StoredMessage
     """The first message that no turn has received."""
@@ -28,7 +28,7 @@ class TurnInput:
     """The agent's last question, if the task waited for its answer."""
     task_state: bytes
     artifacts: Sequence[pb.Artifact]
-    """What earlier attempts at this turn left; empty in the first attempt."""
+    """Artifacts of earlier attempts at this turn; empty in the first attempt."""
     usage: Usage
 
 
@@ -56,7 +56,7 @@ NO_MESSAGE: Final = pb.Message()
 
 
 class ReadableTurn:
-    """The reading half of `dragoman.ports.TurnContext`: what an agent can look up during its turn."""
+    """The reading half of `dragoman.ports.TurnContext`: the data that an agent can read during its turn."""
 
     # Class attributes, because most turns never change these.
     message: pb.Message = NO_MESSAGE
@@ -103,7 +103,7 @@ class ReadableTurn:
         return self._stop_reason
 
     async def _load_message(self) -> Usage:
-        """Reads the message to answer and what earlier turns left. Returns the usage of earlier turns."""
+        """Reads the message to answer, and results of earlier turns. Returns the usage of earlier turns."""
         turn_input = await load_turn_input(self._store, self.record, self._last_delivered, self.attempt)
         self.task_state, self.question, self._history = turn_input.task_state, turn_input.question, turn_input.history
         self.previous_artifacts, self.waiting_messages = turn_input.artifacts, turn_input.waiting_messages

@@ -124,7 +124,7 @@ class TurnRunner(ReadableTurn):
         self._task = spawn(self)
 
     def resume(self, spawn: Callable[[TurnRunner], asyncio.Task[None]]) -> None:
-        """Starts on an existing task, whose input the run reads first."""
+        """Starts on an existing task. The run reads its input first."""
         self._task = spawn(self)
 
     async def run(self) -> None:
@@ -194,7 +194,7 @@ class TurnRunner(ReadableTurn):
         return self._batch.put(change, state_update)
 
     def _replace_on_retry(self, change: ArtifactChange) -> ArtifactChange:
-        """In a repeated turn, the first write to an artifact replaces what the dead attempt left of it."""
+        """In a repeated turn, the first write to an artifact replaces the content of the dead attempt."""
         first = change.artifact_id not in self._written_artifacts
         self._written_artifacts.add(change.artifact_id)
         return replace(change, append=False) if self.attempt > 1 and first and change.append else change
@@ -323,7 +323,7 @@ class TurnRunner(ReadableTurn):
             log.info("run stopped: %s", error, exc_info=not isinstance(error, AppendRejected), extra=self._log_fields())
 
     def _stop_status(self) -> StatusChange:
-        """The final status of a run that was asked to stop and did."""
+        """The final status of a run that stopped on request."""
         if self._stop_reason == "deadline":
             return self.deadlines.end_status()
         return system_status(DRAINED) if self._stop_reason == "drain" else StatusChange(states.CANCELED)
@@ -384,7 +384,7 @@ class TurnRunner(ReadableTurn):
             self._batch.put(StatusChange(states.WORKING))
 
     def _fence(self) -> None:
-        """Ends a task whose agent does not stop. The release makes every later write of this run too late."""
+        """Ends a task whose agent does not stop. The release makes the store reject every later write of this run."""
         if self._finishing or self._task is None or self._task.done():
             return
         end = system_status(FENCED_OFF) if self._stop_reason == "client" else self._stop_status()

@@ -1,4 +1,4 @@
-"""Sessions, the queue of waiting tasks, cancel requests, and the identity of processes: who runs what."""
+"""Sessions, the queue of waiting tasks, cancel requests, and the identity of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of PostgreSQL: what callers see, and what operators can do about them, without secrets."""
+"""Maps errors of PostgreSQL to errors for callers and advice for operators, without secrets."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from dragoman.stores.postgres.rows import (
 from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS, is_key_expired
 
 NO_OWNER: Final = -1
-"""A number that no owner has."""
+"""Matches no owner's number."""
 
 # Rows are locked one by one, in the order of the arguments.
 _LOCK_TASKS: Final = PostgresBulkStatement(
@@ -235,7 +235,7 @@ async def clear_task_keys(connection: Connection, row_key: TaskRowKey) -> None:
 
 
 async def record_reply(connection: Connection, row_key: TaskRowKey, reply: bytes) -> None:
-    """Records the Message that was sent instead of a task. Without a reply the key is free again."""
+    """Records the Message that was sent instead of a task. Without a reply the key may be reused."""
     for condition in _KEYS_OF_TASK:
         if reply:
             await connection.execute(f"UPDATE idempotency SET reply = $3 WHERE {condition}", *row_key, reply)

@@ -1,1 +1,1 @@
-"""What every store does the same way, whatever its database."""
+"""Code that both stores use, without any SQL dialect."""

@@ -48,7 +48,7 @@ class BlobRestorer:
         self._base_url: Callable[[], str] = str
 
     def set_base_url(self, base: Callable[[], str]) -> None:
-        """Sets what links begin with: the public HTTP address."""
+        """Sets the public HTTP address, with which links begin."""
         self._base_url = base
 
     def content_of(self, digest: bytes) -> bytes | None:
@@ -56,7 +56,7 @@ class BlobRestorer:
         return None
 
     def restore(self, data: bytes, tree: FieldTree, contents: Mapping[bytes, bytes]) -> bytes:
-        """What a reader would receive, where `contents` (by digest) are in memory."""
+        """The data as a reader receives it, with `contents` (by digest) in memory."""
         return self._restore(data, tree, BlobBudget(self._limit), contents)
 
     def _restore(
@@ -101,7 +101,11 @@ class BlobRestorer:
 
 
 class BlobOffloader(ABC):
-    """Takes large parts out of changes. A store says how they are stored."""
+    """Takes large parts out of changes. A subclass stores them.
+
+    Changes of a task wait for one that is being offloaded, so they are applied in the order of the calls; changes of
+    other tasks do not wait.
+    """
 
     def __init__(self, blob_restorer: BlobRestorer, submit: Callable[[Append], asyncio.Future[Appended]]) -> None:
         """submit: queues a change for the writer."""

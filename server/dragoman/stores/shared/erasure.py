@@ -1,9 +1,9 @@
-"""Erases tasks in steps small enough that no append waits for one.
+"""Selects tasks for erasure, and erases them in steps small enough that no append waits for one.
 
-First a task's row is deleted, with whatever else mentions it: from that commit on the task does not exist for anybody,
-and appends of its turn are rejected (ABSENT). Then its log, messages and artifacts go, a limited number of rows
-at a time. The queue `leaving` has what is left to do, so a crash in between only delays an erasure; the receipt
-counts what was deleted.
+A range of a selection may contain tasks that do not match: each task is checked before it is erased. First the task's
+row and everything that mentions it are deleted: from that commit on the task does not exist, and appends of its turn
+are rejected (ABSENT). Then its log, messages and artifacts are deleted, a limited number of rows at a time. The queue
+`leaving` contains the remaining work, so a crash only delays an erasure; the receipt counts the deleted rows.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class TaskRange:
 
 
 def inactive_pairs(selection: TaskSelection, pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Of these pairs of agent and inactive state, those that the selection covers."""
+    """The pairs of agent and inactive state that the selection covers."""
     return [(agent, state) for agent, state in pairs if state in selection.states and selection.agent in ("", agent)]
 
 
 def selects_active(selection: TaskSelection) -> bool:
-    """Whether the selection asks for tasks that are not finished. There is no index for these: only operators ask."""
+    """Whether the selection covers unfinished tasks. No index helps here: only operators select these."""
     return selection.state in (states.SUBMITTED, states.WORKING)
 
 
@@ -102,7 +102,7 @@ def receipt_from_row(row: Sequence[Any]) -> ErasureReceipt:
 
 
 class ErasureStatements(Protocol[Range]):
-    """What a store does for its `Eraser`: each method is one read or one commit."""
+    """The reads and commits that a store provides for its `Eraser`: one for each method."""
 
     def now(self) -> Awaitable[int]:
         """The store's time in milliseconds."""
@@ -116,7 +116,7 @@ class ErasureStatements(Protocol[Range]):
         """The next tasks of a range, and the next cursor; None at the end."""
 
     def measure(self, records: list[TaskRecord]) -> Awaitable[ErasureCounts]:
-        """What these tasks hold."""
+        """Counts the content of these tasks."""
 
     def delete_task_records(
         self, number: int, selection: TaskSelection, records: list[TaskRecord], now: int, reason: str
@@ -136,7 +136,7 @@ class ErasureStatements(Protocol[Range]):
         """Completes a receipt, and removes some of its tasks from the queue. True when none is left."""
 
     def delete_context_or_principal(self, selection: TaskSelection) -> Awaitable[None]:
-        """Deletes what belongs to a whole context or principal, and to no task."""
+        """Deletes the rows of a context or principal that belong to no task."""
 
     def unfinished_receipts(self) -> Awaitable[list[int]]:
         """Receipts of erasures that a crash or a canceled call interrupted."""

@@ -1,4 +1,4 @@
-"""Values and rows that are the same in every store's tables: what a column holds, without any SQL dialect."""
+"""Columns and rows that both stores have in common, without any SQL dialect, and their migrations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
 
 
 def is_key_expired(created: int, now: int) -> bool:
-    """Whether a key that was used at `created` is free again."""
+    """Whether a key that was used at `created` may be reused."""
     return created + IDEMPOTENCY_KEY_TTL_MS < now
 
 
@@ -104,7 +104,7 @@ PUSH_CONFIG_COLUMNS: Final = "url, token, scheme, credentials, dialect"
 DELIVERY_COLUMNS: Final = "delivered, shown, state, why, tries, failing, due, session, claims, attempts"
 PUSH_COLUMNS: Final = f"id, {PUSH_CONFIG_COLUMNS}, created, {DELIVERY_COLUMNS}"
 PUSH_TASK_COLUMNS: Final = "t.last, t.state, t.id, t.agent"
-"""What a push has of its task."""
+"""Columns of a push's task."""
 
 
 def push_task_values(record: TaskRecord) -> tuple[Any, ...]:
@@ -157,7 +157,7 @@ class SchemaTooNew(Exception):
 
 
 def migration_scripts(package: str) -> Iterator[tuple[int, str]]:
-    """The number and the SQL of each migration in the folder `migrations` of a package, in no order."""
+    """Yields number and SQL of each migration in the folder `migrations` of a package, in no order."""
     for file in (files(package) / "migrations").iterdir():
         if file.name.endswith(".sql"):
             yield int(file.name.split("_", 1)[0]), file.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Sessions, the queue of waiting tasks, and cancel requests: who runs what."""
+"""Sessions, the queue of waiting tasks, and cancel requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of SQLite: what callers see, and what operators can do about them."""
+"""Maps errors of SQLite to errors for callers and advice for operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     sqlite3.SQLITE_BUSY: "another program has locked the file; find out which program opens it",
     sqlite3.SQLITE_LOCKED: "another program has locked the file; find out which program opens it",
 }
-"""By primary result code: why, and what to do."""
+"""By primary result code: reason and remedy."""
 
 
 _OUTAGES: Final[Mapping[int, str]] = {
@@ -35,7 +35,7 @@ _OUTAGES: Final[Mapping[int, str]] = {
     sqlite3.SQLITE_BUSY: "is locked",
     sqlite3.SQLITE_LOCKED: "is locked",
 }
-"""By primary result code: what callers see. It names no file."""
+"""By primary result code: the text for callers. It names no file."""
 
 
 def map_error(error: Exception, *, is_write: bool = True) -> Exception:

@@ -153,7 +153,7 @@ def clear_task_keys(connection: sqlite3.Connection, number: int, task: bytes) ->
 
 
 def record_reply(connection: sqlite3.Connection, number: int, task: bytes, reply: bytes) -> None:
-    """Records the Message that was sent instead of a task. Without a reply the key is free again."""
+    """Records the Message that was sent instead of a task. Without a reply the key may be reused."""
     for condition in _KEYS_OF_TASK:
         if reply:
             connection.execute(f"UPDATE idempotency SET reply = ? WHERE {condition}", (reply, number, task))

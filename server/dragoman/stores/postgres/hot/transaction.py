@@ -1,9 +1,9 @@
-"""Applying a batch of appends inside one transaction: the only row_key that writes tasks.
+"""Applies a batch of appends inside one transaction: the only code that writes tasks.
 
 `core.plan` decides what is written; this module decides in which order it is read, locked and sent. All processes lock
 in the same order, so their batches wait for each other but never deadlock: first the names that have to be unique or
-are counted (`lock_numbers`), then the records of the tasks by scope, principal and key, then new owners. Then all
-is decided in memory and written with one statement; what few batches need costs them another one.
+are counted (`lock_numbers`), then the records of the tasks by scope, principal and key, then new owners. Everything
+is then decided in memory and written with one statement; rare kinds of rows cost another one.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class PostgresPendingRows:
     long_logs: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def add(self, row_key: TaskRowKey, plan: Plan) -> None:
-        """Adds what a change writes of its task."""
+        """Adds the rows that a change writes for its task."""
         change, record, before = plan.change, plan.record, plan.before
         if before is None:
             assert change.create is not None

@@ -1,4 +1,4 @@
-"""Group commit: one coroutine takes what waits, writes it in one transaction, and then wakes the callers.
+"""Group commit: one coroutine writes all waiting changes in one transaction, and then wakes the callers.
 
 A change whose guard fails is rejected alone. If the database itself fails on an item, which no guard foresees, the
 batch is rolled back and each item is retried alone, so its neighbors are not affected; no caller had a result of the

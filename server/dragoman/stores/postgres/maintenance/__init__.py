@@ -1,1 +1,1 @@
-"""What keeps a PostgreSQL store small and lawful: compaction and erasure."""
+"""Compaction and erasure of a PostgreSQL store."""

@@ -1,4 +1,4 @@
-"""The statements by which tasks are erased from a database; `stores.shared.erasure` says in which order."""
+"""SQL statements that erase tasks, in the order of `stores.shared.erasure`."""
 
 from __future__ import annotations
 

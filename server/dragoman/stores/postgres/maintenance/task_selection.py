@@ -1,4 +1,4 @@
-"""The statements by which tasks are selected for erasure, page by page."""
+"""SQL statements that select tasks for erasure, page by page."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Checkpointer:
         writer.execute(f"PRAGMA busy_timeout = {wait_ms}")
         try:
             writer.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        except sqlite3.Error as error:  # the commit itself is safe, and this thread has to go on
+        except sqlite3.Error as error:  # the commit itself is safe, and this thread must continue
             log.warning("a checkpoint failed; a later one tries again: %s", explain(error))
         finally:
             writer.execute(f"PRAGMA busy_timeout = {busy_timeout}")

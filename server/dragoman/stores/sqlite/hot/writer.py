@@ -1,6 +1,6 @@
-"""The writer thread: group commit.
+"""The writer thread of group commit, and the coalescer that gathers its batches.
 
-It takes what the loop has gathered, applies it in one transaction, commits once and wakes all callers of the batch
+The thread applies a batch in one transaction, commits once and wakes all callers of the batch
 with one call into their loop. A change whose guard fails is rejected alone. If the database itself fails on an item,
 which no guard foresees, the batch is rolled back and each item is retried alone, so its neighbors are not affected;
 no caller had a result of the batch before. Low-priority writes run one at a time, each in a transaction of its own,
@@ -197,7 +197,7 @@ class SqliteWriter:
             raise urgent.error
 
     def clear_owner_numbers(self) -> None:
-        """For a job that deleted owners: their numbers are looked up again."""
+        """For a job that deleted owners: drops the cached numbers."""
         self._owner_numbers.clear()
 
     def close(self) -> None:
@@ -333,7 +333,7 @@ class SqliteWriter:
             try:
                 loop.call_soon_threadsafe(_deliver_all, items)
             except RuntimeError:  # that loop is closed: no caller is left
-                log.debug("%d callers were gone before their commit", len(items))
+                log.debug("%d callers disconnected before their commit", len(items))
 
 
 def _deliver_all(items: list[WriteResult]) -> None:
