@@ -53,7 +53,7 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 # Long tests: complete matrices on real servers, killed processes, Node. `make test` leaves them to `make long`, to stay
 # well under three minutes.
 LONG = \
-	tests/bus/test_nats.py \
+	tests/bus/nats \
 	tests/cli/serve/test_encrypted.py \
 	tests/cli/admin/test_keys.py \
 	tests/cli/serve/test_postgres.py \

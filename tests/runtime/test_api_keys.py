@@ -65,7 +65,7 @@ async def test_a_new_key_is_stored_as_a_digest_and_returned_once(
     assert not any(secret.encode() in path.read_bytes() for path in tmp_path.iterdir())
 
 
-async def test_keys_of_one_principal_may_be_several(api_keys: ApiKeyService) -> None:
+async def test_a_principal_may_have_several_keys(api_keys: ApiKeyService) -> None:
     first, _ = await api_keys.create("laptop", principal="alice")
     second, _ = await api_keys.create("server", principal="alice")
     assert first.id != second.id
@@ -85,7 +85,7 @@ async def test_keys_of_one_principal_may_be_several(api_keys: ApiKeyService) -> 
         ({"name": "x", "lifetime": 10**13}, "lifetime"),
     ],
 )
-async def test_a_wrong_wish_is_named_and_makes_nothing(
+async def test_invalid_arguments_are_rejected_by_name_and_create_no_key(
     api_keys: ApiKeyService, arguments: dict[str, object], field: str
 ) -> None:
     with pytest.raises(InvalidParams) as caught:
@@ -94,7 +94,7 @@ async def test_a_wrong_wish_is_named_and_makes_nothing(
     assert await api_keys.list(all=True) == []
 
 
-async def test_a_rotated_key_has_a_new_secret_and_the_old_one_for_a_while(
+async def test_a_rotated_key_accepts_the_old_secret_for_its_grace_period(
     api_keys: ApiKeyService, clock: Clock, changed: list[str]
 ) -> None:
     key, old = await api_keys.create("n", lifetime=10 * DAY)
@@ -106,7 +106,7 @@ async def test_a_rotated_key_has_a_new_secret_and_the_old_one_for_a_while(
     assert changed == [key.id]
 
 
-async def test_a_rotation_may_give_a_key_more_time(api_keys: ApiKeyService, clock: Clock) -> None:
+async def test_a_rotation_may_extend_a_key(api_keys: ApiKeyService, clock: Clock) -> None:
     key, _ = await api_keys.create("n", lifetime=DAY)
     clock.now += DAY
     with pytest.raises(InvalidParams, match="has expired; give it a lifetime"):

@@ -58,7 +58,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def polls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tasks there were left to ask for, after each time that the store was asked."""
+    """The number of claims left to check after each poll of the store."""
     left: list[int] = []
     ask = sessions.ClaimRecovery.poll
 
@@ -83,7 +83,7 @@ async def only(here: Harness) -> str:
             return tasks[0].id
 
 
-async def test_a_task_that_was_written_all_the_same_is_run(tmp_path: Path) -> None:
+async def test_a_task_that_was_committed_despite_the_error_runs(tmp_path: Path) -> None:
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         store.next = store.does
@@ -175,7 +175,7 @@ async def test_a_running_turn_does_not_begin_twice(tmp_path: Path, polls: list[i
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, works, store=store) as here:
         task = await here.start("hello")
-        store.next = store.does  # the message of a caller who comes while it runs
+        store.next = store.does  # the message of a caller that arrives while it runs
         with pytest.raises(Unavailable):
             await here.start("more", task_id=task.id)
         await eventually(lambda: bool(polls))
@@ -223,7 +223,7 @@ async def test_claims_with_a_known_outcome_are_not_polled(tmp_path: Path, polls:
     assert polls == [0]
 
 
-async def test_a_claim_that_is_answered_later_than_the_question_begins_no_second_run(
+async def test_a_claim_answered_after_its_recovery_begins_no_second_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one with a large part is, though both were in one commit."""

@@ -53,7 +53,7 @@ def events(count: int, size: int = 10) -> list[Event]:
 
 def followers(store: Stored) -> tuple[TaskFeeds, LocalBus]:
     bus = LocalBus()
-    return TaskFeeds(store, bus), bus  # type: ignore[arg-type]  # all that is asked of it
+    return TaskFeeds(store, bus), bus  # type: ignore[arg-type]  # implements all methods that feeds use
 
 
 async def test_a_batch_has_all_available_events_up_to_its_limits() -> None:
@@ -100,7 +100,7 @@ async def test_batches_and_single_events_leave_no_gap_from_any_source(
             some, at = many[at : at + count], at + count
             if delivered:
                 bus.publish(REF, some)
-            else:  # the bus lost them, and the store tells how far the task is
+            else:  # the bus loses them, and the store has the version
                 following._feeds[REF].observe_version(at)
             for single in asks[: len(asks) // max(len(steps), 1)]:
                 if subscriber.position < at:
@@ -131,7 +131,7 @@ async def test_a_waiting_subscriber_gets_new_events() -> None:
 # Flow --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_flow_is_read_either_way_and_ends() -> None:
+async def test_a_stream_can_be_read_by_event_or_by_batch() -> None:
     closed = False
 
     async def batches() -> EventBatches:
@@ -168,7 +168,7 @@ async def test_a_stream_raises_the_errors_of_its_operation() -> None:
 
 
 async def quick(turn: Turn) -> str:
-    """Says everything before anybody could have read it, then asks, and ends when it is answered."""
+    """Writes everything before a reader can read it, then asks, and ends with the answer."""
     for number in range(5):
         turn.chunk(f"{number} ")
     if turn.question is None:

@@ -1,4 +1,4 @@
-"""Feeds: every subscriber sees the same events in the same order, whatever bus and readers do."""
+"""Feeds: every subscriber sees the same events in the same order, for any bus and any reader."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_subscription_stays_open_while_the_task_waits(tmp_path: Path) ->
         assert kinds(await collect(following)) == ["WORKING", "blue", "COMPLETED"]
 
 
-async def test_subscribing_to_a_finished_task_is_refused_or_shows_it(tmp_path: Path) -> None:
+async def test_subscribing_to_a_finished_task_is_rejected_or_returns_it(tmp_path: Path) -> None:
     async with open_harness(tmp_path, three) as here:
         task = await here.send()
         with pytest.raises(UnsupportedOperation):
@@ -152,7 +152,7 @@ async def test_a_reader_far_behind_reads_from_the_store(tmp_path: Path, monkeypa
 
 
 class HostileBus(LocalBus):
-    """Loses every third batch, repeats every second, and turns the order of the rest around."""
+    """Loses every third batch, repeats every second, and reverses the order of the rest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,9 @@ async def test_a_bus_that_loses_repeats_and_reorders_changes_no_stream(
             assert numbers(stream) == list(range(stream[0].sequence, stream[0].sequence + len(stream)))
 
 
-async def test_a_bus_that_loses_everything_costs_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_a_bus_that_loses_everything_events_arrive_at_the_next_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.02)
 
     class Deaf(LocalBus):
@@ -218,7 +220,7 @@ async def test_a_caller_that_disconnects_changes_nothing(tmp_path: Path) -> None
         assert {state(await here.ended(task.id)) for task in tasks_of_context} == {"COMPLETED"}
 
 
-async def test_a_stream_that_is_left_leaves_the_task_running(tmp_path: Path) -> None:
+async def test_closing_a_stream_leaves_the_task_running(tmp_path: Path) -> None:
     async with open_harness(tmp_path, gated(3, lambda: here.at("go"))) as here:
         stream = here.stream()
         task = pb.StreamResponse.FromString((await anext(stream)).data).task
@@ -228,7 +230,7 @@ async def test_a_stream_that_is_left_leaves_the_task_running(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("news_first", [False, True])
-async def test_a_reader_that_leaves_as_news_arrives_just_leaves(news_first: bool) -> None:
+async def test_a_subscriber_cancelled_as_events_arrive_ends_without_error(news_first: bool) -> None:
     follower = feeds.TaskFeed(TaskRef(Owner("default", "anonymous"), bytes(16)))
     reader = asyncio.create_task(follower.wait_for_change())
     await asyncio.sleep(0)
@@ -274,7 +276,7 @@ async def test_the_remaining_events_of_a_finished_task_wait_for_no_poll(
     assert events
 
 
-async def test_an_agent_that_does_not_stream_refuses_streams_and_nothing_else(tmp_path: Path) -> None:
+async def test_an_agent_without_streaming_rejects_only_streams(tmp_path: Path) -> None:
     async def plain(turn: Turn) -> str:
         return turn.text
 

@@ -1,4 +1,4 @@
-"""Two runtimes on one store: a process paused for too long has lost its task, whatever it writes."""
+"""Two runtimes on one store: a process paused for too long has lost its task, and its writes are rejected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reaper_of(runtime: Runtime) -> Reaper:
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
 async def test_late_writes_of_a_paused_process_are_rejected(tmp_path: Path, late: Any, again: bool) -> None:
-    """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
+    """The first runtime's agent is paused while its session expires, and then continues."""
     go_on, finished = asyncio.Event(), asyncio.Event()
 
     async def pauses(turn: Turn) -> object:
@@ -92,7 +92,7 @@ async def test_late_writes_of_a_paused_process_are_rejected(tmp_path: Path, late
     )  # fmt: skip
 
 
-async def test_a_session_that_is_renewed_is_left_alone(tmp_path: Path) -> None:
+async def test_a_renewed_session_is_not_reaped(tmp_path: Path) -> None:
     async def holds(turn: Turn) -> None:
         await asyncio.Event().wait()
 

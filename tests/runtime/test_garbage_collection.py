@@ -65,18 +65,18 @@ async def cancel(here: Harness) -> None:
     ("agent", "use"),
     [(echoes, send), (three, stream), (threaded, send), (asks, follow_up), (waits, cancel), (fails, send)],
 )
-async def test_a_task_that_is_over_leaves_nothing_to_be_collected(
+async def test_a_finished_task_leaves_no_garbage_to_collect(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     agent: Callable[[Turn], object],
     use: Callable[[Harness], Awaitable[None]],
 ) -> None:
-    caplog.set_level(logging.CRITICAL)  # whoever keeps a line of the log keeps the error that it tells of
+    caplog.set_level(logging.CRITICAL)  # a kept log record would keep its error
     async with open_harness(tmp_path, agent) as here:
-        await use(here)  # what the first one makes for all who come later stays
+        await use(here)  # the first use creates objects that later uses share
         await here.idle()
         gc.collect()
-        gc.freeze()  # what was there before need not be looked at again
+        gc.freeze()  # earlier objects need not be examined
         gc.disable()
         try:
             for _ in range(10):

@@ -44,7 +44,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asks the store for what it was not told."""
+    """Disables polls of the store."""
     monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 3600.0)
     monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 3600.0)
 
@@ -65,7 +65,7 @@ async def pair(folder: Path, url: str, server: NatsServer, agent: Any, **options
 
 
 def reads_of(store: Any) -> list[TaskRef]:
-    """The tasks whose events are read from a store, from now on."""
+    """The tasks whose events are read from a store from now on."""
     reads: list[TaskRef] = []
     events = store.events
 
@@ -112,7 +112,7 @@ def _waiting(world: Harness, ref: TaskRef) -> int:
 
 
 @pytest.mark.usefixtures("no_rounds")
-async def test_a_stream_that_broke_on_one_server_is_taken_up_on_the_other(
+async def test_a_broken_stream_is_resumed_on_another_server(
     tmp_path: Path, postgres_url: str, nats: NatsServer
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -159,7 +159,7 @@ async def test_a_cancel_reaches_the_server_that_runs_the_task(
 
 
 @pytest.mark.usefixtures("no_rounds")
-async def test_a_message_reaches_the_turn_that_waits_for_it_elsewhere(
+async def test_a_message_reaches_a_waiting_turn_on_another_server(
     tmp_path: Path, postgres_url: str, nats: NatsServer
 ) -> None:
     begun = asyncio.Event()
@@ -178,10 +178,10 @@ async def test_a_message_reaches_the_turn_that_waits_for_it_elsewhere(
 
 
 @pytest.mark.usefixtures("no_rounds")
-async def test_a_send_that_waits_is_answered_when_another_server_has_run_its_task(
+async def test_a_blocking_send_returns_when_another_server_has_run_the_task(
     tmp_path: Path, postgres_url: str, nats: NatsServer
 ) -> None:
-    """The first server has one slot, which is taken."""
+    """The only slot of the first server is in use."""
     begun, go_on = asyncio.Event(), asyncio.Event()
     ran: list[str] = []
 
@@ -206,8 +206,8 @@ async def test_a_send_that_waits_is_answered_when_another_server_has_run_its_tas
 async def test_a_server_with_room_publishes_no_jobs_for_tasks_that_wait_briefly(
     tmp_path: Path, postgres_url: str, nats: NatsServer
 ) -> None:
-    """While a server looks for waiting tasks, new ones wait as well. Told of each of them, the others would look, too,
-    let theirs wait, and tell of them; none of which any task needs."""
+    """While a server fetches waiting tasks, new ones wait as well. Jobs for them would make the other servers fetch,
+    and so on, which no task needs."""
 
     async def echo(turn: Turn) -> str:
         return turn.text
@@ -252,7 +252,7 @@ async def test_a_draining_server_gets_no_jobs(tmp_path: Path, postgres_url: str,
 
 
 async def _followed(world: Harness, task_id: str) -> asyncio.Task[list[Event]]:
-    """Whoever follows a task, and has read what there is: a task that has ended before nobody could begin to follow."""
+    """Subscribes to a task and reads it; the task may already have ended."""
     stream = world.follow(task_id)
     first = await anext(stream)
 
@@ -306,7 +306,7 @@ async def test_an_outage_of_nats_loses_no_events(
             assert answer_texts == (["c"] if task is late else ["abc"])
 
 
-async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(
+async def test_a_cancel_during_an_outage_of_nats_is_executed_afterwards(
     tmp_path: Path, postgres_url: str, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = asyncio.Event()
@@ -327,7 +327,7 @@ async def test_a_cancel_while_nats_is_away_is_done_when_it_is_back(
 
 
 @pytest.mark.usefixtures("no_rounds")
-async def test_an_event_too_large_for_the_bus_is_read_where_it_is_wanted(
+async def test_an_event_too_large_for_the_bus_is_read_from_the_store(
     tmp_path: Path, postgres_url: str, nats: NatsServer
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -353,7 +353,7 @@ async def test_an_event_too_large_for_the_bus_is_read_where_it_is_wanted(
 
 @pytest.mark.usefixtures("no_rounds")
 async def test_a_lost_last_event_is_found_by_the_next_poll(tmp_path: Path, postgres_url: str, nats: NatsServer) -> None:
-    """The bus loses that of every tenth task. The look is what every server does every two seconds."""
+    """The bus loses the last event of every tenth task. Every server polls every two seconds."""
     go_on = asyncio.Event()
 
     async def waits(turn: Turn) -> str:

@@ -29,7 +29,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def stores(postgres_url: str, clock: Clock) -> Stores:
     first, second = await open_store(postgres_url, clock=clock), await open_store(postgres_url, clock=clock)
-    return first, second  # whoever uses them closes them
+    return first, second  # closed by the caller
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -37,7 +37,7 @@ async def stores(postgres_url: str, clock: Clock) -> Stores:
 async def test_late_writes_of_a_paused_process_are_rejected(
     tmp_path: Path, stores: Stores, clock: Clock, late: Any, again: bool
 ) -> None:
-    """The first runtime's agent stands still while its session expires; then it goes on as if nothing had been."""
+    """The first runtime's agent is paused while its session expires, and then continues."""
     go_on, finished = asyncio.Event(), asyncio.Event()
 
     async def pauses(turn: Turn) -> object:
@@ -83,7 +83,7 @@ async def test_waiting_tasks_run_once_on_any_process_with_room(tmp_path: Path, s
         await asyncio.sleep(0)
         return turn.text
 
-    for number in range(60):  # left by a process that is gone
+    for number in range(60):  # left by a dead process
         await stores[0].append(created(new_ref(), text=str(number)))
     async with (
         open_harness(tmp_path, echo, store=stores[0], exclusive=False) as one,
@@ -100,7 +100,7 @@ async def test_waiting_tasks_run_once_on_any_process_with_room(tmp_path: Path, s
 async def test_a_task_without_a_job_message_is_found(
     tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever made it ready died before it could say so; the other one is idle."""
+    """The process that made it ready died before it published a job; the other one is idle."""
     monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.01)
 
     async def echo(turn: Turn) -> str:

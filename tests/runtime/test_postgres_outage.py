@@ -27,7 +27,7 @@ TASKS = 8
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done every two seconds is done all the time, and nobody waits long for a database that is away."""
+    """Polls run all the time instead of every two seconds, and retries of the database end soon."""
     monkeypatch.setattr(sessions, "RENEW_INTERVAL", 0.05)
     monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=0.05))
     monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.01, 0.1))
@@ -51,7 +51,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
         return sum(text in record.getMessage() for record in caplog.records)
 
     async def more(here: Harness, task: str) -> str:
-        """The task, when its message was taken."""
+        """The task, once its message was accepted."""
         try:
             await here.start("more", task_id=task)
         except Unavailable:
@@ -87,7 +87,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
         assert logged("the session had expired for") > 0
 
 
-async def test_a_task_whose_commit_was_not_answered_runs_once_the_database_is_back(
+async def test_a_task_with_unknown_commit_outcome_runs_after_the_outage(
     tmp_path: Path, own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "CLAIM_POLL_INTERVAL", 0.05)

@@ -20,7 +20,7 @@ from dragoman.stores.sqlite import open_store
 
 @pytest.fixture(autouse=True)
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody looks for what it was not told."""
+    """Disables polls of the store."""
     monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 3600.0)
 
 
@@ -84,7 +84,7 @@ async def test_a_task_waiting_for_the_only_slot_runs_when_it_is_free(tmp_path: P
         assert {state(task) for task in done} == {"COMPLETED"}
 
 
-async def test_without_a_process_to_run_it_a_task_waits_and_explain_says_so(tmp_path: Path) -> None:
+async def test_a_task_without_a_process_to_run_it_waits_and_is_explained(tmp_path: Path) -> None:
     async with open_harness(tmp_path, slow, exclusive=False, runs_agents=False) as server:
         task = await server.start("hello")
         assert state(task) == "SUBMITTED"
@@ -95,7 +95,7 @@ async def test_without_a_process_to_run_it_a_task_waits_and_explain_says_so(tmp_
         assert state(await server.cancel(task.id)) == "CANCELED"
 
 
-async def test_a_blocking_call_at_a_stopping_process_gets_the_task_as_it_is(tmp_path: Path) -> None:
+async def test_a_blocking_call_to_a_stopping_process_returns_the_current_task(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, worker):
         waiting = asyncio.create_task(server.send("wait"))
         await eventually(lambda: server.runtime.service.pending_waits._timeouts)

@@ -1,4 +1,4 @@
-"""Which task is served next when all slots are taken."""
+"""The order in which waiting tasks get slots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class Gate:
-    """An agent that notes who it works for, and goes on when it may."""
+    """An agent that records its principals, and continues on a signal."""
 
     def __init__(self) -> None:
         self.served: list[str] = []
@@ -90,7 +90,7 @@ async def test_later_tasks_do_not_overtake_waiting_ones(tmp_path: Path) -> None:
             await queried.wait()
             return await look(*given)
 
-        here.store.ready_tasks = waiting  # type: ignore[assignment]  # the slot is free, and nobody has it yet
+        here.store.ready_tasks = waiting  # type: ignore[assignment]  # the slot is free
         gate.may.release()
         await looking.wait()
         await start(here, "alice", "late")
@@ -101,7 +101,7 @@ async def test_later_tasks_do_not_overtake_waiting_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("time_to_think")
-async def test_a_task_that_waits_for_a_slot_is_shown_although_its_agent_might_just_reply(tmp_path: Path) -> None:
+async def test_a_task_of_a_direct_agent_that_waits_for_a_slot_is_visible(tmp_path: Path) -> None:
     gate, began = asyncio.Event(), asyncio.Event()
 
     async def replies(turn: Turn) -> None:

@@ -1,4 +1,4 @@
-"""A store of which single methods can be made unavailable."""
+"""A store with methods that a test makes unavailable."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import Clock, created, message, new_ref
 
 
-async def test_an_erased_run_is_stopped_and_writes_nothing(tmp_path: Path) -> None:
+async def test_the_run_of_an_erased_task_is_stopped_and_cannot_write(tmp_path: Path) -> None:
     stopped = asyncio.Event()
 
     async def slow(turn: Turn) -> str:
@@ -40,7 +40,7 @@ async def test_an_erased_run_is_stopped_and_writes_nothing(tmp_path: Path) -> No
         assert (await here.list()).total_size == 0
 
 
-async def test_an_agent_that_does_not_stop_writes_into_nothing(tmp_path: Path) -> None:
+async def test_writes_of_an_agent_that_ignores_an_erasure_are_rejected(tmp_path: Path) -> None:
     go = asyncio.Event()
 
     async def stubborn(turn: Turn) -> str:
@@ -128,7 +128,7 @@ async def test_an_id_or_context_of_several_owners_needs_a_choice_of_owner(tmp_pa
         assert (await maintenance.purge(TaskSelection(context="c"))).counts.tasks == 1
 
 
-async def test_an_export_is_of_one_moment(tmp_path: Path) -> None:
+async def test_an_export_is_a_consistent_snapshot(tmp_path: Path) -> None:
     async def echo(turn: Turn) -> str:
         return turn.text
 
@@ -141,7 +141,7 @@ async def test_an_export_is_of_one_moment(tmp_path: Path) -> None:
     assert [piece.message.number for piece in pieces if piece.message] == list(range(1, head.message_count + 1))
 
 
-async def test_an_export_of_a_truncated_task_begins_where_its_log_does(tmp_path: Path) -> None:
+async def test_an_export_of_a_truncated_task_begins_with_its_oldest_event(tmp_path: Path) -> None:
     async def long(turn: Turn) -> None:
         for number in range(300):
             turn.chunk(f"{number} ")

@@ -74,7 +74,7 @@ async def test_everything_is_kept_by_default(opened: Open, clock: Clock) -> None
         assert await is_there(here, task.id)
 
 
-async def test_a_task_is_erased_when_its_time_is_over_and_not_before(opened: Open, clock: Clock) -> None:
+async def test_a_task_is_erased_after_its_retention_time_and_not_before(opened: Open, clock: Clock) -> None:
     async with opened(echo, retention=rules(completed="30d")) as here:
         old = await here.send()
         clock.now += 30 * DAY - 1
@@ -91,7 +91,7 @@ async def test_a_task_is_erased_when_its_time_is_over_and_not_before(opened: Ope
         assert receipt.selection == "agent echo, COMPLETED, older than 30d"
 
 
-async def test_a_task_that_waits_too_long_fails_first_where_subscribers_see_it(opened: Open, clock: Clock) -> None:
+async def test_a_task_that_waits_too_long_fails_visibly_before_it_is_erased(opened: Open, clock: Clock) -> None:
     async with opened(asks, retention=rules(**{"input-required": "7d", "failed": "30d"})) as here:
         task = await here.send()
         following = asyncio.create_task(collect(here.follow(task.id)))
@@ -130,7 +130,7 @@ async def _selected(here: Harness) -> AsyncIterator[Any]:
             yield head
 
 
-async def test_a_task_that_says_auth_required_while_it_runs_is_left_alone(opened: Open, clock: Clock) -> None:
+async def test_a_running_task_in_auth_required_does_not_expire(opened: Open, clock: Clock) -> None:
     async def runs(turn: Turn) -> str:
         turn.status("log in, meanwhile I go on", state=states.AUTH_REQUIRED)
         await turn.flush()
@@ -148,7 +148,7 @@ async def test_a_task_that_says_auth_required_while_it_runs_is_left_alone(opened
         assert state(await here.get(task.id)) == "COMPLETED"
 
 
-async def test_an_agent_may_say_it_for_itself_and_the_operator_has_the_last_word(opened: Open, clock: Clock) -> None:
+async def test_an_agent_sets_its_own_retention_and_the_operator_overrides_it(opened: Open, clock: Clock) -> None:
     async with opened(echo, agent_retention="1d", retention=rules(completed="30d")) as here:
         first = await here.send()
         clock.now += DAY
@@ -172,7 +172,7 @@ async def test_many_tasks_are_erased_in_batches(opened: Open, clock: Clock, monk
         assert [one.counts.tasks for one in await here.store.receipts()] == [5, 10, 10, 10]
 
 
-async def test_tasks_of_an_agent_that_is_served_no_more_go_too(opened: Open, clock: Clock) -> None:
+async def test_tasks_of_an_agent_no_longer_served_are_erased_too(opened: Open, clock: Clock) -> None:
     async with opened(echo) as here:
         await here.send()
     async with opened(asks, retention=rules(completed="1d")) as here:

@@ -128,9 +128,7 @@ async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counte
     assert shelf.entries[-1].about == {"entries": "2"}
 
 
-async def test_a_writer_that_failed_tries_again(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_write_is_retried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
     shelf = Shelf(broken=True)
     auditor = open_auditor(shelf)

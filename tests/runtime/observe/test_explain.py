@@ -1,4 +1,4 @@
-"""`explain`: who holds a task and what happens next, in each of its situations."""
+"""`explain`: the holder of a task and what happens next, in each situation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_task_without_a_slot_waits_for_one(tmp_path: Path) -> None:
         assert one.next.startswith('It waits for a free slot here: all 1 are taken, by agent "waits". It starts when')
 
 
-async def test_a_task_with_a_question_waits_for_its_caller_and_a_finished_one_for_nothing(tmp_path: Path) -> None:
+async def test_a_task_with_a_question_waits_for_its_caller_and_a_finished_one_has_ended(tmp_path: Path) -> None:
     async with open_harness(tmp_path, waits) as here:
         waiting_task = await here.send("ask")
         assert (await explained(here, waiting_task.id)).next == (
@@ -76,7 +76,7 @@ async def test_a_task_with_a_question_waits_for_its_caller_and_a_finished_one_fo
         assert (await explained(here, waiting_task.id)).next == "Nothing: the task has ended."
 
 
-async def test_a_task_that_waits_for_its_caller_says_until_when(tmp_path: Path) -> None:
+async def test_the_expiry_of_a_task_that_waits_for_its_caller_is_explained(tmp_path: Path) -> None:
     rules = RetentionPolicy({states.INPUT_REQUIRED: 86_400_000})
     async with open_harness(tmp_path, waits, retention=rules) as here:
         waiting_task = await here.send("ask")
@@ -87,7 +87,7 @@ async def test_a_task_that_waits_for_its_caller_says_until_when(tmp_path: Path) 
         )
 
 
-async def test_a_failed_task_says_why(tmp_path: Path) -> None:
+async def test_the_error_of_a_failed_task_is_explained(tmp_path: Path) -> None:
     async def fails(turn: Turn) -> None:
         raise RuntimeError("the pump\nis broken " + "x" * 500)
 
@@ -98,7 +98,7 @@ async def test_a_failed_task_says_why(tmp_path: Path) -> None:
         assert text.endswith('x…"')
 
 
-async def test_the_task_of_a_dead_process_says_what_happens_next(tmp_path: Path) -> None:
+async def test_the_recovery_of_a_dead_process_s_task_is_explained(tmp_path: Path) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
         task = await one.start()

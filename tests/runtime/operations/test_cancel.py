@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state
-from tests.runtime.test_remote_agents import Far, served
+from tests.runtime.remote_agent import Far, served
 from tests.runtime.test_sessions import Shifted, reaper, two
 
 from dragoman import Turn, retry
+from dragoman.core.errors import TaskNotCancelable
 from dragoman.core.task import states
 from dragoman.ports import TaskSignal, TurnContext, TurnResult, WorkerLost
 from dragoman.runtime.operations import cancel
@@ -23,7 +24,7 @@ from dragoman.runtime.operations import cancel
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CancelTask does not wait for the agent, and nobody looks for cancels but tests."""
+    """CancelTask does not wait for the agent, and only tests poll for cancels."""
     monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.0)
     monkeypatch.setattr(cancel, "CANCEL_POLL_INTERVAL", 3600.0)
 
@@ -40,7 +41,7 @@ async def look(here: Harness) -> None:
     await service._cancel_operation.poll()
 
 
-async def test_a_cancel_that_no_bus_brought_is_found_in_the_store(tmp_path: Path) -> None:
+async def test_a_cancel_lost_by_the_bus_is_found_in_the_store(tmp_path: Path) -> None:
     async with two(tmp_path, Shifted(), waits) as (one, other):
         task = await one.start()
         assert state(await other.cancel(task.id)) in ("SUBMITTED", "WORKING")
@@ -50,8 +51,8 @@ async def test_a_cancel_that_no_bus_brought_is_found_in_the_store(tmp_path: Path
         assert state(await one.ended(task.id)) == "CANCELED"
 
 
-async def test_a_cancel_that_a_bus_says_again_later_stops_no_other_turn(tmp_path: Path) -> None:
-    """A bus that was away says again what nobody may have heard; meanwhile the agent has asked, and was answered."""
+async def test_a_cancel_repeated_late_by_the_bus_stops_no_other_turn(tmp_path: Path) -> None:
+    """A bus repeats a cancel after an outage; meanwhile the agent has asked, and has its answer."""
 
     async def asks(turn: Turn) -> str:
         if turn.question is None:
@@ -90,7 +91,7 @@ async def test_a_cancel_that_a_bus_says_again_later_stops_no_other_turn(tmp_path
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-async def test_a_task_that_was_to_be_canceled_when_its_process_died_is_canceled(tmp_path: Path, retries: int) -> None:
+async def test_a_pending_cancel_is_executed_after_the_death_of_the_process(tmp_path: Path, retries: int) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, waits, on_crash=retry(retries) if retries else "fail") as (one, other):
         task = await one.start()
@@ -128,7 +129,7 @@ class Deaf(Far):
                 self.notified.set()
 
 
-async def test_a_turn_that_was_to_stop_is_not_begun_again_when_its_worker_is_lost(tmp_path: Path) -> None:
+async def test_a_canceled_turn_of_a_lost_worker_is_not_repeated(tmp_path: Path) -> None:
     async with served(tmp_path, far := Deaf()) as here:
         task = await here.start()
         _, end = await far.turns.get()
@@ -139,7 +140,7 @@ async def test_a_turn_that_was_to_stop_is_not_begun_again_when_its_worker_is_los
         assert far.turns.empty()
 
 
-async def test_a_drain_in_the_midst_of_a_cancel_ends_in_a_cancel(tmp_path: Path) -> None:
+async def test_a_drain_during_a_cancel_ends_in_canceled(tmp_path: Path) -> None:
     async def slow(turn: Turn) -> None:
         here.at("begun").set()
         try:
@@ -157,3 +158,19 @@ async def test_a_drain_in_the_midst_of_a_cancel_ends_in_a_cancel(tmp_path: Path)
         here.at("go").set()
         ended = await here.ended(task.id)
         assert ended.status.state == states.CANCELED
+
+
+async def test_an_agent_may_refuse_a_cancel_with_a_reason(tmp_path: Path) -> None:
+    async def pays(turn: Turn) -> str:
+        turn.refuse_cancel("the money is on its way")
+        turn.status("paying")
+        await here.at("go").wait()
+        return "paid"
+
+    async with open_harness(tmp_path, pays) as here:
+        task = await here.start()
+        await here.runtime.scheduler._runners[next(iter(here.runtime.scheduler._runners))].flush()
+        with pytest.raises(TaskNotCancelable, match="money"):
+            await here.cancel(task.id)
+        here.at("go").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"

@@ -1,4 +1,4 @@
-"""Isolation policies: who sees a task, and which principal is recorded."""
+"""Isolation policies: visibility of tasks, and the recorded principal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 async def support(turn: Turn) -> Any:
-    """Says who asked and what it was shown; `ask` waits for more."""
+    """Returns its sender and what it can read; `ask` waits for more."""
     notes = turn.context.state
     notes["heard"] = notes.get("heard", 0) + 1
     if turn.text.startswith("ask"):
@@ -34,7 +34,7 @@ async def other(turn: Turn) -> str:
 
 
 class Person:
-    """A principal with a world to ask."""
+    """A principal, with calls to the runtime."""
 
     def __init__(self, here: Harness, principal: str, tenant: str = "", **details: Any) -> None:
         self.here = here
@@ -83,7 +83,7 @@ async def test_a_task_is_its_principal_s_alone(tmp_path: Path) -> None:
         assert await alice.lists() == {task.id}
 
 
-async def test_naming_a_stranger_s_conversation_begins_one_of_the_same_name(tmp_path: Path) -> None:
+async def test_naming_another_principal_s_conversation_begins_an_own_one_of_that_name(tmp_path: Path) -> None:
     async with people(tmp_path, "owner") as (alice, bob):
         hers = await alice.send()
         his = await bob.send(context_id=hers.context_id)
@@ -132,7 +132,7 @@ async def test_all_of_a_scope_share_its_tasks_and_are_distinguished(tmp_path: Pa
 SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
 
 
-async def test_keys_are_each_one_s_own_although_tasks_are_shared(tmp_path: Path) -> None:
+async def test_idempotency_keys_are_per_principal_even_where_tasks_are_shared(tmp_path: Path) -> None:
     async with people(tmp_path, "scope") as (alice, bob):
         one, two = alice.using(idempotency_key="1"), bob.using(idempotency_key="1")
         hers, his = await one.send("hers"), await two.send("his")
@@ -143,7 +143,7 @@ async def test_keys_are_each_one_s_own_although_tasks_are_shared(tmp_path: Path)
             await two.send("hers")
 
 
-async def test_agents_may_have_policies_of_their_own(tmp_path: Path) -> None:
+async def test_agents_may_have_their_own_policies(tmp_path: Path) -> None:
     async with people(tmp_path, "owner,other=scope") as (alice, bob):
         private = await alice.send()
         shared = await Person(alice.here, "alice", "other").send()
@@ -187,7 +187,7 @@ async def test_a_conversation_named_by_a_client_cannot_be_joined(tmp_path: Path)
             assert await bob.lists(context_id=name) == {his.id}
 
 
-async def test_a_task_and_its_conversation_together_let_one_in(tmp_path: Path) -> None:
+async def test_naming_a_task_with_its_conversation_joins_it(tmp_path: Path) -> None:
     async with people(tmp_path, "context") as (alice, bob):
         task, private = await alice.send("ask"), await alice.send("ask")
         for wrong in ({"task_id": task.id}, {"task_id": private.id, "context_id": task.context_id}):
@@ -221,7 +221,7 @@ async def test_a_repeated_send_of_a_participant_is_answered_from_the_conversatio
             await bob.using(idempotency_key="k").send("something else")
 
 
-async def test_names_that_clients_choose_stay_with_their_clients(tmp_path: Path) -> None:
+async def test_ids_chosen_by_clients_are_per_client(tmp_path: Path) -> None:
     async with people(tmp_path, "context") as (alice, bob):
         hers = await alice.using(names_tasks=True).send("ask", task_id="1")
         await bob.send(context_id=hers.context_id)
@@ -229,7 +229,7 @@ async def test_names_that_clients_choose_stay_with_their_clients(tmp_path: Path)
         his = await bob.using(names_tasks=True).send("ask", task_id="1")
         assert his.context_id != hers.context_id
         assert len((await alice.get("1")).history) == 1
-        # nor does a conversation of another, named by who names its tasks, let them be mixed up
+        # A caller that names its tasks cannot join another conversation by its id.
         third = await bob.using(names_tasks=True).send("ask", task_id="2", context_id=hers.context_id)
         with pytest.raises(TaskNotFound):
             await alice.get(third.id)
@@ -257,6 +257,6 @@ def test_policies_are_read_from_text_and_tables() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["everyone", "owner,support=none", {"support": 1}])
-def test_a_policy_that_is_none_is_refused(wrong: Any) -> None:
+def test_an_invalid_policy_is_rejected(wrong: Any) -> None:
     with pytest.raises(ValueError, match="is not an isolation policy; use owner, scope, context"):
         parse_isolation(wrong)

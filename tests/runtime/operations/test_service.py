@@ -79,7 +79,7 @@ async def test_the_response_has_the_requested_history(tmp_path: Path, history: i
         assert len(answer.task.history) == left
 
 
-async def test_a_follow_up_needs_only_the_task_every_time(tmp_path: Path) -> None:
+async def test_a_follow_up_needs_only_the_task_id(tmp_path: Path) -> None:
     async with open_harness(tmp_path, asker) as here:
         task = await here.send("first")
         for number in (2, 3, 4):
@@ -101,7 +101,7 @@ async def test_the_agent_knows_its_question(tmp_path: Path) -> None:
         assert texts(await here.send("blue", task_id=task.id)) == ["what colour? blue"]
 
 
-async def test_another_context_for_a_task_is_refused(tmp_path: Path) -> None:
+async def test_another_context_for_a_task_is_rejected(tmp_path: Path) -> None:
     async with open_harness(tmp_path, asker) as here:
         task = await here.send()
         with pytest.raises(InvalidParams, match=r"message\.contextId"):
@@ -114,7 +114,7 @@ async def test_a_context_of_the_caller_is_kept(tmp_path: Path) -> None:
         assert (await here.send(context_id="mine")).context_id == "mine"
 
 
-async def test_a_message_to_a_finished_task_is_refused(tmp_path: Path) -> None:
+async def test_a_message_to_a_finished_task_is_rejected(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
         task = await here.send()
         with pytest.raises(TaskEnded):
@@ -123,7 +123,7 @@ async def test_a_message_to_a_finished_task_is_refused(tmp_path: Path) -> None:
             await here.send("more", task_id="no such task")
 
 
-async def test_a_push_configuration_is_refused_while_push_is_off(tmp_path: Path) -> None:
+async def test_a_push_configuration_is_rejected_without_push_notifications(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
         send_request = request()
         send_request.configuration.task_push_notification_config.url = "http://127.0.0.1/"
@@ -174,7 +174,7 @@ async def test_an_unread_message_starts_another_turn(tmp_path: Path) -> None:
         assert texts(await here.ended(task.id)) == ["first", "second"]
 
 
-async def test_a_cancel_is_obeyed_in_the_turn_that_a_waiting_message_began(tmp_path: Path) -> None:
+async def test_a_cancel_stops_the_turn_of_an_unread_message(tmp_path: Path) -> None:
     async def answers(turn: Turn) -> str:
         here.at(turn.text).set()
         await here.at(f"end {turn.text}").wait()
@@ -206,7 +206,7 @@ async def test_an_agent_may_refuse_messages_while_it_works(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("time_to_think")
-async def test_a_direct_reply_is_a_message_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_direct_reply_is_a_message_without_a_task(tmp_path: Path) -> None:
     async def replies(turn: Turn) -> None:
         turn.reply("hi")
 
@@ -237,9 +237,7 @@ async def test_a_reply_of_another_agent_completes_its_task(tmp_path: Path) -> No
         assert (state(task), status_text(task)) == ("COMPLETED", "hi")
 
 
-async def test_a_direct_agent_that_thinks_long_is_shown_as_a_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_direct_agent_becomes_visible_as_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dragoman.runtime.turn.runner.DIRECT_REPLY_TIMEOUT", 0.05)
 
     async def thinks(turn: Turn) -> str:
@@ -343,7 +341,7 @@ async def test_an_agent_may_not_let_itself_be_canceled(tmp_path: Path) -> None:
         assert texts(await here.ended(task.id)) == ["done"]
 
 
-async def test_nothing_is_accepted_while_draining(tmp_path: Path) -> None:
+async def test_messages_are_rejected_while_draining(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
         await here.runtime.scheduler.drain(1)
         with pytest.raises(Unavailable):
@@ -364,7 +362,7 @@ async def test_nothing_is_accepted_while_draining(tmp_path: Path) -> None:
         ({"status": 99}, "status"),
     ],
 )
-async def test_a_wrong_filter_is_named(tmp_path: Path, filters: dict[str, int | str], field: str) -> None:
+async def test_an_invalid_filter_is_rejected_by_name(tmp_path: Path, filters: dict[str, int | str], field: str) -> None:
     async with open_harness(tmp_path, echo) as here:
         with pytest.raises(InvalidParams, match=field):
             await here.list(**filters)
@@ -382,7 +380,7 @@ async def test_pages_follow_one_another_and_belong_to_their_filters(tmp_path: Pa
             await here.list(page_size=2, page_token=first.next_page_token, status=pb.TASK_STATE_FAILED)
 
 
-async def test_a_time_filter_includes_its_own_moment(tmp_path: Path) -> None:
+async def test_a_time_filter_includes_its_own_instant(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
         task = await here.send()
         assert (await here.list(status_timestamp_after=task.status.timestamp.ToDatetime())).total_size == 1

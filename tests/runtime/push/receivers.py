@@ -1,4 +1,4 @@
-"""Webhook receivers without a network: an `OutboundHttp` whose responses a test decides."""
+"""Webhook receivers without a network: an `OutboundHttp` whose responses a test sets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Stamp:
 
 
 class Receivers:
-    """All receivers. They answer 200 unless told otherwise."""
+    """All receivers. By default they answer 200."""
 
     def __init__(self) -> None:
         self.posts: list[Post] = []

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.runtime.push.push_harness import HOOK, OTHER, SECOND, PushHarness, echo, open_push_harness
 from tests.runtime.push.receivers import OK, answered
-from tests.runtime.push.test_delivery import HOOK, OTHER, SECOND, Scene, echo, scene
 
 from dragoman.core.push.delivery import PushState
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundResponse
@@ -20,22 +20,22 @@ DOWN = ConnectFailed("hook.example:443: refused the connection")
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    """A scene whose courier does not look by itself."""
-    async with scene(tmp_path, echo) as opened:
+async def here(tmp_path: Path) -> AsyncIterator[PushHarness]:
+    """A runtime whose push scheduler does not poll by itself."""
+    async with open_push_harness(tmp_path, echo) as opened:
         opened.push_scheduler._poll_interval = 10.0**6
         opened.push_scheduler._next_poll = asyncio.get_running_loop().time() + 10.0**6
         yield opened
 
 
-async def open_breaker_of_hook(here: Scene) -> list[str]:
-    """Tasks whose host rests after they were told in vain."""
+async def open_breaker_of_hook(here: PushHarness) -> list[str]:
+    """Opens the breaker of the host by failed deliveries. Returns their tasks."""
     here.receivers.answer(HOOK, then=DOWN)
     tasks = []
     for _ in range(BREAKER_THRESHOLD):
         tasks.append((await here.send()).id)
         await here.until(tasks[-1], PushState.LIVE, failures=1, session=0)
-        await here.idle()  # a look passes over what its carrier has not let go of yet
+        await here.idle()  # a poll skips pushes whose delivery has not ended
     return tasks
 
 
@@ -43,7 +43,7 @@ async def claim_woken(push_scheduler: PushScheduler) -> None:
     await push_scheduler._claim_woken()
 
 
-async def test_a_host_that_is_down_is_not_called_for_each_new_task(here: Scene) -> None:
+async def test_a_host_that_is_down_is_not_called_for_each_new_task(here: PushHarness) -> None:
     await open_breaker_of_hook(here)
     tasks = [(await here.send()).id for _ in range(5)]
     await claim_woken(here.push_scheduler)
@@ -54,7 +54,7 @@ async def test_a_host_that_is_down_is_not_called_for_each_new_task(here: Scene) 
         assert (push.state, push.failures, push.due_at) == (PushState.LIVE, 0, here.clock.now)
 
 
-async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
+async def test_one_probe_decides_for_all_due_pushes(here: PushHarness) -> None:
     failed = await open_breaker_of_hook(here)
     tasks = failed + [(await here.send()).id for _ in range(5)]
     await here.later(SECOND)
@@ -62,13 +62,13 @@ async def test_one_call_finds_out_for_all_that_is_due(here: Scene) -> None:
         push = await here.until(task, PushState.LIVE, failures=2 if task in failed else 1, session=0)
         wait = 2 if task in failed else 1
         assert (push.reason, push.due_at) == (str(DOWN), here.clock.now + wait * SECOND)
-        kept = await here.world.store.pushes.attempts(push.task, push.config.id)
+        kept = await here.harness.store.pushes.attempts(push.task, push.config.id)
         assert (kept[0].sequence, kept[0].status, kept[0].error) == (1, 0, str(DOWN))
     # Who comes to the host only after that call was answered makes another, on a machine that stands still in between.
     assert BREAKER_THRESHOLD < len(here.receivers.posts) < BREAKER_THRESHOLD + len(tasks)
 
 
-async def test_the_first_accepted_request_closes_the_breaker(here: Scene) -> None:
+async def test_the_first_accepted_request_closes_the_breaker(here: PushHarness) -> None:
     tasks = await open_breaker_of_hook(here)
     tasks += [(await here.send()).id for _ in range(5)]
     here.receivers.answer(HOOK)
@@ -81,16 +81,16 @@ async def test_the_first_accepted_request_closes_the_breaker(here: Scene) -> Non
     await here.until(late.id, PushState.DONE)  # at once, as ever
 
 
-async def test_pending_pushes_start_when_the_host_responds(here: Scene) -> None:
+async def test_pending_pushes_start_when_the_host_responds(here: PushHarness) -> None:
     await open_breaker_of_hook(here)
     late = await here.send()
     await claim_woken(here.push_scheduler)
-    here.push_scheduler._deps.breaker.record_success(HOST)  # no look of the test's own, and none is due for long
+    here.push_scheduler._deps.breaker.record_success(HOST)  # without a poll
     here.receivers.answer(HOOK)
     await here.until(late.id, PushState.DONE)
 
 
-async def test_an_error_status_counts_as_a_response(here: Scene) -> None:
+async def test_an_error_status_counts_as_a_response(here: PushHarness) -> None:
     tasks = await open_breaker_of_hook(here)
     here.receivers.answer(HOOK, then=answered(500))
     await here.later(SECOND)
@@ -100,7 +100,7 @@ async def test_an_error_status_counts_as_a_response(here: Scene) -> None:
     assert HOST not in here.push_scheduler._deps.breaker
 
 
-async def test_one_path_that_is_silent_does_not_stop_the_others(here: Scene) -> None:
+async def test_a_path_that_times_out_does_not_stop_the_others(here: PushHarness) -> None:
     here.receivers.answer(HOOK, then=OutboundFailed("hook.example:443: silent for 10 s"))
     for _ in range(2 * BREAKER_THRESHOLD):
         await here.send()
@@ -108,21 +108,21 @@ async def test_one_path_that_is_silent_does_not_stop_the_others(here: Scene) -> 
     await here.until(good.id, PushState.DONE)
 
 
-async def test_the_breakers_of_other_hosts_stay_closed(here: Scene) -> None:
+async def test_the_breakers_of_other_hosts_stay_closed(here: PushHarness) -> None:
     await open_breaker_of_hook(here)
     task = await here.send(url=OTHER)
     await here.until(task.id, PushState.DONE)
 
 
-async def test_receivers_with_an_open_breaker_are_given_up_as_well(here: Scene) -> None:
+async def test_receivers_with_an_open_breaker_are_given_up_as_well(here: PushHarness) -> None:
     tasks = await open_breaker_of_hook(here)
     await here.later(3600 * SECOND)
     for task in tasks:
         assert (await here.until(task, PushState.DEAD)).reason == f"given up after 2 attempts: {DOWN}"
-    assert len(here.receivers.posts) > BREAKER_THRESHOLD  # who comes late makes a call of its own; see above
+    assert len(here.receivers.posts) > BREAKER_THRESHOLD  # a late delivery makes its own probe; see above
 
 
-async def test_others_wait_for_the_call_that_finds_out(here: Scene) -> None:
+async def test_other_deliveries_wait_for_the_probe(here: PushHarness) -> None:
     tasks = await open_breaker_of_hook(here)
     calling, let_go = asyncio.Event(), asyncio.Event()
 

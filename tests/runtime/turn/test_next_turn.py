@@ -26,12 +26,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stage:
-    """An agent whose first turn ends when it may, whoever asks it to stop; the second one does as it is told."""
+    """An agent whose first turn ends on a signal and ignores cancels; the second one obeys them."""
 
     def __init__(self) -> None:
         self.began, self.notified, self.may = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.second: asyncio.Queue[tuple[bool, str, int]] = asyncio.Queue()
-        """What the second turn was told of a cancel when it began."""
+        """The cancel state of the second turn at its beginning."""
         self.over = asyncio.Event()
 
     async def plays(self, turn: Turn) -> str:
@@ -83,7 +83,7 @@ class Held:
 
 
 async def between_two_turns(here: Harness, stage: Stage) -> tuple[Held, pb.Task]:
-    """A task whose first turn is over, but for its end, which is held back; the message of the second one waits."""
+    """A task whose first turn has ended, with the write of its end held back; the message of the second one waits."""
     held = Held(here)
     task = await here.start("first")
     await stage.began.wait()
@@ -167,7 +167,7 @@ async def test_an_end_that_waits_for_the_store_is_not_overtaken_by_the_fence(tmp
         await here.start("second", task_id=task.id)
         stage.may.set()
         await held.waits.wait()
-        run_of(here)._fence()  # its time has come: the agent has stopped, and what it said is on its way
+        run_of(here)._fence()  # the fence timeout: the agent has stopped, and its end is being written
         held.may.set()
         assert await stage.second.get() == UNTOUCHED
 
@@ -183,8 +183,8 @@ async def test_a_drain_between_two_turns_ends_the_task(tmp_path: Path) -> None:
         assert stage.second.empty()
 
 
-async def test_a_limit_is_one_of_each_turn(tmp_path: Path) -> None:
-    """The first turn ends past its limit; the second one has all of it again, and passes that as well."""
+async def test_a_limit_applies_to_each_turn(tmp_path: Path) -> None:
+    """The first turn ends past its limit; the second one has the full limit, and exceeds it as well."""
     stage = Stage()
     async with asyncio.timeout(60), open_harness(tmp_path, stage.plays, time_limit=0.2) as here:
         task = await here.start("first")
@@ -196,7 +196,7 @@ async def test_a_limit_is_one_of_each_turn(tmp_path: Path) -> None:
         assert (state(ended), status_text(ended).split(":")[0]) == ("FAILED", "TIMED_OUT")
 
 
-async def test_the_clocks_of_a_turn_stop_with_it(tmp_path: Path) -> None:
+async def test_the_timers_of_a_turn_stop_at_its_end(tmp_path: Path) -> None:
     stage = Stage()
     async with asyncio.timeout(60), open_harness(tmp_path, stage.plays, time_limit=3600, idle_limit=1800) as here:
         task = await here.start("first")
@@ -211,7 +211,7 @@ async def test_the_clocks_of_a_turn_stop_with_it(tmp_path: Path) -> None:
         assert limits._started_at > began, "`explain` says since when the present turn works"
 
 
-async def test_a_task_that_has_used_too_much_may_not_go_on_in_another_turn(tmp_path: Path) -> None:
+async def test_a_task_over_its_budget_gets_no_other_turn(tmp_path: Path) -> None:
     stage = Stage()
 
     async def spends(turn: Turn) -> str:
@@ -249,7 +249,7 @@ async def test_references_of_a_message_do_not_carry_over_to_the_next(tmp_path: P
         assert seen == [[], [other.id], []]
 
 
-async def test_only_the_turn_that_was_begun_again_counts_its_attempts(tmp_path: Path) -> None:
+async def test_attempts_are_counted_per_turn(tmp_path: Path) -> None:
     seen: list[tuple[str, int]] = []
     clock, stage = Shifted(), Stage()
 

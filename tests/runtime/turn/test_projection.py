@@ -52,7 +52,7 @@ async def does(turn: Turn) -> object:
         ("many", 1),
     ],
 )
-async def test_the_answer_is_the_task_as_it_is_stored(
+async def test_the_projection_equals_the_stored_task(
     tmp_path: Path, kind: str, reads: int, history: int | None
 ) -> None:
     async with open_harness(tmp_path, does) as here:
@@ -66,7 +66,7 @@ async def test_the_answer_is_the_task_as_it_is_stored(
         assert pb.Task.FromString(await here.runtime.service.get_task(here.call, get)) == answer.task
 
 
-async def test_a_task_that_a_follow_up_met_is_read(tmp_path: Path) -> None:
+async def test_a_task_with_a_follow_up_is_read_from_the_store(tmp_path: Path) -> None:
     async with open_harness(tmp_path, does) as here:
         first = await here.send("asks")
         second = await here.send("returns", task_id=first.id)

@@ -30,7 +30,7 @@ async def echo(turn: Turn) -> str:
 # Slots and start-up ------------------------------------------------------------------------------------------------
 
 
-async def test_more_tasks_than_slots_are_all_done(tmp_path: Path) -> None:
+async def test_more_tasks_than_slots_all_complete(tmp_path: Path) -> None:
     running = most = 0
 
     async def counts(turn: Turn) -> str:
@@ -85,7 +85,7 @@ async def test_tasks_that_waited_run_at_start(tmp_path: Path) -> None:
         assert texts(await here.ended(waiting.record.id)) == ["still here"]
 
 
-async def test_a_run_in_a_process_that_lost_its_claim_writes_nothing(tmp_path: Path) -> None:
+async def test_a_run_that_lost_its_claim_cannot_write(tmp_path: Path) -> None:
     async def slow(turn: Turn) -> str:
         await here.at("go").wait()
         return "late"
@@ -137,10 +137,8 @@ async def test_strict_transitions_put_working_before_the_result(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("end", ["COMPLETED", "INPUT_REQUIRED", "REJECTED"])
-async def test_strict_transitions_let_an_end_follow_the_working_that_the_server_showed(
-    tmp_path: Path, end: str
-) -> None:
-    """Who thinks for a while without a word is shown as WORKING, and has said nothing that its end may not follow."""
+async def test_strict_transitions_accept_an_end_after_working_written_by_the_server(tmp_path: Path, end: str) -> None:
+    """A silent agent is shown as WORKING by the server, which permits every end."""
 
     async def thinks(turn: Turn) -> str:
         await here.at("go").wait()
@@ -164,7 +162,7 @@ def test_a_turn_that_ends_before_working_is_written_goes_straight_to_its_final_s
     assert TransitionChecker(states.SUBMITTED).check_end(changes, current_state=states.SUBMITTED) == changes
 
 
-async def test_strict_transitions_fail_an_agent_that_breaks_them(tmp_path: Path) -> None:
+async def test_strict_transitions_fail_an_agent_that_violates_them(tmp_path: Path) -> None:
     async def repeats(turn: Turn) -> str:
         turn.status("one")
         turn.status("two")
@@ -309,7 +307,7 @@ async def test_a_thread_waits_for_room_in_the_call(tmp_path: Path, monkeypatch: 
 
 
 class Failing:
-    """A store whose appends fail when they carry a certain text."""
+    """A store whose appends fail for a certain text."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -346,7 +344,7 @@ async def test_a_failed_commit_is_raised_at_the_next_verb_and_fails_the_task(tmp
         assert "disk is full" in status_text(task)
 
 
-async def test_nothing_of_a_finished_task_stays_in_memory(tmp_path: Path) -> None:
+async def test_a_finished_task_is_removed_from_memory(tmp_path: Path) -> None:
     async def streams(turn: Turn) -> AsyncIterator[str]:
         yield "one"
 

@@ -104,7 +104,7 @@ async def test_events_of_two_writers_have_no_gap(stores: Stores) -> None:
     assert [event.sequence for event in events] == list(range(1, 202))
 
 
-async def test_sums_of_tasks_that_work_for_others_lose_nothing_to_another_process(stores: Stores) -> None:
+async def test_usage_of_delegated_tasks_is_exact_across_processes(stores: Stores) -> None:
     tops = [await running(stores[0]) for _ in range(3)]
 
     async def under(above: Appended) -> Appended:
@@ -132,7 +132,7 @@ async def test_sums_of_tasks_that_work_for_others_lose_nothing_to_another_proces
         assert shown["tokens"].number_value == 48
 
 
-async def test_of_two_ends_one_holds(stores: Stores) -> None:
+async def test_one_of_two_concurrent_ends_is_written(stores: Stores) -> None:
     for _ in range(10):
         claimed = await running(stores[0])
         end = by_runner(claimed, status(states.COMPLETED), end=True)
@@ -150,7 +150,7 @@ async def test_appends_of_an_expired_session_are_rejected(stores: Stores, clock:
         await stores[0].append(by_runner(first, artifact("a", "late")))
 
 
-async def test_of_many_sends_with_one_key_one_is_written(stores: Stores) -> None:
+async def test_one_of_many_concurrent_sends_with_one_key_is_written(stores: Stores) -> None:
     changes = [replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, "k", b"same")) for _ in range(40)]
     results = await all_of(stores, changes)
     (written,) = [result for result in results if isinstance(result, Appended)]
@@ -159,7 +159,7 @@ async def test_of_many_sends_with_one_key_one_is_written(stores: Stores) -> None
     assert {other.key_record.task for other in others} == {written.record.ref}
 
 
-async def test_keys_in_any_order_never_wait_in_a_circle(stores: Stores, postgres_url: str) -> None:
+async def test_keys_in_any_order_never_deadlock(stores: Stores, postgres_url: str) -> None:
     for _ in range(5):
         keys = [f"{_}-{number}" for number in range(100)]
         changes = [replace(created(new_ref()), idempotency_key=IdempotencyKey(AGENT, key, b"d")) for key in keys]
@@ -173,7 +173,7 @@ async def test_keys_in_any_order_never_wait_in_a_circle(stores: Stores, postgres
     assert row[0] == 0
 
 
-async def test_a_name_that_a_client_chose_is_given_once(stores: Stores) -> None:
+async def test_an_alias_is_assigned_once(stores: Stores) -> None:
     changes = [replace(created(new_ref()), create=NewTask(AGENT, "mine", "c", alias=True)) for _ in range(20)]
     assert sorted(reasons(await all_of(stores, changes))) == ["", *[EXISTS] * 19]
 
@@ -184,7 +184,7 @@ async def test_the_state_of_a_conversation_is_written_once_for_each_version(stor
     assert sorted(reasons(await all_of(stores, changes))) == ["", *[CHANGED] * 9]
 
 
-async def test_the_isolation_that_a_database_has_by_default_changes_nothing(
+async def test_the_default_isolation_level_of_a_database_has_no_effect(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "MAX_COLLISION_RETRIES", 0)  # no retries
@@ -198,7 +198,7 @@ async def test_the_isolation_that_a_database_has_by_default_changes_nothing(
     await second.close()
 
 
-async def test_new_owners_that_both_meet_first_are_one(stores: Stores) -> None:
+async def test_two_processes_create_one_row_for_a_new_owner(stores: Stores) -> None:
     owners = [Owner("default", f"caller {number}") for number in range(50)]
     backwards = [created(new_ref(owner)) for owner in reversed(owners)]
     forwards = [created(new_ref(owner)) for owner in owners]
@@ -211,14 +211,14 @@ async def test_new_owners_that_both_meet_first_are_one(stores: Stores) -> None:
 # Counters ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_last_place_is_given_once(stores: Stores) -> None:
+async def test_the_last_free_capacity_is_given_once(stores: Stores) -> None:
     quota = Quota(live_tasks=20)
     results = await all_of(stores, [replace(created(new_ref()), quota=quota) for _ in range(60)])
     assert sum(isinstance(result, Appended) for result in results) == 20
     assert sum(isinstance(result, QuotaExceeded) for result in results) == 40
 
 
-async def test_bytes_that_one_takes_up_make_room_with_the_other(stores: Stores) -> None:
+async def test_bytes_delivered_in_one_process_make_room_in_another(stores: Stores) -> None:
     quota = Quota(queued_bytes=15_000)
     big = created(new_ref(), text="x" * 10_000)
     first = await stores[0].append(replace(big, quota=quota, claim_session=7))
@@ -270,7 +270,7 @@ async def test_counters_are_exact_across_processes(stores: Stores, postgres_url:
 # Erasure -------------------------------------------------------------------------------------------------------------
 
 
-async def test_who_was_erased_elsewhere_may_come_again(stores: Stores) -> None:
+async def test_a_principal_erased_by_another_process_may_return(stores: Stores) -> None:
     """Owner numbers are not cached: rows for an erased owner would have no owner."""
     owner = Owner("default", "alice")
     await stores[0].append(created(new_ref(owner)))
@@ -292,7 +292,7 @@ async def test_tasks_created_while_their_principal_is_erased_exist_or_are_erased
         await stores[1].erase(TaskSelection(principal="alice"))
 
 
-async def test_an_erasure_that_another_works_on_is_left_alone(stores: Stores, clock: Clock) -> None:
+async def test_an_erasure_in_progress_in_another_process_is_not_resumed(stores: Stores, clock: Clock) -> None:
     created_tasks = [(await running(stores[0])).record for _ in range(5)]
     seen, go_on = asyncio.Event(), asyncio.Event()
     database = stores[0]._database
@@ -315,7 +315,7 @@ async def test_an_erasure_that_another_works_on_is_left_alone(stores: Stores, cl
     assert (await erasing).digest == receipt.digest
 
 
-async def test_cursors_of_webhooks_are_settled_against_the_log_as_it_is(stores: Stores) -> None:
+async def test_delivery_cursors_are_updated_against_the_current_log(stores: Stores) -> None:
     """An append in one process and a report in another: no event stays undelivered."""
     hook = PushConfig(id="hook", url="https://one.example/hook")
     session = await stores[1].open_session(3600)
@@ -340,7 +340,7 @@ async def test_cursors_of_webhooks_are_settled_against_the_log_as_it_is(stores: 
         assert appended.record.last_sequence == 2
 
 
-async def test_pages_of_a_message_of_any_sender_are_the_same_for_both(stores: Stores) -> None:
+async def test_pages_are_the_same_for_owner_and_participant(stores: Stores) -> None:
     ref = (await stores[0].append(created(new_ref()))).record.ref
     await stores[1].append(
         Append(task=ref, guard=NotTerminal(), message=IncomingMessage(message("hi"), sender="guest"))

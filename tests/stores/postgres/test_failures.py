@@ -40,7 +40,7 @@ async def store(postgres_url: str, clock: Clock) -> AsyncIterator[PostgresStore]
     await store.close()
 
 
-async def test_broken_connections_are_opened_again(store: PostgresStore, postgres_url: str) -> None:
+async def test_broken_connections_are_reopened(store: PostgresStore, postgres_url: str) -> None:
     claimed = await running(store)
     session = await store.open_session(10)
     others = "datname = current_database() AND pid <> pg_backend_pid()"
@@ -74,11 +74,11 @@ async def test_a_connection_that_the_server_ended_is_discarded(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-async def test_a_server_that_restarts_loses_nothing_and_does_nothing_twice(
+async def test_a_restart_of_the_server_loses_and_repeats_no_write(
     own_postgres: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped, or crashes, under load, and comes back within the retry time of writes."""
-    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 60.0)  # longer than any start takes
+    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 60.0)  # longer than any start
     store = await open_store(own_postgres.url())
     acknowledged: list[Appended] = []
     refused: list[Append] = []
@@ -198,7 +198,7 @@ class Breaking:
 
 
 @pytest.mark.parametrize("done", [True, False])
-async def test_a_commit_without_a_response_is_done_once(
+async def test_a_commit_without_a_response_is_executed_once(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch, done: bool
 ) -> None:
     """A retry with the same mark finds out that it was done, or does it."""
@@ -239,7 +239,7 @@ async def test_a_commit_that_never_gets_a_response_has_an_unknown_outcome(
     await store.close()
 
 
-async def test_marks_of_commits_are_kept_for_a_while_only(
+async def test_commit_marks_are_deleted_after_a_while(
     store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await running(store)
@@ -252,6 +252,6 @@ async def test_marks_of_commits_are_kept_for_a_while_only(
     assert after[0] < row[0]
 
 
-async def test_a_copy_is_left_to_the_tools_of_the_database(store: PostgresStore, tmp_path: Any) -> None:
+async def test_a_backup_is_left_to_the_tools_of_the_database(store: PostgresStore, tmp_path: Any) -> None:
     with pytest.raises(Exception, match="pg_dump"):
         store.backup(tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""The complete contract on a PostgreSQL store that a newer release has migrated, also while this one uses it."""
+"""The complete contract on a PostgreSQL store migrated by a newer release, before and during its use."""
 
 from __future__ import annotations
 
@@ -9,44 +9,10 @@ import asyncpg
 import pytest
 from tests.postgres import execute
 from tests.stores import next_schema
-from tests.stores.postgres.test_store import (
-    TestAdmission,
-    TestApiKeys,
-    TestAudit,
-    TestCancels,
-    TestErasure,
-    TestKeyValues,
-    TestPushes,
-    TestReads,
-    TestSessions,
-    TestSharing,
-    TestUpstreams,
-    TestUsage,
-    TestWorkers,
-    TestWrites,
-    clock,
-)
+from tests.stores.store_suite import *  # noqa: F403
 
 from dragoman.stores.postgres import InvalidDatabase, PostgresSchemaTooNew, PostgresStore, open_store, schema
 from dragoman.testing.fixtures import Clock, created, new_ref
-
-__all__ = [
-    "TestAdmission",
-    "TestApiKeys",
-    "TestAudit",
-    "TestCancels",
-    "TestUsage",
-    "TestKeyValues",
-    "TestPushes",
-    "TestReads",
-    "TestWorkers",
-    "TestSessions",
-    "TestSharing",
-    "TestErasure",
-    "TestUpstreams",
-    "TestWrites",
-    "clock",
-]
 
 _TABLES = """
 SELECT relname FROM pg_class
@@ -74,7 +40,7 @@ async def store(postgres_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
     await store.close()
 
 
-async def test_a_newer_schema_that_says_so_is_left_as_it_is(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compatible_newer_schema_is_left_unchanged(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await migrate_to_next(postgres_url, monkeypatch)
     for _ in range(2):
         await (await open_store(postgres_url)).close()
@@ -82,7 +48,7 @@ async def test_a_newer_schema_that_says_so_is_left_as_it_is(postgres_url: str, m
     assert [tuple(row)[:2] for row in rows] == [("oldest", str(KNOWN)), ("schema", str(KNOWN + 1))]
 
 
-async def test_a_migration_gives_way_to_who_holds_a_table_and_then_gives_up(
+async def test_a_migration_waits_briefly_for_table_locks_and_then_fails(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "MIGRATION_LOCK_TIMEOUT", "50ms")
@@ -102,7 +68,7 @@ async def test_a_migration_gives_way_to_who_holds_a_table_and_then_gives_up(
     await store.close()
 
 
-async def test_one_that_needs_more_is_refused_with_what_it_needs(
+async def test_an_incompatible_newer_schema_is_rejected_with_the_needed_release(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await migrate_to_next(postgres_url, monkeypatch, since=KNOWN + 1)

@@ -32,17 +32,17 @@ async def refused(url: str, **options: Any) -> str:
 # Connecting ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_is_not_there_is_named_in_one_line() -> None:
+async def test_an_unreachable_server_is_reported_in_one_line() -> None:
     message = await refused(f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/db")
     assert "it cannot be reached; check that it is running there and listening" in message
     assert "secret-of-mine" not in message
 
 
-async def test_an_unknown_host_is_refused() -> None:
+async def test_an_unknown_host_is_reported() -> None:
     assert "cannot be reached" in await refused("postgresql://me@no-such-host.invalid/db")
 
 
-async def test_a_database_that_is_not_there_is_refused(postgres: Server) -> None:
+async def test_a_missing_database_is_reported(postgres: Server) -> None:
     message = await refused(postgres.url("nowhere"))
     assert 'database "nowhere" does not exist' in message
     assert "create it with createdb" in message
@@ -62,7 +62,7 @@ def strict(postgres: Server) -> Iterator[Server]:
         postgres.run("pg_ctl", "reload", "-D", str(postgres.data))
 
 
-async def test_bad_credentials_are_refused_and_not_shown(
+async def test_invalid_credentials_are_rejected_and_not_shown(
     strict: Server, postgres_url: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     await execute(postgres_url, "CREATE ROLE guest LOGIN PASSWORD 'right-one'")
@@ -90,7 +90,7 @@ async def test_a_user_without_create_permission_gets_the_missing_permission(post
         await execute(postgres_url, "DROP ROLE poor")
 
 
-async def test_a_url_that_is_none_is_refused_without_its_password() -> None:
+async def test_an_invalid_url_is_reported_without_its_password() -> None:
     message = await refused("postgresql://me:secret-of-mine@127.0.0.1:port/db")
     assert "secret-of-mine" not in message
 
@@ -116,7 +116,9 @@ class FakeConnection:
         ({"encoding": "LATIN1"}, "its encoding is LATIN1; create the database with ENCODING 'UTF8'"),
     ],
 )
-async def test_a_server_that_will_not_do_is_refused(postgres_url: str, about: dict[str, object], message: str) -> None:
+async def test_a_server_below_the_requirements_is_rejected(
+    postgres_url: str, about: dict[str, object], message: str
+) -> None:
     connection = await asyncpg.connect(postgres_url)
     with pytest.raises(InvalidDatabase, match=message):
         await opening.check_server(FakeConnection(connection, **about))
@@ -135,7 +137,7 @@ async def started(*settings: str) -> AsyncIterator[Server]:
         await asyncio.to_thread(server.remove)
 
 
-async def test_a_server_that_does_not_flush_is_refused() -> None:
+async def test_a_server_without_fsync_is_rejected() -> None:
     async with started("fsync=off") as server:
         assert await refused(server.url()) == (
             "fsync is off: a crash of its machine could destroy all data; turn it on in postgresql.conf"
@@ -143,14 +145,14 @@ async def test_a_server_that_does_not_flush_is_refused() -> None:
         assert await execute(server.url(), "SELECT 1 FROM pg_class WHERE relname = 'meta'") == []
 
 
-async def test_settings_that_may_break_a_promise_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_settings_that_may_break_a_guarantee_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with started("synchronous_commit=off", "full_page_writes=off") as server:
         await (await open_store(server.url())).close()
     warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert [line.partition(" is off")[0] for line in warned] == ["full_page_writes", "synchronous_commit"]
 
 
-async def test_a_standby_is_refused(tmp_path: Path) -> None:
+async def test_a_standby_is_rejected(tmp_path: Path) -> None:
     async with started() as primary:
         copy = primary.folder / "standby"
         primary.run(
@@ -164,7 +166,7 @@ async def test_a_standby_is_refused(tmp_path: Path) -> None:
             await asyncio.to_thread(standby.remove)
 
 
-async def test_a_database_whose_transactions_are_read_only_is_refused(postgres_url: str) -> None:
+async def test_a_database_with_read_only_transactions_is_rejected(postgres_url: str) -> None:
     name = postgres_url.rpartition("/")[2]
     await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     assert "default_transaction_read_only" in await refused(postgres_url)
@@ -173,7 +175,7 @@ async def test_a_database_whose_transactions_are_read_only_is_refused(postgres_u
 # The schema ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_store_of_a_newer_version_is_refused(postgres_url: str) -> None:
+async def test_a_store_of_a_newer_version_is_rejected(postgres_url: str) -> None:
     await (await open_store(postgres_url)).close()
     await execute(postgres_url, "UPDATE meta SET value = '99' WHERE name IN ('schema', 'oldest')")
     with pytest.raises(PostgresSchemaTooNew, match="the store has schema 99; this version of Dragoman knows up to "):

@@ -50,7 +50,7 @@ async def test_the_pooler_gives_each_transaction_another_connection(behind: tupl
     await connection.close()
 
 
-async def test_nothing_is_left_on_a_connection(behind: tuple[Pooler, str], store: PostgresStore) -> None:
+async def test_connections_have_no_state_between_transactions(behind: tuple[Pooler, str], store: PostgresStore) -> None:
     session = await store.open_session(10)
     await asyncio.to_thread(store.renew_session, session, 10)
     left = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"

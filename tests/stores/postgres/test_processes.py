@@ -1,4 +1,4 @@
-"""A dead process is detected; one that may be running is never taken for dead."""
+"""Dead processes are detected; a process that may be running never counts as dead."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_own_process_has_not_ended() -> None:
     assert not claims.has_process_ended(claims.current_process())
 
 
-def test_an_id_that_was_given_again_is_another_process() -> None:
+def test_a_reused_pid_is_another_process() -> None:
     place, _, began = claims.current_process().rpartition(" ")
     assert claims.has_process_ended(f"{place} {int(began) - 1}")
 
@@ -56,7 +56,7 @@ def test_a_process_hidden_by_proc_counts_as_running(monkeypatch: pytest.MonkeyPa
     assert not claims.has_process_ended(process_name)
 
 
-def test_a_system_without_proc_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_system_without_proc_names_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     process_name = claims.current_process()
     monkeypatch.setattr(claims, "PROC_FOLDER", tmp_path)
     assert claims.current_process() == ""

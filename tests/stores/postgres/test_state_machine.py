@@ -84,9 +84,7 @@ def _counts(self: Any) -> None:
 
 
 @pytest.mark.parametrize("methods", [{}, {"_do": _with_a_quota, "counts": _counts}], ids=["tasks", "counters"])
-def test_whatever_is_done_the_store_and_the_model_agree(
-    postgres: Server, methods: dict[str, Callable[..., object]]
-) -> None:
+def test_the_store_and_the_model_agree(postgres: Server, methods: dict[str, Callable[..., object]]) -> None:
     run_state_machine_as_test(
         machine(postgres, **methods),
         settings=settings(

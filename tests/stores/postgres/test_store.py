@@ -13,6 +13,8 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.postgres import execute
+from tests.stores.store_suite import *  # noqa: F403
+from tests.stores.store_suite import StoreBatches
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner, make_task_key
@@ -20,22 +22,8 @@ from dragoman.core.task import states
 from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import IdempotencyKey, NewTask
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman.stores.postgres import PostgresStore, blobs, open_store
-from dragoman.stores.postgres import errors as trouble
-from dragoman.testing.contracts.store_erasure import StoreErasure
-from dragoman.testing.contracts.store_pushes import StorePushes
-from dragoman.testing.contracts.store_reads import StoreReads
-from dragoman.testing.contracts.store_sessions import StoreSessions, StoreSharing
+from dragoman.stores.postgres import PostgresStore, blobs, errors, open_store
 from dragoman.testing.contracts.store_size import StoreSize
-from dragoman.testing.contracts.store_tables import (
-    StoreApiKeys,
-    StoreAudit,
-    StoreKeyValues,
-    StoreUpstreams,
-    StoreWorkers,
-)
-from dragoman.testing.contracts.store_usage import StoreAdmission, StoreUsage
-from dragoman.testing.contracts.store_writes import StoreCancels, StoreWrites
 from dragoman.testing.fixtures import (
     AGENT,
     OWNER,
@@ -53,89 +41,21 @@ from dragoman.testing.fixtures import (
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 async def store(postgres_url: str, clock: Clock) -> AsyncIterator[PostgresStore]:
     store = await open_store(postgres_url, clock=clock)
     yield store
     await store.close()
 
 
-class TestWrites(StoreWrites):
-    pass
-
-
-class TestSessions(StoreSessions):
-    pass
-
-
-class TestReads(StoreReads):
-    pass
-
-
-class TestErasure(StoreErasure):
-    pass
-
-
-class TestSharing(StoreSharing):
-    pass
-
-
-class TestApiKeys(StoreApiKeys):
-    pass
-
-
-class TestKeyValues(StoreKeyValues):
-    pass
-
-
-class TestCancels(StoreCancels):
-    pass
-
-
-class TestAudit(StoreAudit):
-    pass
-
-
-class TestWorkers(StoreWorkers):
-    pass
-
-
-class TestUpstreams(StoreUpstreams):
-    pass
-
-
-class TestPushes(StorePushes):
-    pass
-
-
-class TestAdmission(StoreAdmission):
-    pass
-
-
-class TestUsage(StoreUsage):
-    pass
-
-
 class TestSize(StoreSize):
     pass
 
 
-# Batches -------------------------------------------------------------------------------------------------------------
+# Batches --------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_item_the_database_refuses_fails_alone(store: PostgresStore, postgres_url: str) -> None:
-    good = [created(new_ref()) for _ in range(49)]
-    bad = created(new_ref(), agent=None)  # type: ignore[arg-type]  # NOT NULL: no guard foresees it
-    results = await asyncio.gather(*map(store.append, [*good[:20], bad, *good[20:]]), return_exceptions=True)
-    failed = [number for number, result in enumerate(results) if isinstance(result, BaseException)]
-    assert failed == [20]
-    assert isinstance(results[20], asyncpg.NotNullViolationError)
-    (row,) = await execute(postgres_url, "SELECT count(*) FROM tasks")
-    assert row[0] == 49
+class TestBatches(StoreBatches):
+    null_errors = (asyncpg.NotNullViolationError,)
 
 
 def counted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -151,24 +71,24 @@ def counted(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-async def test_a_text_that_no_database_takes_fails_alone(store: PostgresStore) -> None:
+async def test_an_unencodable_text_fails_alone(store: PostgresStore) -> None:
     good = [created(new_ref()) for _ in range(9)]
     bad = created(new_ref(), context="half of a pair: \ud800")
     results = await asyncio.gather(*map(store.append, [*good[:4], bad, *good[4:]]), return_exceptions=True)
     assert [number for number, result in enumerate(results) if isinstance(result, BaseException)] == [4]
     assert isinstance(results[4], BaseException)
     assert not isinstance(results[4], Unavailable)
-    assert not trouble.is_unreachable(results[4])  # a reachable server is not retried
+    assert not errors.is_unreachable(results[4])  # a reachable server is not retried
 
 
-async def test_what_waits_is_committed_together(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_changes_are_committed_together(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = counted(store, monkeypatch)
     await asyncio.gather(*(store.append(created(new_ref())) for _ in range(200)))
     assert sum(sizes) == 200
     assert len(sizes) < 5
 
 
-async def test_a_batch_is_a_few_round_trips_whatever_it_holds(store: PostgresStore) -> None:
+async def test_a_batch_of_any_size_takes_a_few_round_trips(store: PostgresStore) -> None:
     """Counts sent statements: for a new task with a key, and for three hundred of them."""
     sent: list[str] = []
     async with store._database._append_pool.acquire() as connection:
@@ -184,27 +104,10 @@ async def test_a_batch_is_a_few_round_trips_whatever_it_holds(store: PostgresSto
     assert counts == [8, 6]
 
 
-async def test_a_waiter_that_goes_away_stops_no_write(store: PostgresStore) -> None:
-    change = created(new_ref())
-    store.append(change).cancel()
-    await store.append(created(new_ref()))  # committed after it
-    assert await store.read(change.task) is not None
-
-
-async def test_closing_twice_is_fine_and_writing_after_it_is_not(postgres_url: str) -> None:
-    store = await open_store(postgres_url)
-    last = store.append(created(new_ref()))
-    await store.close()
-    await store.close()
-    assert (await last).record.last_sequence == 1
-    with pytest.raises(RuntimeError, match="closed"):
-        await store.append(created(new_ref()))
-
-
 # Rows ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_texts_with_a_nul_are_texts_like_any_other(store: PostgresStore) -> None:
+async def test_texts_with_nul_characters_are_stored(store: PostgresStore) -> None:
     """PostgreSQL allows no U+0000 in a text; callers may put it into an id."""
     for text in ("a\0b", "a\1b", "\0", "\1\1", "a\0\1\2b"):
         owner = Owner(f"scope {text}", f"principal {text}")
@@ -225,8 +128,8 @@ async def test_texts_with_a_nul_are_texts_like_any_other(store: PostgresStore) -
         assert [head.ref for head in await store.locate(text)] == [ref]
 
 
-async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresStore, postgres_url: str) -> None:
-    """As docs/how-to/postgresql.md says, word for word."""
+async def test_the_log_can_be_partitioned_by_time(store: PostgresStore, postgres_url: str) -> None:
+    """Executes the SQL of docs/how-to/postgresql.md."""
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "postgresql.md").read_text("utf-8")
     (sql,) = re.findall(r"```sql [^\n]*\n(.+?)```", page, re.DOTALL)
     connection = await asyncpg.connect(postgres_url)
@@ -248,7 +151,7 @@ async def test_ranges_of_time_may_become_partitions_of_the_log(store: PostgresSt
         assert row[0] == 2
 
 
-async def test_no_table_of_tasks_is_ever_walked_through(store: PostgresStore, postgres_url: str) -> None:
+async def test_no_request_scans_a_table_of_tasks(store: PostgresStore, postgres_url: str) -> None:
     """All requests of callers use an index, also right after the tables grew, and after ANALYZE."""
     for _ in range(3):
         await asyncio.gather(*(finished(store, artifact("a", "x")) for _ in range(300)))
@@ -284,7 +187,7 @@ async def test_no_table_of_tasks_is_ever_walked_through(store: PostgresStore, po
     assert {name: after[name] - before[name] for name in large} == dict.fromkeys(large, 0)
 
 
-async def test_large_parts_that_nothing_refers_to_go_after_a_while(
+async def test_unreferenced_large_parts_are_removed_after_a_grace_period(
     store: PostgresStore, postgres_url: str, clock: Clock
 ) -> None:
     content, other = b"x" * 300_000, b"y" * 300_000

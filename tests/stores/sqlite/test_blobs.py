@@ -51,7 +51,7 @@ async def raw_of(store: SqliteStore, appended: Appended) -> list[bytes]:
     return [part.raw for artifact in pb.Task.FromString(snapshot.task).artifacts for part in artifact.parts]
 
 
-async def test_rows_hold_a_reference_and_a_file_the_bytes(store: SqliteStore, tmp_path: Path) -> None:
+async def test_rows_have_a_reference_and_a_file_has_the_bytes(store: SqliteStore, tmp_path: Path) -> None:
     await finished(store, file("a", CONTENT))
     name = DIGEST.hex()
     assert files(tmp_path) == [f"{name[:2]}/{name[2:]}"]
@@ -62,12 +62,12 @@ async def test_rows_hold_a_reference_and_a_file_the_bytes(store: SqliteStore, tm
     assert sum(len(row[0]) for row in rows) < 2000
 
 
-async def test_small_parts_and_texts_stay_where_they_are(store: SqliteStore, tmp_path: Path) -> None:
+async def test_small_parts_and_texts_stay_in_their_rows(store: SqliteStore, tmp_path: Path) -> None:
     await finished(store, file("a", CONTENT[: 256 * 1024]), status(states.WORKING, "x" * 400_000))
     assert files(tmp_path) == []
 
 
-async def test_nothing_is_on_disk_later_than_what_speaks_of_it(store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_blob_is_on_disk_before_its_reference(store: SqliteStore, tmp_path: Path) -> None:
     there: list[list[str]] = []
     submit = store._writer.submit
 
@@ -80,7 +80,7 @@ async def test_nothing_is_on_disk_later_than_what_speaks_of_it(store: SqliteStor
     assert [len(found) for found in there] == [0, 1]
 
 
-async def test_the_same_bytes_are_one_file_until_the_last_task_lets_go(store: SqliteStore, tmp_path: Path) -> None:
+async def test_equal_bytes_share_one_file_until_the_last_task_is_erased(store: SqliteStore, tmp_path: Path) -> None:
     tasks = [await finished(store, file("a", CONTENT), file("b", CONTENT)) for _ in range(3)]
     assert len(files(tmp_path)) == 1
     for task in tasks[:2]:
@@ -102,7 +102,7 @@ async def test_a_discarded_task_deletes_its_blobs(store: SqliteStore, tmp_path: 
     assert files(tmp_path) == []
 
 
-async def test_a_file_that_an_append_is_about_to_speak_of_is_not_removed(store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_blob_of_an_append_in_progress_is_not_removed(store: SqliteStore, tmp_path: Path) -> None:
     await erase(store, await finished(store, file("a", CONTENT)))
     store._blob_files.hold([DIGEST])
     assert await store.compact() == CompactionResult()
@@ -111,7 +111,7 @@ async def test_a_file_that_an_append_is_about_to_speak_of_is_not_removed(store: 
     assert await store.compact() == CompactionResult(files=1)
 
 
-async def test_removing_while_the_same_bytes_come_again_loses_nothing(store: SqliteStore) -> None:
+async def test_a_blob_removed_while_it_is_written_again_is_kept(store: SqliteStore) -> None:
     for _ in range(20):
         task = await finished(store, file("a", CONTENT))
         again = asyncio.gather(
@@ -122,7 +122,7 @@ async def test_removing_while_the_same_bytes_come_again_loses_nothing(store: Sql
         await erase(store, kept)
 
 
-async def test_a_start_removes_what_no_append_came_to_speak_of(tmp_path: Path) -> None:
+async def test_a_start_removes_blobs_without_an_append(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
     kept = await finished(store, file("a", CONTENT))
     store._blob_files.write(sha256(b"orphan").digest(), b"orphan")
@@ -156,7 +156,7 @@ async def test_bytes_that_cannot_be_written_fail_their_append_alone(
     assert not store._blob_files._held
 
 
-async def test_a_draft_that_cannot_be_finished_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unfinished_temporary_file_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(handle: int) -> None:
         raise OSError(5, "Input/output error")
 
@@ -176,7 +176,7 @@ async def test_a_missing_file_is_logged_and_linked(store: SqliteStore, caplog: p
     assert "cannot be read" in caplog.text
 
 
-async def test_links_outlive_a_restart(tmp_path: Path, clock: Clock) -> None:
+async def test_links_are_valid_after_a_restart(tmp_path: Path, clock: Clock) -> None:
     links = []
     for _ in range(2):
         store = open_store(tmp_path / "tasks.db", clock=clock, sizes=StorageOptions(inline_bytes=0))
@@ -201,7 +201,7 @@ async def test_appended_events_have_the_bytes_or_the_link(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_events_are_read_in_portions_of_one_answer(tmp_path: Path) -> None:
+async def test_events_are_read_in_portions_of_one_response(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db", sizes=StorageOptions(inline_bytes=600 * 1024))
     claimed = await running(store)
     for number in range(6):
@@ -216,7 +216,7 @@ async def test_events_are_read_in_portions_of_one_answer(tmp_path: Path) -> None
     await store.close()
 
 
-async def test_closing_waits_for_parts_on_their_way(tmp_path: Path) -> None:
+async def test_closing_waits_for_parts_in_progress(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
     claimed = await running(store)
     put = store.append(by_runner(claimed, file("a", CONTENT)))
@@ -224,7 +224,7 @@ async def test_closing_waits_for_parts_on_their_way(tmp_path: Path) -> None:
     assert (await put).record.last_sequence == 2
 
 
-async def test_a_waiter_that_goes_away_stops_no_large_write(store: SqliteStore) -> None:
+async def test_a_canceled_caller_does_not_stop_its_large_write(store: SqliteStore) -> None:
     claimed = await running(store)
     store.append(by_runner(claimed, file("a", CONTENT))).cancel()
     await store.append(by_runner(claimed, status(states.WORKING)))

@@ -126,9 +126,7 @@ async def test_a_failing_disk_is_reported_to_every_caller_and_recovers(
 
 
 @pytest.mark.parametrize("times", [1, 2, 7])
-async def test_a_commit_that_fails_now_and_then_writes_what_is_acknowledged_and_nothing_else(
-    disk: Disk, times: int
-) -> None:
+async def test_occasional_commit_failures_lose_no_acknowledged_write(disk: Disk, times: int) -> None:
     changes = several()
     disk.faults.fail("COMMIT", FSYNC, times)
     results = await disk.append(*changes)
@@ -158,7 +156,7 @@ async def test_a_failed_renewal_is_raised_and_stops_no_writer(disk: Disk) -> Non
         assert isinstance((await disk.append(*several(1)))[0], Appended)
 
 
-async def test_a_run_goes_on_where_the_last_good_commit_left_it(disk: Disk) -> None:
+async def test_a_run_continues_after_the_last_successful_commit(disk: Disk) -> None:
     claimed = await running(disk.store)
     disk.faults.fail("COMMIT", FSYNC)
     assert await disk.append(by_runner(claimed, chunk("out", "lost "))) == [FSYNC]
@@ -237,7 +235,7 @@ async def test_writes_that_the_system_rejects_are_reported_and_work_later(tmp_pa
     assert await stored_keys(path) == {bytes.fromhex(line.split()[0]) for line in output.splitlines()}
 
 
-async def test_a_torn_tail_of_the_log_costs_nothing_that_was_whole_before_it(tmp_path: Path) -> None:
+async def test_a_torn_tail_of_the_log_loses_only_incomplete_commits(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
     wal = tmp_path / "tasks.db-wal"
     acknowledged: list[tuple[int, bytes]] = []

@@ -68,7 +68,7 @@ def half(content: bytes) -> bytes:
         (lambda content: b"\0" * 4096 + content[4096:], "the file is not a SQLite database"),
     ],
 )
-async def test_a_damaged_file_is_named_and_left_as_it_is(
+async def test_a_damaged_file_is_reported_and_left_unchanged(
     filled: Path, spoil: Callable[[bytes], bytes], expected: str
 ) -> None:
     spoiled = spoil(filled.read_bytes())
@@ -79,7 +79,7 @@ async def test_a_damaged_file_is_named_and_left_as_it_is(
     assert filled.read_bytes() == spoiled
 
 
-async def test_a_newer_schema_is_named_with_both_versions(filled: Path) -> None:
+async def test_a_newer_schema_is_reported_with_both_versions(filled: Path) -> None:
     connection = sqlite3.connect(filled)
     connection.execute("PRAGMA user_version = 99")
     connection.execute("UPDATE meta SET value = '99' WHERE name = 'oldest'")
@@ -88,7 +88,7 @@ async def test_a_newer_schema_is_named_with_both_versions(filled: Path) -> None:
     assert "the store has schema 99; this version of Dragoman knows up to " in await refusal(filled)
 
 
-async def test_a_file_that_another_program_has_locked_is_named(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_locked_by_another_program_is_reported(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *given, **how: connect(*given, **{**how, "timeout": 0.01}))
     other = connect(filled, isolation_level=None)
@@ -98,7 +98,7 @@ async def test_a_file_that_another_program_has_locked_is_named(filled: Path, mon
     await open_store(filled).close()
 
 
-async def test_a_store_that_opens_but_takes_nothing_is_named(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_opens_but_rejects_writes_is_reported(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate = schema.migrate
 
     def then_full(connection: sqlite3.Connection) -> None:
@@ -144,20 +144,20 @@ def as_owner(action: Callable[[], object]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
-async def test_a_file_that_may_not_be_written_is_named(powerless: Path) -> None:
+async def test_an_unwritable_file_is_reported(powerless: Path) -> None:
     as_owner(lambda: powerless.chmod(0o444))
     message = await refusal(powerless)
     assert "the file cannot be written; check the owner and the mount of the file and its folder" in message
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
-async def test_a_file_that_may_not_be_read_is_named(powerless: Path) -> None:
+async def test_an_unreadable_file_is_reported(powerless: Path) -> None:
     as_owner(lambda: powerless.chmod(0o000))
     assert "the file cannot be opened; check that it and its folder exist" in await refusal(powerless)
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
-async def test_a_folder_that_may_not_be_written_is_named(powerless: Path) -> None:
+async def test_an_unwritable_folder_is_reported(powerless: Path) -> None:
     as_owner((powerless.parent / "t.db-lock").unlink)
     as_owner(lambda: powerless.parent.chmod(0o555))
     assert (
@@ -184,7 +184,7 @@ async def set_pages(store: SqliteStore, pages: int) -> None:
     await store._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
 
 
-async def test_a_full_store_refuses_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_full_store_rejects_writes_and_loses_none(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     kept = await fill_up(store)
     assert len(kept) > 5
@@ -206,7 +206,7 @@ async def test_a_full_store_refuses_and_loses_nothing(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_the_result_of_a_run_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.01, 0.02))
     store = open_store(tmp_path / "t.db")
 

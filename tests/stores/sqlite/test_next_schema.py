@@ -11,47 +11,10 @@ from pathlib import Path
 
 import pytest
 from tests.stores.sqlite.test_schema import migrate_to_next
-from tests.stores.sqlite.test_store import (
-    TestAdmission,
-    TestApiKeys,
-    TestAudit,
-    TestCancels,
-    TestErasure,
-    TestKeyValues,
-    TestPushes,
-    TestReads,
-    TestSessions,
-    TestSharing,
-    TestUpstreams,
-    TestUsage,
-    TestWorkers,
-    TestWrites,
-)
+from tests.stores.store_suite import *  # noqa: F403
 
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import Clock
-
-__all__ = [
-    "TestAdmission",
-    "TestApiKeys",
-    "TestAudit",
-    "TestCancels",
-    "TestUsage",
-    "TestKeyValues",
-    "TestPushes",
-    "TestReads",
-    "TestWorkers",
-    "TestSessions",
-    "TestSharing",
-    "TestErasure",
-    "TestUpstreams",
-    "TestWrites",
-]
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

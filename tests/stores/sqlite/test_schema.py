@@ -37,7 +37,7 @@ def migrate_to_next(path: Path, monkeypatch: pytest.MonkeyPatch, *, since: int =
     connection.close()
 
 
-async def test_a_newer_schema_that_says_so_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compatible_newer_schema_is_left_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "tasks.db"
     migrate_to_next(path, monkeypatch)
     for _ in range(2):
@@ -48,7 +48,7 @@ async def test_a_newer_schema_that_says_so_is_left_as_it_is(tmp_path: Path, monk
     connection.close()
 
 
-async def test_one_that_needs_more_is_refused_with_what_it_needs(
+async def test_an_incompatible_newer_schema_is_rejected_with_the_needed_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "tasks.db"
@@ -59,7 +59,7 @@ async def test_one_that_needs_more_is_refused_with_what_it_needs(
         open_store(path)
 
 
-def test_a_store_from_before_that_was_kept_says_it_from_now_on(tmp_path: Path) -> None:
+def test_a_store_without_a_minimum_schema_gets_one(tmp_path: Path) -> None:
     connection = schema.connect(tmp_path / "tasks.db")
     schema.migrate(connection)
     connection.execute("DELETE FROM meta WHERE name = 'oldest'")
@@ -110,9 +110,7 @@ async def test_a_store_opens_with_the_configured_synchronous_setting(
         ([(1, "x"), (2, "-- since 1\n"), (3, "x"), (4, "-- since 3\n"), (5, "-- since 4\n")], 4),
     ],
 )
-def test_the_oldest_that_may_serve_is_what_the_most_demanding_migration_says(
-    steps: list[tuple[int, str]], oldest: int
-) -> None:
+def test_the_minimum_schema_is_that_of_the_most_demanding_migration(steps: list[tuple[int, str]], oldest: int) -> None:
     assert maintenance.min_schema(steps) == oldest
 
 
@@ -120,14 +118,12 @@ def test_the_oldest_that_may_serve_is_what_the_most_demanding_migration_says(
     ("version", "known", "kept", "may"),
     [(5, 5, "5", True), (6, 5, "5", True), (7, 5, "5", True), (7, 5, "6", False), (6, 5, None, False)],
 )
-def test_a_program_serves_what_it_knows_and_what_says_that_it_may(
-    version: int, known: int, kept: str | None, may: bool
-) -> None:
+def test_a_release_accepts_known_and_compatible_schemas(version: int, known: int, kept: str | None, may: bool) -> None:
     assert bool(maintenance.schema_problem(version, known, kept)) is not may
 
 
 @pytest.mark.parametrize(("kind", "before"), [("sqlite", 14), ("postgres", 8)])
-def test_every_migration_says_since_when_and_only_adds_where_that_is_before_it(kind: str, before: int) -> None:
+def test_every_migration_declares_its_minimum_schema_and_only_adds_if_compatible(kind: str, before: int) -> None:
     for path in sorted((ROOT / kind / "migrations").glob("*.sql")):
         number, script = int(path.name.split("_")[0]), path.read_text()
         if number <= before:  # before declarations were introduced
@@ -162,7 +158,7 @@ def test_every_insert_names_its_columns(path: Path) -> None:
         ("ALTER TABLE a RENAME TO b", False),
     ],
 )
-def test_what_only_adds_is_known(statement: str, adds: bool) -> None:
+def test_additive_statements_are_recognized(statement: str, adds: bool) -> None:
     assert bool(ONLY_ADDS.fullmatch(statement)) is adds
 
 

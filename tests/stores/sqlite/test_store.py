@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import sqlite3
@@ -12,24 +11,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.stores.store_suite import *  # noqa: F403
+from tests.stores.store_suite import StoreBatches
 
-from dragoman.core.names import Owner, task_key_of
+from dragoman.core.names import task_key_of
 from dragoman.core.task import states
-from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, claims, open_store, reads
-from dragoman.stores.sqlite.hot import checkpoint, writer
-from dragoman.testing.contracts.store_erasure import StoreErasure
-from dragoman.testing.contracts.store_pushes import StorePushes
-from dragoman.testing.contracts.store_reads import StoreReads
-from dragoman.testing.contracts.store_sessions import StoreSessions, StoreSharing
-from dragoman.testing.contracts.store_tables import (
-    StoreApiKeys,
-    StoreAudit,
-    StoreKeyValues,
-    StoreUpstreams,
-    StoreWorkers,
-)
-from dragoman.testing.contracts.store_usage import StoreAdmission, StoreUsage
-from dragoman.testing.contracts.store_writes import StoreCancels, StoreWrites
+from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, open_store, reads
 from dragoman.testing.fixtures import (
     OWNER,
     Clock,
@@ -51,67 +38,6 @@ async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-class TestWrites(StoreWrites):
-    pass
-
-
-class TestSessions(StoreSessions):
-    """Sessions of the contract."""
-
-
-class TestReads(StoreReads):
-    pass
-
-
-class TestErasure(StoreErasure):
-    pass
-
-
-class TestSharing(StoreSharing):
-    pass
-
-
-class TestApiKeys(StoreApiKeys):
-    pass
-
-
-class TestKeyValues(StoreKeyValues):
-    pass
-
-
-class TestCancels(StoreCancels):
-    pass
-
-
-class TestAudit(StoreAudit):
-    pass
-
-
-class TestWorkers(StoreWorkers):
-    pass
-
-
-class TestUpstreams(StoreUpstreams):
-    pass
-
-
-class TestPushes(StorePushes):
-    pass
-
-
-class TestAdmission(StoreAdmission):
-    pass
-
-
-class TestUsage(StoreUsage):
-    pass
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def rows_of(path: Path, table: str) -> int:
     with sqlite3.connect(path) as connection:
         count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
@@ -119,41 +45,19 @@ def rows_of(path: Path, table: str) -> int:
     return count
 
 
-# Batches -----------------------------------------------------------------------------------------------------------
+# Batches --------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_item_the_database_refuses_fails_alone(store: SqliteStore, tmp_path: Path) -> None:
-    good = [created(new_ref()) for _ in range(49)]
-    bad = created(new_ref(), agent=None)  # type: ignore[arg-type]  # NOT NULL: no guard foresees it
-    changes = [*good[:20], bad, *good[20:]]
-    results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
-    failed = [number for number, result in enumerate(results) if isinstance(result, BaseException)]
-    assert failed == [20]
-    assert isinstance(results[20], sqlite3.IntegrityError | TypeError | AttributeError)
-    assert rows_of(tmp_path / "tasks.db", "tasks") == 49
+class TestBatches(StoreBatches):
+    null_errors = (sqlite3.IntegrityError, TypeError, AttributeError)
 
 
-async def test_what_waits_is_committed_together(store: SqliteStore) -> None:
+async def test_waiting_changes_are_committed_together(store: SqliteStore) -> None:
     commits: list[str] = []
     writer = store._writer
     writer._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
     await asyncio.gather(*(store.append(created(new_ref())) for _ in range(200)))
     assert len(commits) < 20
-
-
-async def test_a_waiter_that_goes_away_stops_no_write(store: SqliteStore) -> None:
-    change = created(new_ref())
-    store.append(change).cancel()
-    await store.append(created(new_ref()))  # committed after it
-    assert await store.read(change.task) is not None
-
-
-async def test_closing_twice_is_fine_and_writing_after_it_is_not(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "tasks.db")
-    await store.close()
-    await store.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        await store.append(created(new_ref()))
 
 
 # The file ----------------------------------------------------------------------------------------------------------
@@ -173,7 +77,7 @@ async def test_a_reopened_store_has_its_tasks_and_its_epoch(tmp_path: Path) -> N
     assert len(epochs) == 1
 
 
-async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+async def test_a_store_of_a_newer_version_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     await open_store(path).close()
     with sqlite3.connect(path) as connection:
@@ -184,49 +88,7 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         open_store(path)
 
 
-async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: Path) -> None:
-    for _ in range(30):
-        await asyncio.gather(*(store.append(created(new_ref(), text="x" * 2000)) for _ in range(50)))
-    store._checkpointer.close()
-    wal = tmp_path / "tasks.db-wal"
-    assert wal.stat().st_size < 64 * 1024 * 1024
-
-
-async def test_what_was_appended_before_the_store_closes_is_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # a loop that is never idle, and gathers on
-    monkeypatch.setattr(writer, "MAX_HOLD_SECONDS", 1000.0)
-    store = open_store(tmp_path / "tasks.db")
-    changes = [store.append(created(new_ref())) for _ in range(3)]
-    await store.close()
-    assert len(await asyncio.gather(*changes)) == rows_of(tmp_path / "tasks.db", "tasks") == 3
-
-
-async def test_the_write_ahead_log_begins_anew_in_the_room_it_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoint, "INITIAL_COMMIT_INTERVAL", 16)
-    monkeypatch.setattr(checkpoint, "TARGET_WAL_PAGES", 200)
-    store = open_store(tmp_path / "tasks.db")
-    wal = tmp_path / "tasks.db-wal"
-
-    def look() -> tuple[int, int]:
-        """How often the log was restarted (from its header), and its size."""
-        return int.from_bytes(wal.read_bytes()[12:16], "big"), wal.stat().st_size
-
-    await running(store)
-    first = look()
-    found = [first]
-    while found[-1][0] < first[0] + 3:  # the pytest timeout ends an endless wait
-        for _ in range(50):  # a busy writer: the concurrent checkpoint never catches up
-            await store.append(created(new_ref()))
-        found.append(look())
-    assert [size for _, size in found] == sorted(size for _, size in found)
-    await store.close()
-
-
-async def test_the_file_grows_by_the_event_not_by_the_task(store: SqliteStore, tmp_path: Path) -> None:
+async def test_the_file_grows_per_event_not_per_task(store: SqliteStore, tmp_path: Path) -> None:
     claimed = await running(store)
 
     async def written(events: int) -> int:
@@ -273,7 +135,7 @@ async def steps_of_reading(path: Path, task_id: str, history: int) -> int:
     return steps
 
 
-async def test_one_message_of_ten_thousand_costs_what_one_of_ten_does(store: SqliteStore, tmp_path: Path) -> None:
+async def test_reading_one_message_costs_the_same_in_a_long_history(store: SqliteStore, tmp_path: Path) -> None:
     costs = []
     for size in (10, 10_000):
         claimed = await running(store)
@@ -282,7 +144,7 @@ async def test_one_message_of_ten_thousand_costs_what_one_of_ten_does(store: Sql
     assert costs[1] <= costs[0] * 1.1
 
 
-async def test_an_append_costs_the_same_whatever_the_task_holds(store: SqliteStore) -> None:
+async def test_an_append_costs_the_same_for_a_task_of_any_size(store: SqliteStore) -> None:
     claimed = await running(store)
     connection, costs = store._writer._connection, []
     steps = 0
@@ -300,20 +162,6 @@ async def test_an_append_costs_the_same_whatever_the_task_holds(store: SqliteSto
         costs.append(steps - begin)
         await store.append(by_runner(claimed, *[artifact("out", "filling", append=True) for _ in range(3000)]))
     assert max(costs) <= min(costs) * 1.1
-
-
-async def test_who_is_next_costs_the_same_however_many_wait(store: SqliteStore, tmp_path: Path) -> None:
-    costs = []
-    for more in (20, 2000):
-        owners = [Owner("default", name) for name in ("alice", "alice", "bob", "carol")]
-        await asyncio.gather(*(store.append(created(new_ref(owners[n % 4]))) for n in range(more)))
-        connection, steps = sqlite3.connect(tmp_path / "tasks.db"), itertools.count()
-        connection.set_progress_handler(lambda steps=steps: next(steps) < 0, 1)  # type: ignore[misc]  # it goes on
-        heads = claims.waiting_tasks(connection, ["echo"], 2, "alice")
-        connection.close()
-        assert [head.principal for head in heads] == ["bob", "carol"]
-        costs.append(next(steps))
-    assert costs[1] <= costs[0] * 1.1
 
 
 # Crashes -----------------------------------------------------------------------------------------------------------

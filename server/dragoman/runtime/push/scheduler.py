@@ -1,8 +1,8 @@
 """Push scheduler: finds due pushes, claims them, and starts a delivery for each.
 
-The store knows what is due (the log is the outbox); hints only make it faster. After an append to a task with push
-configurations, and once a second, this process claims due pushes under its session and has a `PushDelivery` deliver
-each. Deliveries read like any subscriber and never delay a stream or a commit.
+The store has the due pushes (the log is the outbox); hints only make delivery faster. After an append to a task with
+push configurations, and once a second, this process claims due pushes under its session and has a `PushDelivery`
+deliver each. Deliveries read like any subscriber and never delay a stream or a commit.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class PushScheduler:
     # Hints ------------------------------------------------------------------------------------------------------
 
     def wake(self, ref: TaskRef) -> None:
-        """A task may have something to deliver. Costs next to nothing while its deliveries are running."""
+        """Hint: a task may have events to deliver. Costs next to nothing while its deliveries are running."""
         if ref not in self._settled_tasks:
             self._woken_tasks.add(ref)
             self._wakeup.set()

@@ -1,7 +1,7 @@
 """Blobs: large parts as files beside the database, named by their SHA-256, and their reference counts.
 
-A file is durable on disk before the append that refers to it is committed, and is removed only when nothing refers to
-it. Between the two a blob is held, and held files are never removed. Removal happens on the writer's thread inside the
+A file is durable on disk before the append that refers to it is committed, and is removed only without references.
+Between the two a blob is held, and held files are never removed. Removal happens on the writer's thread inside the
 transaction that deletes the blob's row, so no append can come between. If that transaction is rolled back, the blob
 has no file and no uses, and the next write of the same bytes creates the file again.
 """

@@ -1,4 +1,4 @@
-"""Tables beside a task: context state, shared contexts, idempotency keys, usage. Called inside appends."""
+"""Task records, and the tables beside a task: context state, shared contexts, idempotency keys, usage."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: Id
 def record_key(
     connection: sqlite3.Connection, number: int, owner: int, key: IdempotencyKey, task: bytes, first: int, now: int
 ) -> None:
-    """Records what the key of `number` was used for: a task of `owner`, and its last sequence before that."""
+    """Records the use of `number`'s key: a task of `owner`, and its last sequence before that."""
     host = None if owner == number else owner
     connection.execute(_UPSERT_KEY, (number, key.agent, key.text, key.digest, task, first, now, host))
 

@@ -39,7 +39,7 @@ async def by_reader(store: SqliteStore, ref: Any, history: int | None = None) ->
     return await store._read(reads.read, ref, history, True)
 
 
-async def test_what_is_kept_is_given_again_until_the_task_changes(store: SqliteStore) -> None:
+async def test_a_cached_task_is_returned_until_it_changes(store: SqliteStore) -> None:
     claimed = await running(store)
     seen = []
     for number in range(5):
@@ -52,7 +52,7 @@ async def test_what_is_kept_is_given_again_until_the_task_changes(store: SqliteS
 
 
 @pytest.mark.parametrize("history", [None, 0, 2])
-async def test_each_length_of_history_is_an_answer_of_its_own(store: SqliteStore, history: int | None) -> None:
+async def test_each_history_length_is_cached_separately(store: SqliteStore, history: int | None) -> None:
     claimed = await running(store)
     for text in "abc":
         await store.append(follow_up(claimed.record.ref, text))
@@ -61,7 +61,7 @@ async def test_each_length_of_history_is_an_answer_of_its_own(store: SqliteStore
         assert got == await by_reader(store, claimed.record.ref, length)
 
 
-async def test_a_message_that_no_event_tells_of_is_seen(store: SqliteStore) -> None:
+async def test_a_message_without_an_event_invalidates_the_cache(store: SqliteStore) -> None:
     claimed = await running(store)
     before = await store.get(OWNER, AGENT, claimed.record.id)
     queued = await store.append(follow_up(claimed.record.ref, "more"))
@@ -73,7 +73,7 @@ async def test_a_message_that_no_event_tells_of_is_seen(store: SqliteStore) -> N
     assert before.task != after.task
 
 
-async def test_what_was_erased_is_neither_shown_nor_kept(store: SqliteStore) -> None:
+async def test_an_erased_task_is_neither_returned_nor_cached(store: SqliteStore) -> None:
     done, other = await finished(store), await finished(store)
     for one in (done, other):
         assert await store.get(OWNER, AGENT, one.record.id) is not None
@@ -94,7 +94,7 @@ async def test_a_cached_task_is_not_shown_to_other_owners(store: SqliteStore) ->
 
 
 @pytest.mark.parametrize("grow", ["messages", "chunks", "bytes"])
-async def test_what_is_much_is_read_by_the_readers(store: SqliteStore, grow: str) -> None:
+async def test_large_tasks_are_read_on_reader_threads(store: SqliteStore, grow: str) -> None:
     claimed = await running(store)
     match grow:
         case "messages":
@@ -112,7 +112,7 @@ async def test_what_is_much_is_read_by_the_readers(store: SqliteStore, grow: str
     assert store._loop_reader.find(OWNER, AGENT, claimed.record.id).ref == claimed.record.ref
 
 
-async def test_memory_has_an_end(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_is_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_reader, "MAX_CACHE_BYTES", 20_000)
     records = [(await finished(store, artifact("a", "x" * 3000))).record for _ in range(10)]
     for head in records:
@@ -126,7 +126,7 @@ async def test_memory_has_an_end(store: SqliteStore, monkeypatch: pytest.MonkeyP
     assert MAX_CACHE_BYTES == 4 * 1024 * 1024
 
 
-async def test_a_look_is_one_snapshot_whatever_is_committed_meanwhile(
+async def test_a_read_is_one_snapshot_despite_concurrent_commits(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed = await running(store)
@@ -160,7 +160,7 @@ def timed(seconds: float) -> Callable[[], float]:
     return clock
 
 
-async def test_after_a_slow_look_the_readers_look_for_a_while(
+async def test_after_a_slow_read_reader_threads_take_over_for_a_while(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = await finished(store)
@@ -173,7 +173,7 @@ async def test_after_a_slow_look_the_readers_look_for_a_while(
     assert store._loop_reader.find(OWNER, AGENT, done.record.id) == done.record
 
 
-async def test_who_holds_the_file_does_not_hold_the_loop(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_locked_file_does_not_block_the_loop(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     done = await finished(store)
 
     class Locked:

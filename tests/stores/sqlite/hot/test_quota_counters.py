@@ -65,7 +65,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-async def test_a_store_that_is_opened_again_knows_what_there_was(tmp_path: Path) -> None:
+async def test_a_reopened_store_has_its_quota_counters(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
     for _ in range(3):
         await store.append(created(new_ref(), text="x" * 500))
@@ -82,7 +82,7 @@ async def test_a_store_that_is_opened_again_knows_what_there_was(tmp_path: Path)
         await store.close()
 
 
-async def test_who_makes_tasks_among_those_of_others_is_counted_apart(store: SqliteStore, tmp_path: Path) -> None:
+async def test_tasks_in_contexts_of_others_count_against_their_creator(store: SqliteStore, tmp_path: Path) -> None:
     mine = [await store.append(shared_task()) for _ in range(2)]
     theirs = [await store.append(shared_task(by=PARTICIPANT)) for _ in range(3)]
     await store.append(shared_task(PARTICIPANT, by=PARTICIPANT, context="third"))
@@ -95,7 +95,7 @@ async def test_who_makes_tasks_among_those_of_others_is_counted_apart(store: Sql
     assert mine[0].record.ready
 
 
-async def test_what_a_batch_did_that_was_undone_is_not_counted(store: SqliteStore) -> None:
+async def test_a_rolled_back_batch_is_not_counted(store: SqliteStore) -> None:
     quota = Quota(live_tasks=2)
     await store.append(replace(created(new_ref()), quota=quota))
     bad = created(new_ref(), agent=None)  # type: ignore[arg-type]  # NOT NULL: no guard foresees it

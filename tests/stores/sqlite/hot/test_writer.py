@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
+from pathlib import Path
 
 import pytest
 
+from dragoman.stores.sqlite import open_store
 from dragoman.stores.sqlite.hot import writer
 from dragoman.stores.sqlite.hot.writer import WriteCoalescer
+from dragoman.testing.fixtures import (
+    created,
+    new_ref,
+)
 
 
 async def run_loop_turns(number: int) -> None:
@@ -17,7 +24,7 @@ async def run_loop_turns(number: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_one_turn_of_the_loop_adds_is_handed_over_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_of_one_loop_iteration_are_handed_over_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 1000.0)  # on any machine each iteration counts as idle
     handed: list[list[int]] = []
     gathered = WriteCoalescer(handed.append, 100)
@@ -31,7 +38,7 @@ async def test_what_one_turn_of_the_loop_adds_is_handed_over_together(monkeypatc
     assert handed == [[0, 1, 2], [3]]
 
 
-async def test_a_busy_loop_gathers_on_until_the_first_has_waited_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_loop_gathers_changes_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # no iteration counts as idle
     now = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
@@ -46,7 +53,7 @@ async def test_a_busy_loop_gathers_on_until_the_first_has_waited_long_enough(mon
     assert handed == [[0, 1, 2, 3]]
 
 
-async def test_no_more_are_gathered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_batch_is_handed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)
     monkeypatch.setattr(writer, "MAX_HOLD_SECONDS", 1000.0)
     handed: list[list[int]] = []
@@ -57,7 +64,7 @@ async def test_no_more_are_gathered_than_may_be(monkeypatch: pytest.MonkeyPatch)
     assert handed == [[0, 1, 2]]
 
 
-async def test_what_was_flushed_is_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flushed_changes_are_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 1000.0)
     handed: list[list[int]] = []
     gathered = WriteCoalescer(handed.append, 100)
@@ -67,3 +74,19 @@ async def test_what_was_flushed_is_handed_over_once(monkeypatch: pytest.MonkeyPa
     gathered.add(2)
     await run_loop_turns(writer.IDLE_TURNS + 1)
     assert handed == [[1], [2]]
+
+
+def rows_of(path: Path, table: str) -> int:
+    with sqlite3.connect(path) as connection:
+        count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    connection.close()
+    return count
+
+
+async def test_appends_before_the_close_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # a loop that is never idle, and gathers on
+    monkeypatch.setattr(writer, "MAX_HOLD_SECONDS", 1000.0)
+    store = open_store(tmp_path / "tasks.db")
+    changes = [store.append(created(new_ref())) for _ in range(3)]
+    await store.close()
+    assert len(await asyncio.gather(*changes)) == rows_of(tmp_path / "tasks.db", "tasks") == 3

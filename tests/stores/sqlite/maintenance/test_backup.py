@@ -1,4 +1,4 @@
-"""Backups: one snapshot, whatever is written meanwhile, and no writer waits."""
+"""Backups: one snapshot despite concurrent writes, and no writer waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def count(path: Path, table: str = "tasks") -> int:
         connection.close()
 
 
-async def test_a_copy_is_of_the_moment_it_began_while_writers_go_on(
+async def test_a_backup_is_a_snapshot_of_its_start_while_writers_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 4)
@@ -51,7 +51,7 @@ async def test_a_copy_is_of_the_moment_it_began_while_writers_go_on(
     await store.close()
 
 
-async def test_writers_do_not_wait_for_a_copy_even_when_the_log_is_long(
+async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 1)
@@ -80,7 +80,7 @@ async def test_writers_do_not_wait_for_a_copy_even_when_the_log_is_long(
     assert count(tmp_path / "copy" / "tasks.db", "chunks") == 0
 
 
-async def test_an_abandoned_backup_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abandoned_backup_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 1)
     store = open_store(tmp_path / "t.db")
     for _ in range(50):
@@ -91,7 +91,7 @@ async def test_an_abandoned_backup_leaves_nothing(tmp_path: Path, monkeypatch: p
     await store.close()
 
 
-async def test_blobs_come_along(tmp_path: Path) -> None:
+async def test_a_backup_includes_blobs(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     blob = copying.blob_folder(tmp_path / "t.db") / "ab" / "abcdef"
     blob.parent.mkdir(parents=True)
@@ -118,7 +118,7 @@ async def test_a_restored_store_has_its_tasks_and_another_epoch(tmp_path: Path) 
     await store.close()
 
 
-async def test_receivers_go_on_from_where_they_were_in_the_copy(tmp_path: Path) -> None:
+async def test_deliveries_of_a_restored_store_continue_from_the_backup(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     change = with_push(created(new_ref()))
     await store.append(change)
@@ -134,7 +134,7 @@ async def test_receivers_go_on_from_where_they_were_in_the_copy(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("destination", ["relative", "{tmp}/there", "{tmp}/no/such/folder"])
-async def test_a_destination_that_cannot_be_used_is_refused(tmp_path: Path, destination: str) -> None:
+async def test_an_invalid_destination_is_rejected(tmp_path: Path, destination: str) -> None:
     (tmp_path / "there").mkdir()
     store = open_store(tmp_path / "t.db")
     with pytest.raises(InvalidParams, match="destination: "):
@@ -142,7 +142,7 @@ async def test_a_destination_that_cannot_be_used_is_refused(tmp_path: Path, dest
     await store.close()
 
 
-async def test_a_second_copy_to_the_same_place_is_refused(tmp_path: Path) -> None:
+async def test_a_second_backup_to_the_same_folder_is_rejected(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     (tmp_path / "copy.partial").mkdir()
     with pytest.raises(InvalidParams, match="another backup is writing it, or one was killed"):
@@ -150,7 +150,7 @@ async def test_a_second_copy_to_the_same_place_is_refused(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_what_is_no_backup_or_too_new_is_not_restored(tmp_path: Path) -> None:
+async def test_an_invalid_or_too_new_backup_is_not_restored(tmp_path: Path) -> None:
     await open_store(tmp_path / "tasks.db").close()
     with pytest.raises(InvalidParams, match="is not a backup"):
         copying.restore(tmp_path / "absent", tmp_path / "new.db")

@@ -71,7 +71,7 @@ def count(store: SqliteStore, table: str) -> int:
 # Merging -----------------------------------------------------------------------------------------------------------
 
 
-def test_neighbours_of_one_kind_are_grouped_up_to_a_size() -> None:
+def test_neighbors_of_one_kind_are_grouped_up_to_a_size() -> None:
     small, large = 10, MAX_MERGED_ROW_BYTES
     rows = [(1, 1, small), (2, 1, small), (5, 0, small), (6, 1, large), (7, 1, small), (9, 1, MAX_MERGED_ROW_BYTES - 9)]
     assert [(run.first, run.last, run.rows) for run in group_rows(rows)] == [
@@ -101,14 +101,14 @@ async def test_ten_thousand_chunks_become_a_few_rows(store: SqliteStore) -> None
     assert count(store, "grown") == 0
 
 
-async def test_few_rows_are_left_alone_until_the_task_ends(store: SqliteStore) -> None:
+async def test_few_rows_are_not_compacted_until_the_task_ends(store: SqliteStore) -> None:
     claimed = await grown(store, 200)
     assert await store.compact() == CompactionResult()
     await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
     assert (await store.compact()).rows > 100
 
 
-async def test_bytes_are_rewritten_a_few_times_at_most(store: SqliteStore) -> None:
+async def test_each_byte_is_rewritten_a_few_times_at_most(store: SqliteStore) -> None:
     rewritten = 0
 
     def trace(sql: str) -> None:
@@ -125,7 +125,7 @@ async def test_bytes_are_rewritten_a_few_times_at_most(store: SqliteStore) -> No
     assert rewritten < 4 * 2 * 100 * 10_000  # hex: two characters for each byte
 
 
-async def test_zero_is_never(tmp_path: Path, clock: Clock) -> None:
+async def test_a_retention_of_zero_never_truncates(tmp_path: Path, clock: Clock) -> None:
     store = open_store(
         tmp_path / "never.db", clock=clock, sizes=StorageOptions(fold_rows=0, cut_after=0), synchronous="normal"
     )
@@ -136,7 +136,7 @@ async def test_zero_is_never(tmp_path: Path, clock: Clock) -> None:
     await store.close()
 
 
-async def test_a_task_that_is_no_more_is_forgotten(store: SqliteStore, clock: Clock) -> None:
+async def test_an_erased_task_is_removed_from_the_compaction_queue(store: SqliteStore, clock: Clock) -> None:
     claimed = await grown(store, 300)
     await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
 
@@ -151,7 +151,7 @@ async def test_a_task_that_is_no_more_is_forgotten(store: SqliteStore, clock: Cl
 
 
 @pytest.mark.parametrize("together", [1, 7, 100])
-async def test_a_cut_log_keeps_its_last_events_and_hardly_more(store: SqliteStore, clock: Clock, together: int) -> None:
+async def test_a_truncated_log_keeps_its_last_events(store: SqliteStore, clock: Clock, together: int) -> None:
     claimed = await running(store)
     for _ in range(600 // together):
         await store.append(by_runner(claimed, *[chunk("out", "x") for _ in range(together)]))
@@ -162,7 +162,7 @@ async def test_a_cut_log_keeps_its_last_events_and_hardly_more(store: SqliteStor
     assert compaction.MIN_KEPT_EVENTS <= kept < compaction.MIN_KEPT_EVENTS + together
 
 
-async def test_what_was_done_is_logged(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
+async def test_compaction_results_are_logged(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "dragoman.store")
     await grown(store, 300)
     await store.compact()
@@ -170,7 +170,7 @@ async def test_what_was_done_is_logged(store: SqliteStore, caplog: pytest.LogCap
     assert [record.message for record in caplog.records] == ["compacted the store: 299 rows merged"]
 
 
-def test_growth_is_counted_for_so_many_tasks_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_counted_for_a_limited_number_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "MAX_COUNTED_TASKS", 3)
     growth, connection = SqliteArtifactGrowth(), sqlite3.connect(":memory:")
     for _ in range(10):
@@ -180,7 +180,7 @@ def test_growth_is_counted_for_so_many_tasks_only(monkeypatch: pytest.MonkeyPatc
     connection.close()
 
 
-async def test_a_store_from_before_folding_is_folded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_from_before_compaction_is_compacted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, steps = tmp_path / "old.db", dict(schema._steps())
     monkeypatch.setattr(schema, "_steps", lambda: ((number, steps[number]) for number in (1, 2, 3)))
     connection = schema.connect(path)
@@ -205,7 +205,7 @@ async def test_a_store_from_before_folding_is_folded_too(tmp_path: Path, monkeyp
 # Steps ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_step_touches_so_many_rows_and_bytes(store: SqliteStore) -> None:
+async def test_a_compaction_step_is_limited_in_rows_and_bytes(store: SqliteStore) -> None:
     claimed = await running(store)
     for name, size in (("many", 1), ("larger", 5000)):
         changes = (by_runner(claimed, chunk(name, "x" * size)) for _ in range(2000))
@@ -226,7 +226,7 @@ async def test_a_step_touches_so_many_rows_and_bytes(store: SqliteStore) -> None
     assert saved == before - count(store, "chunks")
 
 
-async def test_no_append_waits_for_what_may_wait(store: SqliteStore) -> None:
+async def test_appends_do_not_wait_for_low_priority_writes(store: SqliteStore) -> None:
     order: list[str] = []
     held = threading.Event()
     blocked = store._writer.submit(lambda connection: held.wait(60))
@@ -237,7 +237,7 @@ async def test_no_append_waits_for_what_may_wait(store: SqliteStore) -> None:
     assert order == ["append"] * 5 + ["low"] * 3
 
 
-async def test_what_may_wait_gets_a_turn_under_a_load_without_pause(
+async def test_low_priority_writes_run_under_continuous_load(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "LOW_PRIORITY_COMMIT_INTERVAL", 4)

@@ -65,7 +65,7 @@ def rows_by_table(path: Path) -> dict[str, int]:
     return {name: query(path, f'SELECT count(*) FROM "{name}"')[0][0] for name in tables}
 
 
-async def test_a_log_whose_task_went_before_it_is_not_there_and_not_a_cut_one(store: SqliteStore, path: Path) -> None:
+async def test_the_log_of_an_erased_task_is_missing_rather_than_truncated(store: SqliteStore, path: Path) -> None:
     head = (await finished(store)).record
     connection = sqlite3.connect(path)
     with connection:  # what the first commit of an erasure leaves to the next ones
@@ -76,7 +76,7 @@ async def test_a_log_whose_task_went_before_it_is_not_there_and_not_a_cut_one(st
     assert await store.oldest_sequence(head.ref) == 0
 
 
-async def test_no_table_holds_anything_of_an_erased_principal(store: SqliteStore, path: Path) -> None:
+async def test_no_table_has_rows_of_an_erased_principal(store: SqliteStore, path: Path) -> None:
     await finished(store)
     before = rows_by_table(path)
     alice = Owner("default", "alice@example.com")
@@ -90,7 +90,7 @@ async def test_no_table_holds_anything_of_an_erased_principal(store: SqliteStore
     assert after == before
 
 
-async def test_erased_bytes_are_not_in_the_file_any_more(path: Path) -> None:
+async def test_erased_bytes_are_removed_from_the_file(path: Path) -> None:
     store = open_store(path)
     claimed = await running(store)
     for _ in range(50):
@@ -106,7 +106,7 @@ async def test_erased_bytes_are_not_in_the_file_any_more(path: Path) -> None:
     assert not path.with_name("tasks.db-wal").exists()
 
 
-async def test_a_task_that_changed_since_it_was_found_stays(store: SqliteStore, path: Path, clock: Clock) -> None:
+async def test_a_task_that_changed_after_its_selection_is_kept(store: SqliteStore, path: Path, clock: Clock) -> None:
     asking = (await finished(store, state=states.INPUT_REQUIRED)).record
     clock.now += DAY
     selection = TaskSelection(older_than=DAY, state=states.INPUT_REQUIRED)
@@ -125,7 +125,7 @@ async def _answered(store: SqliteStore, asking: TaskRecord) -> Any:
     return await store.append(follow_up(asking.ref, "blue", claim=SESSION))
 
 
-async def test_an_erasure_that_a_crash_cut_short_goes_on_after_it(path: Path, clock: Clock) -> None:
+async def test_an_erasure_interrupted_by_a_crash_is_completed_afterwards(path: Path, clock: Clock) -> None:
     store = open_store(path, clock=clock)
     records = [(await finished(store, artifact("a", "x"))).record for _ in range(5)]
     await store._writer.submit(
@@ -145,7 +145,7 @@ async def test_an_erasure_that_a_crash_cut_short_goes_on_after_it(path: Path, cl
     assert {rows[name] for name in ("tasks", "log", "messages", "artifacts", "chunks", "leaving")} == {0}
 
 
-async def test_what_is_selected_by_age_comes_from_an_index(store: SqliteStore, path: Path, clock: Clock) -> None:
+async def test_selection_by_age_uses_an_index(store: SqliteStore, path: Path, clock: Clock) -> None:
     await finished(store)
     connection = sqlite3.connect(path)
     for selection, index in (
@@ -166,7 +166,7 @@ async def test_what_is_selected_by_age_comes_from_an_index(store: SqliteStore, p
     connection.close()
 
 
-async def test_one_step_takes_no_more_than_it_may(store: SqliteStore, path: Path, clock: Clock) -> None:
+async def test_an_erasure_step_is_limited_in_rows_and_bytes(store: SqliteStore, path: Path, clock: Clock) -> None:
     claimed = await running(store)
     for _ in range(4):
         await store.append(by_runner(claimed, *[artifact("a", "x", append=True) for _ in range(500)]))
@@ -188,7 +188,7 @@ def _sweep(connection: sqlite3.Connection, number: int, after: QueuedTask) -> Qu
     return erasure.delete_task_content(connection, number, after)
 
 
-async def test_background_work_waits_for_what_waits(store: SqliteStore) -> None:
+async def test_background_writes_wait_for_pending_appends(store: SqliteStore) -> None:
     done: list[str] = []
 
     def work(name: str) -> Any:
@@ -204,7 +204,7 @@ async def test_background_work_waits_for_what_waits(store: SqliteStore) -> None:
     assert sorted(done) == ["background 1", "background 2", *["urgent"] * 10]
 
 
-async def test_background_work_is_done_before_the_store_closes(path: Path) -> None:
+async def test_background_writes_are_committed_before_the_store_closes(path: Path) -> None:
     store = open_store(path)
     done: list[int] = []
 
@@ -220,7 +220,7 @@ async def test_background_work_is_done_before_the_store_closes(path: Path) -> No
 # Tables of other modules -------------------------------------------------------------------------------------------
 
 
-async def test_other_tables_lose_what_they_hold_of_a_task_a_context_and_a_principal(
+async def test_rows_of_a_task_a_context_and_a_principal_are_erased_from_other_tables(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released: list[tuple[int, bytes]] = []

@@ -1,4 +1,4 @@
-"""Counters of what principals use, for admission: updated in every batch, read where a quota is checked.
+"""Quota counters of principals, for admission: updated in every batch, read where a quota is checked.
 
 A counter is several rows, one for each slot, and each process adds to the rows of its own slot: processes do not wait
 for each other, and the sum is exact. A principal whose quota is checked is locked by name until the commit

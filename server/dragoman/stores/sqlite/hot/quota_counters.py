@@ -1,4 +1,4 @@
-"""Counters of what principals use, for admission: loaded on first use, and kept in memory.
+"""Quota counters of principals, for admission: loaded on first use, and cached in memory.
 
 Appends of principals without a quota cost nothing. The cache is bounded, and cleared whenever a batch is rolled back;
 the tables always have the same figures, so they are only read again.
@@ -28,7 +28,7 @@ _LIVE_STATES: Final = ", ".join(map(str, sorted(states.STORED_STATES - states.TE
 _OWN_OWNERS: Final = """
 SELECT o.owner, EXISTS (SELECT 1 FROM participants p WHERE p.host = o.owner) FROM owners o WHERE o.principal = ?
 """
-"""The owners that are a principal in some scope, and whether others create tasks there, too."""
+"""The owners of a principal's tasks in each scope, and whether others create tasks there, too."""
 _SHARED_OWNERS: Final = """
 SELECT owner FROM owners WHERE principal = ?
 UNION SELECT p.host FROM owners o JOIN participants p USING (owner) WHERE o.principal = ?
@@ -58,10 +58,10 @@ SELECT number, size, sender FROM messages WHERE owner = ? AND task = ? AND numbe
 """
 
 FlushedConnection = Callable[[], sqlite3.Connection]
-"""Returns the connection after pending rows were written: called only when something load to be read."""
+"""Returns the connection after pending rows were written: called only when rows have to be read."""
 
 UnreadMessages = list[tuple[int, int, str]]
-"""Messages that no turn load delivered: number, size, and sender."""
+"""Messages that no turn has received: number, size, and sender."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -180,7 +180,7 @@ def sender_of(plan: Plan) -> str:
 
 
 def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipalLoad:
-    """What a principal uses, from the tables. Totals have its own tasks; those among others' are searched."""
+    """Reads what a principal uses. Totals count its own tasks; its tasks in contexts of others are searched."""
     load = SqlitePrincipalLoad()
     own = connection.execute(_OWN_OWNERS, (principal,)).fetchall()
     among = [number for (number,) in connection.execute(_SHARED_OWNERS, (SHARED_PRINCIPAL, principal))]
@@ -191,7 +191,7 @@ def read_load(connection: sqlite3.Connection, principal: str) -> SqlitePrincipal
             load.live_tasks[agent] = load.live_tasks.get(agent, 0) + tasks
     for (agent,) in connection.execute(_HIDDEN_TASKS, (principal,)):
         load.live_tasks[agent] = load.live_tasks.get(agent, 0) + 1
-    # Tasks of others can have messages of this principal only where it load tasks among theirs.
+    # Tasks of others can have messages of this principal only where it has tasks in their contexts.
     shares = among or any(mixed for _, mixed in own)
     for owner, task in _unfinished_tasks(connection, "" if shares else principal):
         load.queued_bytes += connection.execute(_SUM_QUEUED_BYTES, (owner, task, principal)).fetchone()[0]

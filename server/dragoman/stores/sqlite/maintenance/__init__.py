@@ -1,1 +1,1 @@
-"""What keeps a SQLite store small and lawful: compaction, erasure, backup."""
+"""Compaction, erasure and backup of a SQLite store."""

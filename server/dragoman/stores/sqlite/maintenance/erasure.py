@@ -1,4 +1,4 @@
-"""The statements by which tasks are erased from a SQLite file; `stores.shared.erasure` says in which order.
+"""SQL statements that erase tasks, in the order of `stores.shared.erasure`.
 
 What is deleted is overwritten with zeros, not only unlinked.
 """
@@ -189,7 +189,7 @@ def finish_receipt(connection: sqlite3.Connection, number: int, ids_digest: str,
 
 
 def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskSelection) -> bool:
-    """See `ErasureStatements.delete_context_or_principal`. True when a principal's number is free again."""
+    """See `ErasureStatements.delete_context_or_principal`. True when a principal's number may be reused."""
     numbers = selected_owners(connection, selection) if selection.covers_context or selection.covers_principal else []
     with _secure_delete(connection):
         if selection.covers_principal:

@@ -1,4 +1,4 @@
-"""The statements by which tasks are selected for erasure: on a reader, page by page."""
+"""SQL statements that select tasks for erasure: on a reader, page by page."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _signed(claims: dict[str, Any], by: Any) -> str:
 
 
 def with_claims(folder: Path, publish: list[str], subscribe: list[str]) -> tuple[str, Path]:
-    """The configuration of a server, and the credentials of a user who may do that much."""
+    """The configuration of a server, and the credentials of a user with these permissions."""
     operator = _key(nkeys.PREFIX_BYTE_OPERATOR)
     account = _key(nkeys.PREFIX_BYTE_ACCOUNT)
     user = _key(nkeys.PREFIX_BYTE_USER)

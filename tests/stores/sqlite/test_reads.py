@@ -79,7 +79,7 @@ async def streamed(store: Store, events: int) -> Appended:
 
 
 @pytest.mark.parametrize("history", [0, 1, 7])
-async def test_a_task_with_a_few_messages_of_many_reads_these_few(store: SqliteStore, history: int) -> None:
+async def test_a_short_history_reads_only_its_messages(store: SqliteStore, history: int) -> None:
     few, many = await talked(store, 10), await talked(store, MANY)
     small, large = (
         cost(store, partial(reads.read, ref=t.record.ref, history=history, artifacts=True)) for t in (few, many)
@@ -97,7 +97,7 @@ async def test_a_task_without_its_artifacts_reads_none_of_them(store: SqliteStor
 
 
 @pytest.mark.parametrize("before_the_end", [1, 3])
-async def test_the_last_events_of_many_cost_what_those_of_few_do(store: SqliteStore, before_the_end: int) -> None:
+async def test_the_last_events_cost_the_same_in_a_long_log(store: SqliteStore, before_the_end: int) -> None:
     few, many = await streamed(store, 10), await streamed(store, MANY)
     small = cost(store, lambda c: reads.events(c, few.record.ref, 10 - before_the_end, 256))
     large = cost(store, lambda c: reads.events(c, many.record.ref, MANY - before_the_end, 256))
@@ -115,7 +115,7 @@ async def test_events_are_read_up_to_the_limit_and_no_further(store: SqliteStore
     assert middle.steps <= first.steps * 1.1
 
 
-async def test_where_a_log_begins_is_one_look(store: SqliteStore) -> None:
+async def test_the_oldest_event_is_one_index_lookup(store: SqliteStore) -> None:
     few, many = await streamed(store, 10), await streamed(store, MANY)
     small, large = (cost(store, partial(reads.oldest_sequence, ref=t.record.ref)) for t in (few, many))
     assert large == small
@@ -131,7 +131,7 @@ async def finish(store: Store, tasks: int, **details: str) -> None:
 
 
 @pytest.mark.parametrize("filters", [{}, {"state": states.COMPLETED}], ids=["all", "by state"])
-async def test_a_page_costs_the_same_wherever_it_is(store: SqliteStore, filters: dict[str, int]) -> None:
+async def test_a_page_costs_the_same_at_any_position(store: SqliteStore, filters: dict[str, int]) -> None:
     query = TaskQuery(OWNER, AGENT, page_size=20, history=0, **filters)  # type: ignore[arg-type]  # only numbers
     await finish(store, 250)
     fewest = cost(store, lambda connection: reads.page(connection, query))
@@ -149,7 +149,7 @@ async def test_a_page_costs_the_same_wherever_it_is(store: SqliteStore, filters:
     assert max(first.steps, last.steps) <= fewest.steps * 1.3  # a cursor adds comparisons
 
 
-async def test_a_page_of_one_conversation_reads_no_other(store: SqliteStore) -> None:
+async def test_a_page_of_one_conversation_reads_no_other_rows(store: SqliteStore) -> None:
     await finish(store, 250, context="mine")
     query = TaskQuery(OWNER, AGENT, context="mine", page_size=20, history=0)
     alone = cost(store, lambda connection: reads.page(connection, query))

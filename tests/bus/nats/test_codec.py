@@ -22,7 +22,7 @@ events = st.lists(
 
 
 @given(events, st.integers(20, 200))
-def test_events_come_out_as_they_went_in_but_for_what_is_too_large(response: list[Event], limit: int) -> None:
+def test_events_survive_a_round_trip_except_oversized_data(response: list[Event], limit: int) -> None:
     messages = list(codec.encode_events(response, limit))
     assert all(len(message) <= limit for message in messages)
     found = [event for message in messages for event in codec.decode_events(message)]
@@ -35,13 +35,13 @@ def test_events_come_out_as_they_went_in_but_for_what_is_too_large(response: lis
 
 
 @given(texts, refs, st.sampled_from(TaskSignal))
-def test_jobs_and_signals_come_out_as_they_went_in(agent: str, ref: TaskRef, signal: TaskSignal) -> None:
+def test_jobs_and_signals_survive_a_round_trip(agent: str, ref: TaskRef, signal: TaskSignal) -> None:
     assert codec.decode_job(codec.encode_job(Job(agent, ref))) == Job(agent, ref)
     assert codec.decode_signal(codec.encode_signal(ref, signal)) == (ref, signal)
 
 
 @given(st.sampled_from(RegistryChange), refs, st.sampled_from(TaskSignal))
-def test_news_and_signals_share_a_subject_and_are_not_taken_for_each_other(
+def test_changes_and_signals_share_a_subject_and_are_distinguished(
     news: RegistryChange, ref: TaskRef, signal: TaskSignal
 ) -> None:
     assert codec.decode_change(codec.encode_change(news)) == news
@@ -52,7 +52,7 @@ def test_news_and_signals_share_a_subject_and_are_not_taken_for_each_other(
 
 
 @given(st.binary())
-def test_whatever_arrives_is_read_or_refused(message: bytes) -> None:
+def test_any_message_is_decoded_or_rejected(message: bytes) -> None:
     for read in (
         codec.decode_events,
         codec.decode_job,
@@ -68,7 +68,7 @@ def test_whatever_arrives_is_read_or_refused(message: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "one two", "x" * 65, "a\n", "é"])
-def test_names_in_a_hello_may_be_shown(text: str) -> None:
+def test_names_in_a_heartbeat_are_printable(text: str) -> None:
     with pytest.raises(InvalidBusMessage):
         codec.decode_heartbeat(codec.encode_heartbeat(BusHeartbeat(text, "abc", False)))
     with pytest.raises(InvalidBusMessage):
@@ -76,7 +76,7 @@ def test_names_in_a_hello_may_be_shown(text: str) -> None:
 
 
 @given(refs, texts)
-def test_nothing_that_a_caller_wrote_is_in_a_subject(ref: TaskRef, agent: str) -> None:
+def test_subjects_contain_no_caller_input(ref: TaskRef, agent: str) -> None:
     subjects = Subjects("prefix", "0a")
     for subject in (subjects.events(ref), subjects.jobs(agent or "a")):
         assert re.fullmatch(r"prefix\.0a\.(event|job)\.[A-Za-z0-9_-]+", subject)

@@ -35,7 +35,7 @@ class Clock:
 # Requests ------------------------------------------------------------------------------------------------------------
 
 
-def test_requests_come_in_a_burst_and_then_at_their_rate() -> None:
+def test_requests_are_limited_to_a_burst_and_then_a_rate() -> None:
     clock = Clock()
     admission = Admission(Quotas({"requests_per_second": 10}), clock)
     for _ in range(10 * BURST_SECONDS):
@@ -61,7 +61,7 @@ def test_local_callers_have_no_request_limit() -> None:
 # What is open --------------------------------------------------------------------------------------------------------
 
 
-def test_so_many_may_be_open_and_another_when_one_closes() -> None:
+def test_open_streams_are_limited_and_closing_one_makes_room() -> None:
     admission = Admission(Quotas({"open_streams": 1}))
     with (
         admission.hold_stream(ALICE),
@@ -89,7 +89,7 @@ async def limited(tmp_path: Path, *agents: Any, **limits: int) -> AsyncIterator[
         yield here
 
 
-async def test_streams_subscriptions_and_sends_that_wait_are_open_together(tmp_path: Path) -> None:
+async def test_streams_subscriptions_and_blocking_sends_share_one_limit(tmp_path: Path) -> None:
     async with limited(tmp_path, open_streams=2) as here:
         task = await here.start()  # it does not wait, so it is not open
         stream = here.stream()
@@ -106,7 +106,7 @@ async def test_streams_subscriptions_and_sends_that_wait_are_open_together(tmp_p
         await stream.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_stream_that_ended_is_open_no_more(tmp_path: Path) -> None:
+async def test_an_ended_stream_does_not_count(tmp_path: Path) -> None:
     async with limited(tmp_path, echo, open_streams=1) as here:
         for _ in range(3):
             await collect(here.stream())
@@ -117,7 +117,7 @@ async def test_a_stream_that_ended_is_open_no_more(tmp_path: Path) -> None:
 # Messages ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_that_is_too_much_is_refused_with_the_limit_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_message_over_a_limit_is_rejected_with_the_limit_and_not_stored(tmp_path: Path) -> None:
     async with limited(tmp_path, live_tasks=2) as here:
         tasks = [await here.start() for _ in range(2)]
         with pytest.raises(RateLimited, match="live_tasks: 2 of your tasks are unfinished; at most 2") as caught:
@@ -128,7 +128,7 @@ async def test_a_message_that_is_too_much_is_refused_with_the_limit_and_leaves_n
         await here.start()
 
 
-async def test_a_slot_that_was_reserved_for_it_is_free_again(tmp_path: Path) -> None:
+async def test_the_slot_reserved_for_a_rejected_message_is_released(tmp_path: Path) -> None:
     async with limited(tmp_path, live_tasks=1, live_tasks_per_agent=1) as here:
         await here.start()
         free = here.runtime.scheduler.free_slots
@@ -146,7 +146,7 @@ async def test_the_limit_of_one_principal_does_not_affect_others(tmp_path: Path)
         await bob.send()
 
 
-async def test_a_repeated_send_is_answered_although_there_is_no_room(tmp_path: Path) -> None:
+async def test_a_repeated_send_is_answered_although_the_quota_is_used_up(tmp_path: Path) -> None:
     async with limited(tmp_path, echo, starts_per_minute=1) as here:
         alice = Person(here, "alice", idempotency_key="k")
         first = await alice.send()
@@ -155,7 +155,7 @@ async def test_a_repeated_send_is_answered_although_there_is_no_room(tmp_path: P
             await alice.using(idempotency_key="other").send()
 
 
-async def test_agents_may_have_limits_of_their_own(tmp_path: Path) -> None:
+async def test_agents_may_have_their_own_limits(tmp_path: Path) -> None:
     quotas = Quotas(agents={"slow": {"live_tasks": 1}})
     async with open_harness(tmp_path, slow, echo, quotas=quotas) as here:
         await here.start()

@@ -32,7 +32,7 @@ from dragoman.testing.fixtures import SESSION, artifact, by_runner, chunk, creat
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 LONG = 3600.0
-"""More seconds than any test may take: what waits for them waits for ever."""
+"""More seconds than any test may take: events with this delay are never sent."""
 
 # What becomes one ----------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ CHANGES = st.lists(
 
 
 def fold_changes(changes: list[Change]) -> tuple[pb.Task, list[str]]:
-    """The task that a client folds from these changes, its text parts joined, and the order of what it was told."""
+    """The task that a client folds from these changes, its text parts joined, and the order of the changes."""
     first = plan(None, created(new_ref(), claim=SESSION), 1)
     task, order = pb.Task(), list[str]()
     for event in plan(first.record, by_runner(first.outcome, *changes), 1).events:
@@ -93,7 +93,7 @@ def test_coalescing_changes_neither_the_task_nor_its_text(changes: list[Change],
 
 
 @given(CHANGES, st.integers(1, 12))
-def test_no_event_holds_more_than_the_limit_or_than_came(changes: list[Change], limit: int) -> None:
+def test_a_coalesced_event_has_at_most_the_limit(changes: list[Change], limit: int) -> None:
     largest = max((len((one.text or "").encode()) for one in changes if isinstance(one, ArtifactChange)), default=0)
     for one in coalesce_changes(changes, limit):
         if isinstance(one, ArtifactChange) and one.text is not None:
@@ -112,11 +112,11 @@ def test_no_event_holds_more_than_the_limit_or_than_came(changes: list[Change], 
         ([], 0),
     ],
 )
-def test_only_neighbouring_chunks_of_one_artifact_become_one(changes: list[Change], events: int) -> None:
+def test_only_neighboring_chunks_of_one_artifact_are_joined(changes: list[Change], events: int) -> None:
     assert len(coalesce_changes(changes, 1000)) == events
 
 
-def test_a_time_alone_has_a_limit_and_nothing_is_off() -> None:
+def test_coalescing_is_off_by_default_and_a_time_implies_a_byte_limit() -> None:
     assert (NO_COALESCING.limit, Coalesce(seconds=0.1).limit, Coalesce(bytes=7).limit) == (0, MAX_COALESCED_BYTES, 7)
     assert not may_wait(status(states.WORKING))
     assert not may_wait(artifact("a", "x"))
@@ -162,14 +162,14 @@ def words(*texts: str) -> list[Change]:
     return [chunk("out", text) for text in texts]
 
 
-async def test_off_every_chunk_is_an_event() -> None:
+async def test_without_coalescing_every_chunk_is_an_event() -> None:
     sent = Sent(NO_COALESCING)
     sent.put(*words("a", "b"))
     await sent.turn()
     assert sent.texts == [["a", "b"]]
 
 
-async def test_with_bytes_alone_nothing_waits_but_for_the_disk() -> None:
+async def test_with_a_byte_limit_alone_chunks_wait_only_for_the_commit() -> None:
     sent = Sent(Coalesce(bytes=100))
     sent.put(*words("a", "b"))
     await sent.turn(done=False)
@@ -189,7 +189,7 @@ async def test_chunks_wait_for_others_until_they_are_due() -> None:
     assert sent.texts == [["ab"]]
 
 
-async def test_chunks_that_came_during_a_commit_wait_for_their_own_time() -> None:
+async def test_chunks_added_during_a_commit_wait_for_their_own_delay() -> None:
     sent = Sent(Coalesce(seconds=LONG))
     sent.put(*words("a"), status(states.WORKING))
     await sent.turn(done=False)
@@ -223,7 +223,7 @@ async def test_other_events_flush_waiting_chunks(change: Change) -> None:
     assert sent.texts[0][0].startswith("ab")
 
 
-async def test_enough_bytes_or_events_leave_at_once() -> None:
+async def test_enough_bytes_or_events_are_sent_at_once() -> None:
     sent = Sent(Coalesce(seconds=LONG, bytes=1000))
     sent.put(*words("x" * 600))
     await sent.turn()
@@ -237,7 +237,7 @@ async def test_enough_bytes_or_events_leave_at_once() -> None:
     assert sent.texts == [["z" * MAX_PENDING_EVENTS]]
 
 
-async def test_a_flush_and_the_end_of_a_turn_wait_for_nothing() -> None:
+async def test_a_flush_and_the_end_of_a_turn_send_chunks_at_once() -> None:
     sent = Sent(Coalesce(seconds=LONG))
     sent.put(*words("a", "b"))
     await sent.turn()
@@ -254,7 +254,7 @@ async def test_a_flush_and_the_end_of_a_turn_wait_for_nothing() -> None:
     assert sent.texts == [["ab"]]
 
 
-async def test_a_thread_that_fills_the_batch_is_let_go_on() -> None:
+async def test_a_thread_blocked_by_a_full_batch_continues_after_the_commit() -> None:
     sent = Sent(Coalesce(seconds=LONG))
     putting = asyncio.create_task(asyncio.to_thread(sent.put, *words(*["x"] * (3 * MAX_PENDING_EVENTS))))
     while not putting.done():
@@ -262,7 +262,7 @@ async def test_a_thread_that_fills_the_batch_is_let_go_on() -> None:
     assert sum(len(text) for texts in sent.texts for text in texts) >= 2 * MAX_PENDING_EVENTS
 
 
-# The whole way -------------------------------------------------------------------------------------------------------
+# End to end -----------------------------------------------------------------------------------------------------------
 
 
 async def by_word(turn: Turn) -> AsyncIterator[str]:
@@ -273,7 +273,9 @@ async def by_word(turn: Turn) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     "coalesce", [NO_COALESCING, Coalesce(bytes=10_000), Coalesce(seconds=LONG)], ids=["off", "bytes", "both"]
 )
-async def test_a_stream_and_its_task_say_the_same_either_way(tmp_path: Path, coalesce: Coalesce) -> None:
+async def test_a_stream_and_its_task_are_the_same_with_and_without_coalescing(
+    tmp_path: Path, coalesce: Coalesce
+) -> None:
     whole = "".join(f"{number} " for number in range(50))
     async with open_harness(tmp_path, by_word, coalesce=coalesce) as here:
         events = await collect(here.stream())

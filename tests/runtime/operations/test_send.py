@@ -1,0 +1,82 @@
+"""SendMessage on a store that becomes unavailable after the write."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.harness import collect, kinds, open_harness, request, state, texts
+from tests.runtime.unavailable_store import UnavailableStore
+
+from dragoman import Turn
+from dragoman.core.errors import Unavailable
+from dragoman.runtime import Call
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+async def asks(turn: Turn) -> str:
+    if len(turn.history) == 0:
+        turn.ask("and?")
+    return f"{turn.text} of {len(turn.references)} after {len(turn.history)}"
+
+
+# Sends whose task cannot be read ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("history", [None, 0, 1])
+async def test_a_send_is_answered_with_the_created_task_if_it_cannot_be_read(
+    tmp_path: Path, history: int | None
+) -> None:
+    """At once, at the limit of a wait that is over, while others run, and as the first of a stream."""
+
+    async def works(turn: Turn) -> str:
+        await here.at("go").wait()
+        return turn.text
+
+    def send_request(text: str) -> pb.SendMessageRequest:
+        created = request(text)
+        if history is not None:
+            created.configuration.history_length = history
+        return created
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, works, store=store, slots=1) as here:
+        service, call = here.runtime.service, here.call
+        store.unavailable.add("read")
+        at_once = send_request("at once")
+        at_once.configuration.return_immediately = True
+        answers = [
+            pb.SendMessageResponse.FromString(await service.send_message(call, at_once)),
+            pb.SendMessageResponse.FromString(await service.send_message(Call(call.caller, 0), send_request("waits"))),
+        ]
+        stream = service.send_streaming_message(call, send_request("streams"))
+        answers.append(pb.SendMessageResponse.FromString((await anext(stream)).data))
+        rest = asyncio.create_task(collect(stream))
+        for answer in answers:
+            assert state(answer.task) == "SUBMITTED"
+            assert len(answer.task.history) == (history != 0)
+        here.at("go").set()
+        assert kinds(await rest)[-1] == "COMPLETED"
+        store.unavailable.clear()
+        ended = [await here.ended(answer.task.id) for answer in answers]
+        assert [texts(task) for task in ended] == [["at once"], ["waits"], ["streams"]]
+
+
+async def test_a_stored_message_is_reported_when_its_task_cannot_be_read(tmp_path: Path) -> None:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, asks, store=store) as here:
+        first, second = await here.send(), await here.send()
+        store.unavailable.add("read")
+        with pytest.raises(Unavailable) as sent:
+            await here.start("more", task_id=first.id)
+        with pytest.raises(Unavailable) as streamed:
+            await collect(here.stream("more", task_id=second.id))
+        store.unavailable.clear()
+        for task, caught in ((first, sent), (second, streamed)):
+            assert str(caught.value).startswith(
+                f"the message was stored for task {task.id}, but the store is unavailable now"
+            )
+            assert caught.value.metadata == {"task": task.id}
+            assert texts(await here.ended(task.id)) == ["more of 0 after 2"]

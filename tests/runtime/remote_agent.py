@@ -1,0 +1,69 @@
+"""A remote agent whose turns a test ends, and a runtime that serves it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.runtime.harness import Harness
+
+from dragoman.bus.local import LocalBus
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.task import states
+from dragoman.core.task.log import StatusChange
+from dragoman.ports import TurnContext, TurnResult
+from dragoman.runtime import open_runtime
+from dragoman.stores.sqlite import open_store
+
+
+class Far:
+    """A remote agent whose turns the test ends. Implements `dragoman.ports.RemoteAgent`."""
+
+    leaked_threads = 0
+    is_worker_backed = True
+    problem = ""
+
+    def __init__(self, id: str = "far", capacity: int = 1, **spec: Any) -> None:
+        self.spec = AgentSpec(id=id, name=id, description="far away", **spec)
+        self.room = capacity
+        self.seconds_absent = 0.0
+        self.turns: asyncio.Queue[tuple[TurnContext, asyncio.Future[TurnResult]]] = asyncio.Queue()
+        self.held = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.room
+
+    def runner_of(self, task_id: str) -> str:
+        return "somewhere"
+
+    def describe_run(self, task_id: str) -> str:
+        return ""
+
+    async def on_canceled(self, memory: bytes) -> None:
+        """Keeps no state of tasks."""
+
+    async def take_turn(self, context: TurnContext) -> TurnResult:
+        self.held += 1
+        end: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
+        self.turns.put_nowait((context, end))
+        try:
+            return await end
+        finally:
+            self.held -= 1
+
+
+DONE = TurnResult(StatusChange(states.COMPLETED))
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, *agents: Far, **options: Any) -> AsyncIterator[Harness]:
+    store = open_store(tmp_path / "tasks.db")
+    try:
+        async with open_runtime(store, LocalBus(), agents, **options) as runtime:
+            yield Harness(runtime, store)
+    finally:
+        await store.close()

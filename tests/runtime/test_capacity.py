@@ -1,0 +1,158 @@
+"""Remote agents in the runtime: capacity, backlog, and lost processes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.eventually import eventually
+from tests.runtime.harness import state, status_text
+from tests.runtime.remote_agent import DONE, Far, served
+
+from dragoman.bus.local import LocalBus
+from dragoman.ports import Job, RemoteAgent, WorkerLost
+from dragoman.runtime import open_runtime
+from dragoman.stores.sqlite import open_store
+from dragoman.testing.fixtures import new_ref
+
+
+def test_the_stub_implements_the_remote_agent_port() -> None:
+    assert isinstance(Far(), RemoteAgent)
+
+
+async def test_no_more_turns_begin_than_the_capacity_allows(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=2)) as here:
+        tasks = [await here.start(str(number)) for number in range(5)]
+        assert sorted(state(task) for task in tasks) == ["SUBMITTED"] * 5
+        order = []
+        for _ in range(5):
+            context, end = await far.turns.get()
+            assert far.held <= 2
+            order.append(context.message.parts[0].text)
+            end.set_result(DONE)
+        for task in tasks:
+            assert state(await here.ended(task.id)) == "COMPLETED"
+        assert sorted(order) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_repeated_turn_knows_how_many_messages_its_first_attempt_may_have_received(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, far := Far(retries=1)) as here:
+        task = await here.start("first")
+        context, end = await far.turns.get()
+        assert context.waiting_messages == 0
+        for text in ("second", "third"):
+            await here.start(text, task_id=task.id)
+        end.set_exception(WorkerLost())
+        context, end = await far.turns.get()
+        assert (context.attempt, context.message.parts[0].text, context.waiting_messages) == (2, "first", 2)
+        incoming = context.incoming()
+        assert [(await anext(incoming))[0].parts[0].text for _ in range(2)] == ["second", "third"]
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+async def test_new_tasks_do_not_overtake_waiting_ones(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=0)) as here:
+        first = await here.start("first")
+        far.room = 1  # without a notification yet
+        second = await here.start("second")
+        here.runtime.registry.capacity_changed()
+        context, end = await far.turns.get()
+        assert context.task_id == first.id
+        end.set_result(DONE)
+        context, end = await far.turns.get()
+        assert context.task_id == second.id
+        end.set_result(DONE)
+        await here.ended(second.id)
+
+
+async def test_only_processes_that_can_run_an_agent_get_its_jobs(tmp_path: Path) -> None:
+    """The bus gives each job to one subscriber, in turn; the test is the other one."""
+    store, bus, mine = open_store(tmp_path / "tasks.db"), LocalBus(), list[Job]()
+    far = Far(capacity=0)
+    await bus.subscribe_jobs(["far"], mine.append)
+
+    async def job_count() -> int:
+        """How many of a hundred jobs the runtime receives."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+        mine.clear()
+        for _ in range(100):
+            bus.publish_job(Job("far", new_ref()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return 100 - len(mine)
+
+    async with open_runtime(store, bus, [far]) as runtime:
+        assert await job_count() == 0
+        for room, jobs in ((1, 50), (2, 50), (0, 0), (1, 50)):
+            far.room = room
+            runtime.registry.capacity_changed()
+            assert await job_count() == jobs
+        await runtime.scheduler.drain(0)
+        runtime.registry.capacity_changed()
+        assert await job_count() == 0
+    await store.close()
+
+
+async def test_a_fetch_of_waiting_tasks_does_not_delay_a_new_task(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=4)) as here:
+        await eventually(lambda: here.runtime.scheduler.remote_capacity.accepts_message("far"))
+        looked, go_on = asyncio.Event(), asyncio.Event()
+        store: Any = here.store
+        waiting = store.ready_tasks
+
+        async def slow(*arguments: Any) -> Any:
+            looked.set()
+            await go_on.wait()
+            return await waiting(*arguments)
+
+        store.ready_tasks = slow
+        here.runtime.scheduler.remote_capacity.assume_backlog()
+        here.runtime.registry.capacity_changed()
+        await looked.wait()
+        task = await here.start()
+        _, end = await far.turns.get()  # during the fetch
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
+        go_on.set()
+
+
+async def test_slots_limit_remote_agents_as_well(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(capacity=10), slots=1) as here:
+        tasks = [await here.start(str(number)) for number in range(3)]
+        for _ in tasks:
+            _, end = await far.turns.get()
+            assert far.held == 1
+            end.set_result(DONE)
+        for task in tasks:
+            assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+@pytest.mark.parametrize(("retries", "expected"), [(0, "FAILED"), (1, "COMPLETED")])
+async def test_a_turn_of_a_lost_worker_fails_or_is_repeated(tmp_path: Path, retries: int, expected: str) -> None:
+    async with served(tmp_path, far := Far(retries=retries)) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        end.set_exception(WorkerLost)
+        if retries:
+            context, end = await far.turns.get()
+            assert context.attempt == 2
+            end.set_result(DONE)
+        ended = await here.ended(task.id)
+        assert state(ended) == expected
+        assert status_text(ended) == ("" if retries else "INTERRUPTED: The worker running this task was lost.")
+
+
+async def test_a_turn_that_never_started_is_released_without_retries(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(retries=0)) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        end.set_exception(WorkerLost("too late", may_have_started=False))
+        _, end = await far.turns.get()
+        end.set_result(DONE)
+        assert state(await here.ended(task.id)) == "COMPLETED"
