@@ -22,11 +22,11 @@ def test_valid_addresses_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("localhost:4222", "is no address"),
-        ("http://me:secret-of-mine@one", "is no address"),
-        ("nats://me:secret-of-mine@one/x", "is no address"),
-        ("nats://me:secret-of-mine@one:port", "is no address"),
-        ("nats://me:secret-of-mine@", "is no address"),
+        ("localhost:4222", "is not a NATS address"),
+        ("http://me:secret-of-mine@one", "is not a NATS address"),
+        ("nats://me:secret-of-mine@one/x", "is not a NATS address"),
+        ("nats://me:secret-of-mine@one:port", "is not a NATS address"),
+        ("nats://me:secret-of-mine@", "is not a NATS address"),
         ("nats://one,nats://me:secret-of-mine@two", "after the first"),
         ("nats://one,tls://two", "mixes"),
     ],

@@ -10,7 +10,7 @@ from tests.runtime.harness import open_harness, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn
-from dragoman.core.backoff import Backoff
+from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
 from dragoman.runtime import log as runtime_log
 
