@@ -1,4 +1,4 @@
-"""A version is refused when it is named and unknown, whatever stands beside it."""
+"""A2A-Version: every unsupported version is rejected, even beside a supported one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dragoman.core.errors import VersionNotSupported
 
 
 @pytest.mark.parametrize("values", [[], [""], ["0.3"], ["0.3.0"], [" "], ["0.3", ""], ["0.1"], ["0.2.5"]])
-def test_nothing_and_0_x_are_known_and_are_not_1(values: list[str]) -> None:
+def test_0_x_and_no_version_are_supported(values: list[str]) -> None:
     assert a2a_headers.check_version(values) == next((value for value in values if value.strip()), "")
 
 
 @pytest.mark.parametrize("values", [["1.0"], ["1"], ["1.0.1"], ["1.7"], ["0.3", "1.0"], ["1.0, 0.3"]])
-def test_any_1_is_known_and_found_among_several(values: list[str]) -> None:
+def test_any_1_x_is_supported_and_chosen_among_several(values: list[str]) -> None:
     assert a2a_headers.check_version(values).startswith("1")
 
 
 @pytest.mark.parametrize(
     "values", [["99.0"], ["1.0", "99.0"], ["1.0, 99.0"], ["2.0"], ["0.4"], ["x"], ["10.0"], ["1.0.0.0"]]
 )
-def test_an_unknown_one_is_refused_with_the_supported_ones(values: list[str]) -> None:
+def test_an_unsupported_version_is_rejected_with_the_supported_ones(values: list[str]) -> None:
     with pytest.raises(VersionNotSupported, match=r"use one of 1\.0, 0\.3") as caught:
         a2a_headers.check_version(values)
     assert caught.value.metadata == {"supported": "1.0, 0.3, 0.2, 0.1"}

@@ -1,4 +1,4 @@
-"""Cards over HTTP, and the addresses they show."""
+"""Agent cards over HTTP, and the addresses in them."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ async def card(cards: Cards, headers: dict[str, str], path: str = CARD) -> Any:
 
 
 @pytest.mark.parametrize("path", [CARD, "/.well-known/agent.json"])
-async def test_both_paths_give_the_card_of_both_generations(path: str) -> None:
-    found = await card(make_cards(), {"Host": "agents.test:8080"}, path)
-    assert (found["name"], found["url"]) == ("Echo", "http://agents.test:8080")
-    assert {interface["protocolVersion"] for interface in found["supportedInterfaces"]} == {"1.0", "0.3"}
+async def test_both_paths_return_the_card_of_1_0_and_0_3(path: str) -> None:
+    returned = await card(make_cards(), {"Host": "agents.test:8080"}, path)
+    assert (returned["name"], returned["url"]) == ("Echo", "http://agents.test:8080")
+    assert {interface["protocolVersion"] for interface in returned["supportedInterfaces"]} == {"1.0", "0.3"}
 
 
-async def test_another_agent_has_its_card_under_its_id() -> None:
-    found = await card(make_cards(), {"Host": "agents.test"}, f"/other{CARD}")
-    assert (found["name"], found["url"]) == ("Other", "http://agents.test/other")
+async def test_the_card_of_another_agent_is_under_its_id() -> None:
+    returned = await card(make_cards(), {"Host": "agents.test"}, f"/other{CARD}")
+    assert (returned["name"], returned["url"]) == ("Other", "http://agents.test/other")
 
 
-async def test_an_unknown_agent_has_none() -> None:
-    async with over_http(FakeService()) as client, client.get(f"/nobody{CARD}") as answer:
+async def test_an_unknown_agent_has_no_card() -> None:
+    async with over_http(FakeService()) as client, client.get(f"/unknown{CARD}") as answer:
         assert answer.status == 404
 
 
-async def test_a_card_that_the_caller_has_is_not_sent_again() -> None:
+async def test_a_matching_etag_is_not_modified() -> None:
     async with over_http(FakeService()) as client:
         async with client.get(CARD) as answer:
             etag = answer.headers["ETag"]
@@ -54,10 +54,10 @@ async def test_a_card_that_the_caller_has_is_not_sent_again() -> None:
             assert (answer.status, answer.headers["ETag"], await answer.read()) == (200, etag, b"")
 
 
-async def test_the_settings_beat_what_the_request_says() -> None:
+async def test_settings_take_precedence_over_request_headers() -> None:
     cards = make_cards(public_url="https://a.example", public_grpc="grpc.example:443", trusted_proxies=LOOPBACK)
-    found = await card(cards, {"Host": "else.test", "X-Forwarded-Host": "x.test"})
-    urls = {interface["url"] for interface in found["supportedInterfaces"]}
+    returned = await card(cards, {"Host": "else.test", "X-Forwarded-Host": "x.test"})
+    urls = {interface["url"] for interface in returned["supportedInterfaces"]}
     assert urls == {"https://a.example", "grpc.example:443", "dns:///grpc.example:443"}
 
 
@@ -72,26 +72,26 @@ async def test_the_settings_beat_what_the_request_says() -> None:
         ({"Forwarded": 'for=1.2.3.4;proto=https;host="pub.test:444"'}, "https://pub.test:444"),
     ],
 )
-async def test_a_trusted_proxy_says_what_the_caller_saw(headers: dict[str, str], url: str) -> None:
-    found = await card(make_cards(trusted_proxies=LOOPBACK), {"Host": "in.test", **headers})
-    assert found["url"] == url
+async def test_addresses_are_those_forwarded_by_a_trusted_proxy(headers: dict[str, str], url: str) -> None:
+    returned = await card(make_cards(trusted_proxies=LOOPBACK), {"Host": "in.test", **headers})
+    assert returned["url"] == url
 
 
 @pytest.mark.parametrize("trusted", [(), (ip_network("10.0.0.0/8"),)])
-async def test_a_stranger_says_nothing_for_others(trusted: Any) -> None:
+async def test_forwarded_headers_of_untrusted_callers_are_ignored(trusted: Any) -> None:
     headers = {"Host": "in.test", "X-Forwarded-Host": "evil.test", "Forwarded": "host=evil.test;proto=https"}
     assert (await card(make_cards(trusted_proxies=trusted), headers))["url"] == "http://in.test"
 
 
 @pytest.mark.parametrize("host", ['a"b', "a/b", "a b", "a@b", "", "x" * 300])
-async def test_what_is_no_host_is_not_repeated(host: str) -> None:
+async def test_an_invalid_host_is_not_used(host: str) -> None:
     cards = make_cards()
-    found = await card(cards, {"Host": host})
-    assert found["url"].startswith("http://127.0.0.1:")
+    returned = await card(cards, {"Host": host})
+    assert returned["url"].startswith("http://127.0.0.1:")
 
 
 @pytest.mark.parametrize(
-    ("bound", "origin", "shown"),
+    ("bound", "origin", "address"),
     [
         (BoundAddress("127.0.0.1", 50051), Origin("http://localhost:80", "localhost"), "127.0.0.1:50051"),
         (BoundAddress("0.0.0.0", 50051), Origin("http://box.test:80", "box.test"), "box.test:50051"),
@@ -101,16 +101,16 @@ async def test_what_is_no_host_is_not_repeated(host: str) -> None:
         (None, Origin("http://box.test", "box.test"), ""),
     ],
 )
-def test_grpc_is_shown_where_callers_can_reach_it(
-    bound: BoundAddress | None, origin: Origin | None, shown: str
+def test_the_grpc_address_is_one_that_the_caller_can_reach(
+    bound: BoundAddress | None, origin: Origin | None, address: str
 ) -> None:
     cards = make_cards()
     cards.grpc = bound
-    assert (f'"{shown}"' in cards.document("echo", origin).body.decode()) == bool(shown)
-    assert ("GRPC" in cards.document("echo", origin).body.decode()) == bool(shown)
+    assert (f'"{address}"' in cards.document("echo", origin).body.decode()) == bool(address)
+    assert ("GRPC" in cards.document("echo", origin).body.decode()) == bool(address)
 
 
-def test_a_card_is_made_once_for_each_address_and_few_are_kept() -> None:
+def test_cards_are_cached_by_address_up_to_a_limit() -> None:
     cards = make_cards()
     first = cards.document("echo", Origin("http://a.test", "a.test"))
     assert cards.document("echo", Origin("http://a.test", "a.test")) is first
@@ -120,6 +120,6 @@ def test_a_card_is_made_once_for_each_address_and_few_are_kept() -> None:
     assert cards.document("echo", Origin("http://a.test", "a.test")) is not first
 
 
-def test_there_is_no_card_for_a_stranger() -> None:
+def test_an_unknown_agent_is_not_found() -> None:
     with pytest.raises(AgentNotFound):
-        make_cards().document("nobody", None)
+        make_cards().document("unknown", None)

@@ -1,4 +1,4 @@
-"""Cards by path and version, everything an agent may say of itself in each shape, and the card behind the token."""
+"""Cards by path and version, every field in each version, and the extended card."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
-NEW, OLD = "/.well-known/agent-card.json", "/.well-known/agent.json"
-PATHS = (NEW, OLD)
+CARD, LEGACY_CARD = "/.well-known/agent-card.json", "/.well-known/agent.json"
+PATHS = (CARD, LEGACY_CARD)
 CITE = "https://ext.example/cite/v1"
 AUTHORIZATION_CODE = {
     "authorizationUrl": "https://id.example/authorize",
@@ -50,7 +50,7 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
 @agent(
     id="rich",
     default=True,
-    description="Says everything of itself",
+    description="Declares everything",
     provider={"organization": "Acme", "url": "https://acme.example"},
     extensions=[CITE, {"uri": CITE + "/more", "required": False, "params": {"depth": 3, "of": ["a", None]}}],
     security_schemes=SCHEMES,
@@ -74,7 +74,7 @@ class Server:
     v1: Any
     v03: Any
 
-    async def card(self, path: str = NEW, **headers: str) -> dict[str, Any]:
+    async def card(self, path: str = CARD, **headers: str) -> dict[str, Any]:
         async with self.http.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()}) as a:
             assert a.status == 200
             assert a.content_type == "application/json"
@@ -83,9 +83,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, **more: Any) -> AsyncIterator[Server]:
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/{len(more)}.db", **more)
+async def serving(tmp_path: Path, **options: Any) -> AsyncIterator[Server]:
+    any_port = Address("127.0.0.1", 0)
+    settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/{len(options)}.db", **options)
     async with (
         open_app(settings, [rich, plain]) as app,
         aiohttp.ClientSession(f"http://{app.http}") as session,
@@ -102,7 +102,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def locked(tmp_path: Path) -> AsyncIterator[Server]:
-    """A server that asks for a token."""
+    """A server that requires a token."""
     async with serving(tmp_path, token=TOKEN) as found:
         yield found
 
@@ -126,13 +126,13 @@ SHAPES: list[tuple[str, str | None, set[str]]] = [
     *((path, version, V1_KEYS) for path in PATHS for version in ("1.0", "1.0.1", "1.0, 0.3")),
     *((path, version, V03_KEYS) for path in PATHS for version in ("0.3", "0.3.0", "0.2", "0.2.6")),
     *((path, version, V01_KEYS) for path in PATHS for version in ("0.1", "0.1.0")),
-    *((NEW, version, V1_KEYS | V03_KEYS) for version in (None, "", "1", "1.1")),
-    *((OLD, version, V1_KEYS | V03_KEYS | V01_KEYS) for version in (None, "", "1", "1.1")),
+    *((CARD, version, V1_KEYS | V03_KEYS) for version in (None, "", "1", "1.1")),
+    *((LEGACY_CARD, version, V1_KEYS | V03_KEYS | V01_KEYS) for version in (None, "", "1", "1.1")),
 ]
 
 
 @pytest.mark.parametrize(("path", "version", "keys"), SHAPES)
-async def test_the_version_a_reader_names_says_which_keys_it_gets(
+async def test_the_requested_version_decides_the_keys(
     server: Server, path: str, version: str | None, keys: set[str]
 ) -> None:
     card = await server.card(path, **({} if version is None else {"A2A_Version": version}))
@@ -140,14 +140,14 @@ async def test_the_version_a_reader_names_says_which_keys_it_gets(
     assert card["name"] == "Rich"
 
 
-async def test_the_version_may_stand_in_the_query(server: Server) -> None:
-    assert set(await server.card(f"{NEW}?A2A-Version=0.3")) == V03_KEYS
-    assert set(await server.card(f"{OLD}?A2A-Version=0.1")) == V01_KEYS
+async def test_the_version_can_be_in_the_query(server: Server) -> None:
+    assert set(await server.card(f"{CARD}?A2A-Version=0.3")) == V03_KEYS
+    assert set(await server.card(f"{LEGACY_CARD}?A2A-Version=0.1")) == V01_KEYS
 
 
-@pytest.mark.parametrize("path", [*PATHS, f"/plain{NEW}", f"/plain{OLD}"])
+@pytest.mark.parametrize("path", [*PATHS, f"/plain{CARD}", f"/plain{LEGACY_CARD}"])
 @pytest.mark.parametrize("version", ["2.0", "0.4", "99", "new", "1.0, 99.0"])
-async def test_a_version_nobody_knows_is_refused_and_the_known_ones_are_named(
+async def test_an_unsupported_version_is_rejected_with_the_supported_ones(
     server: Server, path: str, version: str
 ) -> None:
     async with server.http.get(path, headers={"A2A-Version": version}) as answer:
@@ -156,7 +156,7 @@ async def test_a_version_nobody_knows_is_refused_and_the_known_ones_are_named(
         assert (info["reason"], info["metadata"]["supported"]) == ("VERSION_NOT_SUPPORTED", "1.0, 0.3, 0.2, 0.1")
 
 
-async def test_each_shape_has_a_tag_of_its_own_and_says_what_it_varies_by(server: Server) -> None:
+async def test_each_version_has_its_own_etag_and_varies_by_version(server: Server) -> None:
     tags = {}
     for path in PATHS:
         for version in ("1.0", "0.3", "0.2", "0.1", ""):
@@ -166,29 +166,29 @@ async def test_each_shape_has_a_tag_of_its_own_and_says_what_it_varies_by(server
                 tags[path, version] = answer.headers["ETag"]
     assert len({tags[path, version] for path in PATHS for version in ("1.0", "0.3", "0.1", "")}) == 5
     for version in ("1.0", "0.3", "0.1"):
-        assert tags[NEW, version] == tags[OLD, version]
+        assert tags[CARD, version] == tags[LEGACY_CARD, version]
     for (path, version), tag in tags.items():
         headers = {"A2A-Version": version, "If-None-Match": tag}
         async with server.http.get(path, headers=headers) as answer:
             assert (answer.status, answer.headers["ETag"], answer.headers["Vary"]) == (304, tag, "A2A-Version")
-        # The card of another version is not what its reader has.
+        # The tag of another version does not match.
         other = "0.1" if version != "0.1" else "1.0"
         async with server.http.get(path, headers={**headers, "A2A-Version": other}) as answer:
             assert answer.status == 200
 
 
-async def test_origins_that_may_call_are_one_more_thing_it_varies_by(tmp_path: Path) -> None:
+async def test_with_cors_cards_also_vary_by_origin(tmp_path: Path) -> None:
     async with serving(tmp_path, cors=("https://app.example",)) as server:
         for origin, vary in (
             ("https://app.example", "A2A-Version, Origin"),
             (None, "A2A-Version, Origin"),
-            ("https://else.example", "Origin"),  # it is refused
+            ("https://else.example", "Origin"),  # it is rejected
         ):
-            async with server.http.get(NEW, headers={"Origin": origin} if origin else {}) as answer:
+            async with server.http.get(CARD, headers={"Origin": origin} if origin else {}) as answer:
                 assert answer.headers.getall("Vary") == [vary]
 
 
-# Everything an agent says of itself ------------------------------------------------------------------------
+# Every field ------------------------------------------------------------------------------------------------
 
 MEMBERS: dict[str, dict[str, Any]] = {
     "bearer": {"httpAuthSecurityScheme": {"scheme": "bearer", "bearerFormat": "JWT"}},
@@ -204,7 +204,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
     },
     "tls": {"mtlsSecurityScheme": {}},
 }
-"""The schemes in the shape of 1.0, whose message holds one flow: the first."""
+"""The schemes in the shape of 1.0, whose message has one flow: the first."""
 OPENAPI = {name: dict(scheme) for name, scheme in SCHEMES.items()}
 OPENAPI["oauth"]["flows"] = {
     "authorizationCode": AUTHORIZATION_CODE,
@@ -220,7 +220,7 @@ OURS = [{"uri": extension.uri, "description": extension.description} for extensi
 PROVIDER = {"organization": "Acme", "url": "https://acme.example"}
 
 
-async def test_1_0_shows_everything(server: Server) -> None:
+async def test_1_0_has_every_field(server: Server) -> None:
     card = await server.card(A2A_Version="1.0")
     assert card["securitySchemes"] == MEMBERS
     assert card["securityRequirements"] == REQUIREMENTS
@@ -230,7 +230,7 @@ async def test_1_0_shows_everything(server: Server) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.3", "0.2"])
-async def test_0_3_shows_everything(server: Server, version: str) -> None:
+async def test_0_3_has_every_field(server: Server, version: str) -> None:
     card = await server.card(A2A_Version=version)
     assert card["securitySchemes"] == OPENAPI
     assert card["security"] == SECURITY
@@ -241,18 +241,18 @@ async def test_0_3_shows_everything(server: Server, version: str) -> None:
         assert await answer.json() == card
 
 
-async def test_0_1_shows_what_it_has_a_place_for(server: Server) -> None:
+async def test_0_1_has_every_field_of_its_version(server: Server) -> None:
     card = await server.card(A2A_Version="0.1")
     assert card["authentication"] == {"schemes": ["Bearer", "apiKey", "oauth2", "openIdConnect", "mutualTLS"]}
     assert card["capabilities"] == {"streaming": True, "pushNotifications": True, "stateTransitionHistory": True}
     assert card["provider"] == PROVIDER
-    card = await server.card(f"/plain{OLD}", A2A_Version="0.1")
+    card = await server.card(f"/plain{LEGACY_CARD}", A2A_Version="0.1")
     assert card["authentication"] == {"schemes": []}
     assert card["capabilities"]["stateTransitionHistory"] is False
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_the_card_for_everyone_shows_each_in_the_shapes_of_all(server: Server, path: str) -> None:
+async def test_without_a_version_fields_have_the_shapes_of_all_versions(server: Server, path: str) -> None:
     card = await server.card(path)
     assert card["securitySchemes"] == {name: {**OPENAPI[name], **MEMBERS[name]} for name in SCHEMES}
     assert (card["security"], card["securityRequirements"]) == (SECURITY, REQUIREMENTS)
@@ -261,7 +261,7 @@ async def test_the_card_for_everyone_shows_each_in_the_shapes_of_all(server: Ser
     assert card["provider"] == PROVIDER
 
 
-async def test_over_grpc_the_messages_show_the_same(server: Server, locked: Server) -> None:
+async def test_grpc_messages_have_the_same_fields(server: Server, locked: Server) -> None:
     old = await server.v03.GetAgentCard(v03_pb.GetAgentCardRequest())
     assert {name: MessageToDict(scheme) for name, scheme in old.security_schemes.items()} == MEMBERS
     assert [dict(one.schemes) for one in old.security] == [
@@ -272,7 +272,7 @@ async def test_over_grpc_the_messages_show_the_same(server: Server, locked: Serv
     assert [extension.uri for extension in old.capabilities.extensions][:2] == [CITE, CITE + "/more"]
     assert (old.provider.organization, old.provider.url) == ("Acme", "https://acme.example")
     new = await locked.v1.GetExtendedAgentCard(pb.GetExtendedAgentCardRequest(), metadata=GRPC_BEARER)
-    # Of what the agent declares, what this server asks for.
+    # Of the schemes that the agent declares, only those that this server requires.
     assert {name: MessageToDict(scheme) for name, scheme in new.security_schemes.items()} == {
         "bearer": MEMBERS["bearer"]
     }
@@ -280,29 +280,29 @@ async def test_over_grpc_the_messages_show_the_same(server: Server, locked: Serv
     assert [extension.uri for extension in new.capabilities.extensions][:2] == [CITE, CITE + "/more"]
 
 
-async def test_who_says_little_is_shown_with_little(server: Server) -> None:
-    card = await server.card(f"/plain{OLD}")
+async def test_a_minimal_agent_has_a_minimal_card(server: Server) -> None:
+    card = await server.card(f"/plain{LEGACY_CARD}")
     assert not {"securitySchemes", "security", "securityRequirements", "provider"} & set(card)
     assert card["capabilities"]["extensions"] == OURS
 
 
-# Behind the token ------------------------------------------------------------------------------------------
+# The extended card ------------------------------------------------------------------------------------------
 
 TOKEN = "open sesame"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 GRPC_BEARER = (("authorization", f"Bearer {TOKEN}"),)
 WRONG = [{"Authorization": "Bearer wrong"}, {"Authorization": "bearer"}, {"Authorization": f"Bearer {TOKEN}x"}]
-WORDS = {"Bearer wrong": "invalid_token", "bearer": "invalid_request", f"Bearer {TOKEN}x": "invalid_token"}
+CHALLENGE_ERRORS = {"Bearer wrong": "invalid_token", "bearer": "invalid_request", f"Bearer {TOKEN}x": "invalid_token"}
 OTHER = {"Authorization": "Basic b3Blbjpz"}
-"""A scheme that we know nothing of: as if it had not been said."""
+"""An unknown scheme, which is treated as no credentials."""
 
 
-def word(answer: aiohttp.ClientResponse) -> str | None:
-    """What a challenge says is wrong with the credentials (RFC 6750 §3.1); None when there were none."""
+def challenge_error(answer: aiohttp.ClientResponse) -> str | None:
+    """Returns the error of a challenge (RFC 6750 §3.1); None without credentials."""
     challenge = answer.headers["WWW-Authenticate"]
     assert challenge.startswith('Bearer realm="dragoman"')
-    found = re.search(r'error="([^"]*)"', challenge)
-    return found[1] if found else None
+    match = re.search(r'error="([^"]*)"', challenge)
+    return match[1] if match else None
 
 
 def skills(card: Mapping[str, Any]) -> list[str]:
@@ -310,11 +310,11 @@ def skills(card: Mapping[str, Any]) -> list[str]:
 
 
 def declares(card: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What a card says of an extended one, in the words of 1.0 and of 0.3."""
+    """Returns the fields that declare an extended card, in 1.0 and in 0.3."""
     return card["capabilities"].get("extendedAgentCard"), card.get("supportsAuthenticatedExtendedCard")
 
 
-async def test_it_is_declared_where_there_is_a_token_and_more_to_show(server: Server, locked: Server) -> None:
+async def test_it_is_declared_with_authentication_and_extended_skills(server: Server, locked: Server) -> None:
     for path in PATHS:
         assert declares(await locked.card(path)) == (True, True)
         assert declares(await locked.card(path, A2A_Version="1.0")) == (True, None)
@@ -324,17 +324,17 @@ async def test_it_is_declared_where_there_is_a_token_and_more_to_show(server: Se
             assert declares(one) == (None, None)
 
 
-async def test_the_public_card_is_public_whoever_asks(locked: Server) -> None:
+async def test_the_public_card_is_the_same_with_any_credentials(locked: Server) -> None:
     for headers in (BEARER, OTHER, *WRONG):
-        assert skills(await locked.card(NEW, **headers)) == ["Talk"]
+        assert skills(await locked.card(CARD, **headers)) == ["Talk"]
 
 
-async def test_0_3_over_rest_shows_the_extended_card_to_who_may_see_it(locked: Server) -> None:
+async def test_0_3_rest_returns_the_extended_card_to_authenticated_callers(locked: Server) -> None:
     for headers, shown, cached in ((BEARER, ["Talk", "Whisper"], "private"), ({}, ["Talk"], "public")):
         async with locked.http.get("/v1/card", headers=headers) as answer:
             assert answer.status == 200
             assert skills(await answer.json()) == shown
-            assert answer.headers["Cache-Control"].startswith(cached), "no cache may hand it to others"
+            assert answer.headers["Cache-Control"].startswith(cached), "shared caches must not store the extended card"
             assert answer.headers["Vary"] == "Authorization, X-API-Key"
     async with locked.http.get("/v1/card", headers=OTHER) as answer:
         assert skills(await answer.json()) == ["Talk"]
@@ -342,7 +342,7 @@ async def test_0_3_over_rest_shows_the_extended_card_to_who_may_see_it(locked: S
         assert skills(await answer.json()) == ["Plain"]
 
 
-async def test_1_0_over_rest(locked: Server) -> None:
+async def test_1_0_rest_returns_the_extended_card(locked: Server) -> None:
     async with locked.http.get("/extendedAgentCard", headers=BEARER) as answer:
         card = await answer.json()
         assert (answer.status, skills(card), set(card)) == (200, ["Talk", "Whisper"], V1_KEYS)
@@ -350,13 +350,16 @@ async def test_1_0_over_rest(locked: Server) -> None:
 
 
 @pytest.mark.parametrize("credentials", [{}, OTHER, *WRONG])
-async def test_over_rest_nobody_else_gets_it(locked: Server, credentials: dict[str, str]) -> None:
+async def test_rest_rejects_other_credentials(locked: Server, credentials: dict[str, str]) -> None:
     async with locked.http.get("/extendedAgentCard", headers=credentials) as answer:
-        assert (answer.status, word(answer)) == (401, WORDS.get(credentials.get("Authorization", "")))
+        assert (answer.status, challenge_error(answer)) == (
+            401,
+            CHALLENGE_ERRORS.get(credentials.get("Authorization", "")),
+        )
         assert "Whisper" not in await answer.text()
     if credentials in WRONG:
         async with locked.http.get("/v1/card", headers=credentials) as answer:
-            assert (answer.status, word(answer)) == (401, WORDS[credentials["Authorization"]])
+            assert (answer.status, challenge_error(answer)) == (401, CHALLENGE_ERRORS[credentials["Authorization"]])
 
 
 CALLS = {
@@ -371,7 +374,7 @@ def call(method: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", CALLS)
-async def test_over_json_rpc(locked: Server, method: str) -> None:
+async def test_json_rpc_returns_the_extended_card_only_with_the_token(locked: Server, method: str) -> None:
     async with locked.http.post("/", json=call(method), headers=BEARER) as answer:
         assert answer.status == 200
         card = (await answer.json())["result"]
@@ -379,24 +382,27 @@ async def test_over_json_rpc(locked: Server, method: str) -> None:
     assert set(card) == CALLS[method]
     for credentials in ({}, OTHER, *WRONG):
         async with locked.http.post("/", json=call(method), headers=credentials) as answer:
-            assert (answer.status, word(answer)) == (401, WORDS.get(credentials.get("Authorization", "")))
+            assert (answer.status, challenge_error(answer)) == (
+                401,
+                CHALLENGE_ERRORS.get(credentials.get("Authorization", "")),
+            )
             value = await answer.json()
             assert value["jsonrpc"] == "2.0"
             assert value["error"]["message"]
             assert "result" not in value
 
 
-async def test_over_websocket_the_request_that_opens_it_shows_the_token(locked: Server) -> None:
+async def test_websocket_calls_use_the_token_of_the_upgrade_request(locked: Server) -> None:
     async with locked.http.ws_connect("/ws", headers=BEARER) as socket:
         await socket.send_json(call("GetExtendedAgentCard"))
         assert skills((await socket.receive_json())["result"]) == ["Talk", "Whisper"]
     for headers in ({}, OTHER, *WRONG):
-        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as rejected:
             await locked.http.ws_connect("/ws", headers=headers)
-        assert refused.value.status == 401
+        assert rejected.value.status == 401
 
 
-async def test_over_grpc(locked: Server) -> None:
+async def test_grpc_returns_the_extended_card_only_with_the_token(locked: Server) -> None:
     card = await locked.v1.GetExtendedAgentCard(pb.GetExtendedAgentCardRequest(), metadata=GRPC_BEARER)
     assert [skill.name for skill in card.skills] == ["Talk", "Whisper"]
     assert card.capabilities.extended_agent_card
@@ -407,15 +413,15 @@ async def test_over_grpc(locked: Server) -> None:
     assert [skill.name for skill in old.skills] == ["Talk"]
     for credentials in ({}, OTHER, *WRONG):
         metadata = [(name.lower(), value) for name, value in credentials.items()]
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
+        with pytest.raises(grpc.aio.AioRpcError) as rejected:
             await locked.v1.GetExtendedAgentCard(pb.GetExtendedAgentCardRequest(), metadata=metadata)
-        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        assert rejected.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(grpc.aio.AioRpcError) as rejected:
         await locked.v03.GetAgentCard(v03_pb.GetAgentCardRequest(), metadata=[("authorization", "Bearer wrong")])
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert rejected.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_where_none_is_declared_there_is_none(server: Server, locked: Server) -> None:
+async def test_an_undeclared_extended_card_is_unsupported(server: Server, locked: Server) -> None:
     for one, tenant, headers in ((server, "", {}), (server, "", BEARER), (locked, "plain", BEARER)):
         path = f"/{tenant}" if tenant else ""
         async with one.http.get(f"{path}/extendedAgentCard", headers=headers) as answer:
@@ -424,15 +430,15 @@ async def test_where_none_is_declared_there_is_none(server: Server, locked: Serv
         for method, code in (("GetExtendedAgentCard", -32004), ("agent/getAuthenticatedExtendedCard", -32007)):
             async with one.http.post(path or "/", json=call(method), headers=headers) as answer:
                 assert (await answer.json())["error"]["code"] == code
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
+        with pytest.raises(grpc.aio.AioRpcError) as rejected:
             await one.v1.GetExtendedAgentCard(
                 pb.GetExtendedAgentCardRequest(tenant=tenant),
                 metadata=[(name.lower(), value) for name, value in headers.items()],
             )
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert rejected.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_the_token_goes_with_every_call_and_a_wrong_one_with_none(locked: Server) -> None:
+async def test_every_call_requires_the_token(locked: Server) -> None:
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
     async with locked.http.post("/message:send", json=body, headers=BEARER) as answer:
         task = (await answer.json())["task"]["id"]

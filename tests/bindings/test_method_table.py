@@ -1,4 +1,4 @@
-"""The method table is complete, and its forms are shared."""
+"""The method table is complete, and its stream encoders share their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_rpc_of_both_packages_has_one_row() -> None:
     assert len(RPC_ROWS) == sum(len(rows) for _, rows in method_table.rpc_services())
 
 
-def test_every_row_is_answered_by_an_operation_or_a_card() -> None:
+def test_every_row_has_an_operation_except_cards() -> None:
     for row in RPC_ROWS:
         assert (row.op.operation is None) == ("Card" in row.name), row.name
 
@@ -34,9 +34,9 @@ def test_every_rpc_has_an_http_rule() -> None:
         assert {method.name for method, rule in httprule.rules(descriptor) if rule.primary} == set(rows)
 
 
-def test_what_is_about_push_says_so() -> None:
-    named = [(row.name, row.op) for row in RPC_ROWS] + [(row.name, row.op) for row in JSONRPC_ROWS]
-    for name, op in named:
+def test_push_operations_are_marked() -> None:
+    operations = [(row.name, row.op) for row in RPC_ROWS] + [(row.name, row.op) for row in JSONRPC_ROWS]
+    for name, op in operations:
         assert op.push == ("pushnotification" in name.lower()), name
 
 
@@ -45,37 +45,37 @@ def test_push_has_four_operations_in_either_package() -> None:
     assert push.count("a2a.v1.A2AService") == push.count("lf.a2a.v1.A2AService") == 4
 
 
-def test_an_event_is_encoded_once_for_each_form() -> None:
+def test_an_event_is_encoded_once_for_each_encoder() -> None:
     event = task_event()
-    for forms in (
+    for encoders in (
         row("lf.a2a.v1", "SubscribeToTask").stream_encoders,
         row("a2a.v1", "TaskSubscription").stream_encoders,
     ):
-        assert forms.sse(event, False) is forms.sse(event, False)
-        assert forms.json(event, False) is forms.json(event, False)
+        assert encoders.sse(event, False) is encoders.sse(event, False)
+        assert encoders.json(event, False) is encoders.json(event, False)
     assert row("lf.a2a.v1", "SubscribeToTask").stream_encoders.grpc(event, False) is event.data
 
 
-def test_only_a_stream_that_stops_marks_an_interrupted_state_final() -> None:
-    forms = row("a2a.v1", "SendStreamingMessage").stream_encoders
+def test_an_interrupted_state_is_final_only_if_the_stream_ends() -> None:
+    encoders = row("a2a.v1", "SendStreamingMessage").stream_encoders
     event = status_event(2, states.INPUT_REQUIRED, ends=True)
     for final in (True, False):
-        update = v03_pb.StreamResponse.FromString(forms.grpc(event, final)).status_update
+        update = v03_pb.StreamResponse.FromString(encoders.grpc(event, final)).status_update
         assert update.final is final
 
 
-def test_only_sends_wait_and_only_their_streams_stop_with_the_turn() -> None:
+def test_only_sends_block_and_only_their_streams_end_with_the_turn() -> None:
     assert {row.name for row in RPC_ROWS if row.op.blocking} == {"SendMessage"}
     assert {row.name for row in RPC_ROWS if row.turn} == {"SendStreamingMessage"}
 
 
-def test_only_0_3_shows_a_finished_task_to_a_subscriber() -> None:
+def test_only_0_3_allows_subscriptions_to_finished_tasks() -> None:
     assert [(row.service, row.name) for row in RPC_ROWS if row.shows_finished] == [
         ("a2a.v1.A2AService", "TaskSubscription")
     ]
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x02\xff\xfe"])
-def test_what_is_no_message_names_the_message_it_should_be(data: bytes) -> None:
+def test_invalid_bytes_are_rejected_with_the_expected_message_type(data: bytes) -> None:
     with pytest.raises(InvalidParams, match=r"lf\.a2a\.v1\.GetTaskRequest"):
         method_table.parse_message(pb.GetTaskRequest, data)

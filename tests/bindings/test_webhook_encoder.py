@@ -1,4 +1,4 @@
-"""What receivers are sent, by the dialect in which they were registered."""
+"""Webhook requests, by the dialect of their configuration."""
 
 from __future__ import annotations
 
@@ -45,55 +45,47 @@ async def body(dialect: Dialect, **payload: Any) -> Any:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-async def test_every_dialect_has_a_form(dialect: Dialect) -> None:
-    value = (
-        await body(dialect, task=TASK)
-        if webhooks.sends_task(dialect.value)
-        else await body(dialect, status_update=UPDATE)
-    )
-    assert value
+async def test_every_dialect_has_a_body(dialect: Dialect) -> None:
+    payload: dict[str, Any] = {"task": TASK} if webhooks.sends_task(dialect.value) else {"status_update": UPDATE}
+    assert await body(dialect, **payload)
     assert webhooks.sends_task(dialect.value) == (dialect in (Dialect.V03, Dialect.V01, Dialect.GOOGLE))
 
 
-async def test_1_0_is_told_what_a_stream_would_show() -> None:
+async def test_1_0_gets_stream_events() -> None:
     assert await body(Dialect.V1, status_update=UPDATE) == {
         "statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_INPUT_REQUIRED"}}
     }
     assert (await body(Dialect.V1, task=TASK))["task"]["status"] == {"state": "TASK_STATE_CANCELED"}
 
 
-async def test_fasta2a_and_a2a_rust_are_told_so_in_their_words() -> None:
-    values = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "input-required"}}
-    assert await body(Dialect.FASTA2A, status_update=UPDATE) == {"statusUpdate": values}
-    assert await body(Dialect.RUST, status_update=UPDATE) == {"statusUpdate": values}
+async def test_fasta2a_and_a2a_rust_get_stream_events_in_their_format() -> None:
+    update = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "input-required"}}
+    assert await body(Dialect.FASTA2A, status_update=UPDATE) == {"statusUpdate": update}
+    assert await body(Dialect.RUST, status_update=UPDATE) == {"statusUpdate": update}
     (part,) = (await body(Dialect.RUST, task=TASK))["task"]["artifacts"][0]["parts"]
     assert part == {"type": "text", "text": "out"}
     (part,) = (await body(Dialect.FASTA2A, task=TASK))["task"]["artifacts"][0]["parts"]
     assert part == {"text": "out"}
 
 
-async def test_0_3_is_told_the_bare_task_with_its_kind() -> None:
-    value = await body(Dialect.V03, task=TASK)
-    assert (value["kind"], value["id"], value["contextId"], value["status"]) == (
-        "task",
-        "t-1",
-        "c-1",
-        {"state": "canceled"},
-    )
-    assert value["artifacts"] == [{"artifactId": "a", "parts": [{"kind": "text", "text": "out"}]}]
-    assert value["history"][0]["kind"] == "message"
+async def test_0_3_gets_the_task_with_its_kind() -> None:
+    task = await body(Dialect.V03, task=TASK)
+    assert (task["kind"], task["id"], task["contextId"]) == ("task", "t-1", "c-1")
+    assert task["status"] == {"state": "canceled"}
+    assert task["artifacts"] == [{"artifactId": "a", "parts": [{"kind": "text", "text": "out"}]}]
+    assert task["history"][0]["kind"] == "message"
 
 
-async def test_google_is_told_the_task_of_its_package() -> None:
-    value = await body(Dialect.GOOGLE, task=TASK)
-    assert value["status"] == {"state": "TASK_STATE_CANCELLED"}
-    assert value["history"][0]["content"] == [{"text": "hi"}]
+async def test_google_gets_the_task_of_its_package() -> None:
+    task = await body(Dialect.GOOGLE, task=TASK)
+    assert task["status"] == {"state": "TASK_STATE_CANCELLED"}
+    assert task["history"][0]["content"] == [{"text": "hi"}]
 
 
-async def test_0_1_is_told_the_task_with_session_and_index() -> None:
-    value = await body(Dialect.V01, task=TASK)
-    assert (value["id"], value["sessionId"], value["status"]) == ("t-1", "c-1", {"state": "canceled"})
-    assert value["artifacts"] == [{"parts": [{"type": "text", "text": "out"}], "index": 0}]
+async def test_0_1_gets_the_task_with_session_and_index() -> None:
+    task = await body(Dialect.V01, task=TASK)
+    assert (task["id"], task["sessionId"], task["status"]) == ("t-1", "c-1", {"state": "canceled"})
+    assert task["artifacts"] == [{"parts": [{"type": "text", "text": "out"}], "index": 0}]
 
 
 # Headers -----------------------------------------------------------------------------------------------------------
@@ -104,7 +96,7 @@ async def headers(dialect: Dialect = Dialect.V1, **config: str) -> dict[str, str
     return dict((await webhooks.encode(push(push_config), event(task=TASK))).headers)
 
 
-async def test_a_webhook_names_its_event_its_media_type_and_its_sender() -> None:
+async def test_a_webhook_has_media_type_event_and_signature_headers() -> None:
     size = len((await webhooks.encode(push(PushConfig(id="c", url="https://x", dialect="1.0")), event(task=TASK))).body)
     assert await headers() == {
         "Content-Type": "application/json",
@@ -114,31 +106,31 @@ async def test_a_webhook_names_its_event_its_media_type_and_its_sender() -> None
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-async def test_a_token_goes_into_the_header_that_the_dialect_has_for_it(dialect: Dialect) -> None:
+async def test_a_token_is_sent_in_the_header_of_its_dialect(dialect: Dialect) -> None:
     name = "a2a-notification-token" if dialect is Dialect.RUST else "X-A2A-Notification-Token"
     assert (await headers(dialect, token="secret"))[name] == "secret"
 
 
-async def test_credentials_are_shown_under_their_scheme() -> None:
-    values = await headers(scheme="Bearer", credentials="abc", token="t")
-    assert values["Authorization"] == "Bearer abc"
-    assert values["X-A2A-Notification-Token"] == "t"
+async def test_credentials_are_sent_with_their_scheme() -> None:
+    sent = await headers(scheme="Bearer", credentials="abc", token="t")
+    assert sent["Authorization"] == "Bearer abc"
+    assert sent["X-A2A-Notification-Token"] == "t"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
-async def test_who_asks_for_a_bearer_token_and_names_none_gets_the_signature(scheme: str) -> None:
-    values = await headers(scheme=scheme)
-    assert values["Authorization"] == f"{scheme} {values['Dragoman-Signature']}"
+async def test_bearer_without_credentials_sends_the_signature(scheme: str) -> None:
+    sent = await headers(scheme=scheme)
+    assert sent["Authorization"] == f"{scheme} {sent['Dragoman-Signature']}"
 
 
-async def test_half_of_what_authorization_needs_proves_nothing() -> None:
+async def test_no_authorization_is_sent_without_scheme_or_credentials() -> None:
     assert "Authorization" not in await headers(scheme="Basic")
     assert "Authorization" not in await headers(credentials="abc")
 
 
-async def test_two_receivers_of_one_dialect_share_the_bytes() -> None:
-    one = event(task=TASK)
-    first = await webhooks.encode(push(PushConfig(id="a", url="https://x", dialect="1.0", token="a")), one)
-    second = await webhooks.encode(push(PushConfig(id="b", url="https://y", dialect="1.0")), one)
+async def test_webhooks_of_one_dialect_share_the_body() -> None:
+    shared = event(task=TASK)
+    first = await webhooks.encode(push(PushConfig(id="a", url="https://x", dialect="1.0", token="a")), shared)
+    second = await webhooks.encode(push(PushConfig(id="b", url="https://y", dialect="1.0")), shared)
     assert first.body is second.body
     assert first.headers != second.headers
