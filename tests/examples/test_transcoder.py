@@ -145,7 +145,7 @@ REFUSED: Final = [
     ("GET", "/v1/books?genres=GENRE_NONE", None, "genres", "must be one of GENRE_UNSPECIFIED, GENRE_NOVEL"),
     ("GET", "/v1/books?pageSize=1&pageSize=2", None, "pageSize", "is given 2 times"),
     ("GET", "/v1/books?publishedAfter=now", None, "publishedAfter", "must be an RFC 3339 time"),
-    ("GET", "/v1/shelves/1/books/a?readMask=no%20path", None, "readMask", "is no path"),
+    ("GET", "/v1/shelves/1/books/a?readMask=no%20path", None, "readMask", "is not a path"),
     ("GET", "/v1/shelves/%FF/books", None, "parent", "must be percent-encoded UTF-8"),
     ("POST", "/v1/shelves/1/books", {"pageCount": "many"}, "book.pageCount", "must be an integer from"),
     ("POST", "/v1/shelves/1/books", {"cents": "1", "free": True}, "book.free", "cannot stand beside cents"),

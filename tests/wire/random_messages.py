@@ -1,4 +1,4 @@
-"""Random messages of any type, and one type that has every kind of field."""
+"""Random messages of any type, and a type with every kind of field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-# ---- a message with what the A2A packages do not use
+# ---- a message type with the field kinds that A2A does not use
 
 F = descriptor_pb2.FieldDescriptorProto
 WRAPPERS: Final = [
@@ -174,7 +174,7 @@ OBJECTS: Final = st.dictionaries(st.text(max_size=3), JSON, max_size=2)
 LISTS: Final = st.lists(JSON, max_size=2)
 ANYTHING: Final = st.sampled_from(["sink.Sink", *INSIDE])
 FEW: Final = st.integers(0, 2)
-"""Made once: to make a strategy, and to look into it for the first time, takes longer than to draw from it."""
+"""Created once: creating a strategy and its first use take longer than drawing from it."""
 
 
 @cache
@@ -200,7 +200,7 @@ def scalars(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     if field.type == FieldDescriptor.TYPE_DOUBLE:
         return st.floats()
     if field.type == FieldDescriptor.TYPE_FLOAT:
-        # The largest ones json_format writes so that it refuses to read them (3.4028235e+38).
+        # json_format writes the largest floats in a form that it rejects (3.4028235e+38).
         return st.floats(width=32).filter(lambda value: not 3.4e38 < abs(value) < inf)
     assert field.enum_type is not None
     return st.sampled_from(sorted(field.enum_type.values_by_number))
@@ -274,7 +274,7 @@ def messages(draw: st.DrawFn, cls: type[Message], depth: int = 3) -> Message:
 
 
 def settle(message: Message) -> bytes:
-    """The message as bytes that are the same for equal messages, also within its Anys: a map has no order."""
+    """Bytes that are equal for equal messages, also inside Anys: the order of map entries is normalized."""
     _settle(message)
     return message.SerializeToString(deterministic=True)
 

@@ -141,7 +141,7 @@ def test_valid_json_passes_in_any_formatting(value: object, ascii_only: bool, in
 
 @st.composite
 def writings(draw: st.DrawFn) -> tuple[str, bool]:
-    """A JSON text with pairs, and whether one object repeats a key."""
+    """A JSON text, and whether one of its objects has a duplicate key."""
     escape = draw(st.booleans())
 
     def text(value: str) -> str:
@@ -174,7 +174,7 @@ def test_every_duplicate_key_is_detected(writing: tuple[str, bool]) -> None:
 FORMS = st.sampled_from(["%d", "[%d]", '{"a":%d}', "[ %d ,1]", "[-%d]", '{"k": [0,%d]}'])
 
 
-@example(2**63 + 1, "[-%d]", 0)  # nineteen digits, and no integer of 64 bits
+@example(2**63 + 1, "[-%d]", 0)  # nineteen digits, but not a 64-bit integer
 @example(2**63, "[ -%d]", 0)
 @given(st.integers(10**15, 10**40), FORMS, st.integers(0, 5))
 def test_every_large_integer_is_detected(number: int, form: str, shift: int) -> None:

@@ -1,4 +1,4 @@
-"""One failure, as each dialect tells it over gRPC and REST."""
+"""Errors in each dialect over gRPC, REST and JSON-RPC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERY: list[type[A2AError]] = [
 
 
 def details(status_bin: bytes) -> tuple[error_details_pb2.ErrorInfo, list[tuple[str, str]]]:
-    """The ErrorInfo and the field violations inside a serialized Status."""
+    """The ErrorInfo and the field violations of a serialized Status."""
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     for detail in status_pb2.Status.FromString(status_bin).details:
         assert detail.Unpack(info) or detail.Unpack(bad)
@@ -130,11 +130,11 @@ def test_the_names_of_the_codes_are_those_of_grpc() -> None:
 
 
 class Narrower(core.TaskNotFound):
-    """A kind of a known error."""
+    """A subclass of a known error."""
 
 
 class Unheard(A2AError):
-    """Nobody entered this one into the table."""
+    """An error without a row in the table."""
 
 
 def test_a_subclass_of_a_known_error_uses_its_row() -> None:
@@ -172,7 +172,7 @@ def test_a_grpc_status_contains_reason_metadata_and_violations(dialect: Dialect)
     assert code is RpcCode.INVALID_ARGUMENT
     assert (info.reason, info.domain, dict(info.metadata)) == ("INVALID_PARAMS", "a2a-protocol.org", {"taskId": "42"})
     assert violations == [("message.parts[0]", "must have content")]
-    # grpc-status and its clients take the details only if both agree.
+    # Clients drop the details unless both texts are equal.
     status = status_pb2.Status.FromString(status_bin)
     assert (status.code, status.message) == (code, text)
 

@@ -1,4 +1,4 @@
-"""What servers of every generation say when they refuse a call."""
+"""Error responses of servers of every version."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def test_a_grpc_status_with_details_is_parsed() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("TaskNotFoundError: gone", "TASK_NOT_FOUND"),
+        ("TaskNotFoundError: no such task", "TASK_NOT_FOUND"),
         ("UnsupportedOperationError: ", "UNSUPPORTED_OPERATION"),
-        ("gone: TaskNotFoundError", ""),
+        ("no such task: TaskNotFoundError", ""),
         ("", ""),
     ],
 )
 def test_the_class_name_in_a_0_3_grpc_text_gives_the_reason(text: str, reason: str) -> None:
-    assert remote_errors.parse_grpc_status("NOT_FOUND", text, b"\xff spoilt").reason == reason
+    assert remote_errors.parse_grpc_status("NOT_FOUND", text, b"\xff damaged").reason == reason

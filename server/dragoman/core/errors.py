@@ -13,7 +13,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A field that violates a rule. `field` is a camelCase dotted path (`message.parts[0].raw`)."""
+    """A violated rule. `field` is a dotted path in camelCase (`message.parts[0].raw`)."""
 
     field: str
     description: str
@@ -117,7 +117,7 @@ class AgentIdTaken(A2AError):
 
 
 class RateLimited(A2AError):
-    """The caller has or asks for more than a limit of this server allows; try again later."""
+    """The request exceeds a limit of this server; try again later."""
 
     def __init__(
         self, message: str | None = None, *, limit: str = "", maximum: int = 0, retry_after: float = 1.0
@@ -128,20 +128,20 @@ class RateLimited(A2AError):
 
 
 class Unauthenticated(A2AError):
-    """The credentials are missing or not good."""
+    """The credentials are missing or invalid."""
 
     def __init__(
         self, message: str | None = None, *, error: str = "", log_details: Mapping[str, str] | None = None
     ) -> None:
-        """error: the error code of RFC 6750 §3.1, empty when no credentials were presented. log_details: facts for the
-        log, such as the id of a key, which the caller does not see."""
+        """error: the error code of RFC 6750 §3.1, empty without credentials. log_details: details for the log that the
+        caller does not see, such as the id of a key."""
         super().__init__(message)
         self.error = error
         self.log_details = dict(log_details or {})
 
 
 class PermissionDenied(A2AError):
-    """The credentials are good, but do not allow this."""
+    """The credentials are valid, but do not allow this."""
 
     def __init__(
         self, message: str | None = None, *, scope: str = "", log_details: Mapping[str, str] | None = None
@@ -153,7 +153,7 @@ class PermissionDenied(A2AError):
 
 
 class OriginNotAllowed(PermissionDenied):
-    """A browser asks for a web page that may not call."""
+    """The origin of this web page may not call this server."""
 
 
 class Unavailable(A2AError):

@@ -286,8 +286,8 @@ class Store(Protocol):
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         """Copies a consistent snapshot of the store to a new folder, and verifies the copy.
 
-        It blocks nobody. A failed copy is removed. Raises core.errors.InvalidParams for an unusable destination, and
-        OSError.
+        Other calls are not blocked. A failed copy is removed. Raises core.errors.InvalidParams for an unusable
+        destination, and OSError.
         """
         ...
 

@@ -168,7 +168,7 @@ def test_an_invalid_or_reserved_principal_is_rejected(sub: object) -> None:
         ({"scope": "dragoman:worker dragoman:worker:echo"}, ["worker", "worker:echo"]),
         ({"scope": "staff"}, ["agent:a", "agent:b"]),
         ({"scope": "x", "scp": ["dragoman:operator"]}, []),
-        # A grant that restricts to nothing still restricts.
+        # A grant for an unknown agent still restricts.
         ({"scope": "dragoman:agent:No-Such"}, ["agent:No-Such"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Security schemes in cards: the server's, and those that agents declared."""
+"""Security schemes in cards: the server's, and the agents' declarations."""
 
 from __future__ import annotations
 

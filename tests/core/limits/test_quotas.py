@@ -1,4 +1,4 @@
-"""Which limits apply to whom, and how they are parsed."""
+"""Quotas: effective limits by caller and agent, and parsing."""
 
 from __future__ import annotations
 

@@ -58,5 +58,5 @@ GROUP = (
 def test_an_unknown_group_is_skipped() -> None:
     before, after = frames.text(1, "a"), frames.text(2, "b")
     data = before + GROUP + after
-    assert pb.Artifact.FromString(data).SerializeToString() == before + after + GROUP  # kept, at the end
+    assert pb.Artifact.FromString(data).SerializeToString() == before + after + GROUP  # unknown fields last
     assert [(number, data[begin:end]) for number, _, begin, end in frames.fields(data)] == [(1, b"a"), (2, b"b")]

@@ -1,4 +1,4 @@
-"""What an append writes, decided without a store."""
+"""The writes of an append, planned without a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of an agent's card."""
+"""Cards of an agent in every version: interfaces, documents, capabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canonical JSON: the RFC's own examples, and that it changes nothing but the writing."""
+"""Canonical JSON: the examples of RFC 8785, and equivalence of the result."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_example_of_the_rfc() -> None:
     [float("nan"), float("inf"), 2**53 + 1, -(2**53) - 1, 10**400, "\ud800", {"\udfff": 1}, {1: 2}, {1, 2}, b"x"],
 )
 def test_values_without_a_canonical_form_are_rejected(value: Any) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 (each has its own words)
+    with pytest.raises(ValueError):  # noqa: PT011 (each has its own text)
         canonical_json({"a": [value]})
 
 
@@ -105,19 +105,19 @@ values = st.recursive(
 @given(values)
 def test_canonical_json_is_equivalent_and_idempotent(value: Any) -> None:
     text = canonical_json(value)
-    read = json.loads(text, parse_int=float)  # as a reader with doubles only has it
+    read = json.loads(text, parse_int=float)  # as parsed by clients that have only doubles
     assert read == value
     assert canonical_json(read) == text
 
 
 @given(values)
 def test_without_empty_removes_all_empty_values(value: Any) -> None:
-    def check(one: Any) -> None:
-        assert one not in ("", [], {})
-        for inner in one.values() if isinstance(one, dict) else one if isinstance(one, list) else ():
+    def check(kept: Any) -> None:
+        assert kept not in ("", [], {})
+        for inner in kept.values() if isinstance(kept, dict) else kept if isinstance(kept, list) else ():
             check(inner)
 
-    less = without_empty(value)
-    if less is not None:
-        check(less)
-    assert without_empty(less) == less
+    cleaned = without_empty(value)
+    if cleaned is not None:
+        check(cleaned)
+    assert without_empty(cleaned) == cleaned

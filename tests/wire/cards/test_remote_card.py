@@ -1,4 +1,4 @@
-"""Cards of other agents, in the shapes of every generation, and such as lie."""
+"""Cards of remote agents in every version, and invalid ones."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def read(card: Any, base: str = BASE) -> RemoteCard:
     return remote_card.parse_card(orjson.dumps(card), base)
 
 
-def ways(card: RemoteCard) -> list[tuple[str, str, str]]:
-    return [(one.binding, one.dialect, one.tenant) for one in card.interfaces]
+def interfaces_of(card: RemoteCard) -> list[tuple[str, str, str]]:
+    return [(interface.binding, interface.dialect, interface.tenant) for interface in card.interfaces]
 
 
 @pytest.mark.parametrize("write", [agent_card.combined_document, agent_card.v1_document, agent_card.legacy_document])
@@ -50,7 +50,7 @@ def test_own_cards_of_1_0_round_trip(write: Any) -> None:
         Interface("https://x.example", "HTTP+JSON", "1.0", "desk"),
         Interface("x.example:443", "GRPC", "1.0", "desk"),
     )
-    assert ("JSONRPC", "0.3", "") in ways(card)
+    assert ("JSONRPC", "0.3", "") in interfaces_of(card)
     (skill,) = card.skills
     assert (skill.id, skill.examples, skill.tags) == ("s", ("e",), ("t",))
     assert (card.input_modes, card.output_modes, card.provider) == (
@@ -64,16 +64,16 @@ def test_own_cards_of_1_0_round_trip(write: Any) -> None:
 
 def test_own_cards_of_0_3_and_0_1_round_trip() -> None:
     old = remote_card.parse_card(agent_card.v03_document(SPEC, AT), BASE)
-    assert ways(old) == [("JSONRPC", "0.3", ""), ("HTTP+JSON", "0.3", "")]
+    assert interfaces_of(old) == [("JSONRPC", "0.3", ""), ("HTTP+JSON", "0.3", "")]
     oldest = remote_card.parse_card(agent_card.v01_document(SPEC, AT), BASE)
-    assert ways(oldest) == [("JSONRPC", "0.1", "")]
+    assert interfaces_of(oldest) == [("JSONRPC", "0.1", "")]
 
 
 @pytest.mark.parametrize(
-    ("card", "found"),
+    ("card", "expected"),
     [
         ({"url": URL, "authentication": {"schemes": []}}, [("JSONRPC", "0.1", "")]),  # fasta2a 0.2, Google's samples
-        ({"url": URL}, [("JSONRPC", "0.3", "")]),  # 0.2.0 to 0.2.4 do not say their version
+        ({"url": URL}, [("JSONRPC", "0.3", "")]),  # 0.2.0 to 0.2.4 have no version
         ({"url": URL, "protocolVersion": "0.2.5"}, [("JSONRPC", "0.3", "")]),  # fasta2a 0.5
         ({"url": URL, "protocolVersion": "0.1.0"}, [("JSONRPC", "0.1", "")]),
         ({"url": URL, "preferredTransport": "GRPC", "protocolVersion": "0.3.0"}, [("GRPC", "0.3", "")]),
@@ -90,7 +90,7 @@ def test_own_cards_of_0_3_and_0_1_round_trip() -> None:
             [("JSONRPC", "0.3", ""), ("HTTP+JSON", "0.3", "")],
         ),
         ({"supportedInterfaces": [{"url": URL, "protocolBinding": "JSONRPC"}]}, [("JSONRPC", "1.0", "")]),
-        (  # fasta2a 2 writes some names of the protos
+        (  # fasta2a 2 writes some proto names
             {"supported_interfaces": [{"url": URL, "protocol_binding": "JSONRPC", "protocol_version": "1.0"}]},
             [("JSONRPC", "1.0", "")],
         ),
@@ -113,13 +113,13 @@ def test_own_cards_of_0_3_and_0_1_round_trip() -> None:
     ],
 )
 def test_interfaces_are_read_from_cards_of_every_version(
-    card: dict[str, Any], found: list[tuple[str, str, str]]
+    card: dict[str, Any], expected: list[tuple[str, str, str]]
 ) -> None:
-    assert ways(read({"name": "x", **card})) == found
+    assert interfaces_of(read({"name": "x", **card})) == expected
 
 
 @pytest.mark.parametrize(
-    ("url", "binding", "is_read_as"),
+    ("url", "binding", "expected"),
     [
         ("/rpc", "JSONRPC", "https://x.example/rpc"),
         ("", "JSONRPC", None),
@@ -136,13 +136,13 @@ def test_interfaces_are_read_from_cards_of_every_version(
         (7, "JSONRPC", None),
     ],
 )
-def test_interface_urls_are_http_or_grpc_targets(url: object, binding: str, is_read_as: str | None) -> None:
+def test_interface_urls_are_http_or_grpc_targets(url: object, binding: str, expected: str | None) -> None:
     card = {"name": "x", "supportedInterfaces": [{"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}]}
-    if is_read_as is None:
+    if expected is None:
         with pytest.raises(InvalidRemoteCard, match="is not a URL"):
             read(card)
     else:
-        assert read(card).interfaces[0].url == is_read_as
+        assert read(card).interfaces[0].url == expected
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_invalid_fields_are_ignored_and_long_texts_truncated() -> None:
     )
     assert (len(card.name), card.description, card.version) == (200, "two lines [31m", "unknown")
     assert not card.streaming
-    assert [one.uri for one in card.extensions] == ["urn:x"]
+    assert [extension.uri for extension in card.extensions] == ["urn:x"]
     assert [skill.id for skill in card.skills] == ["a", "b"]
     assert card.skills[1].input_modes == ()
     assert card.input_modes == ("text/plain", "application/json")

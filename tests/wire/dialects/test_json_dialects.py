@@ -1,4 +1,4 @@
-"""The JSON of the dialects that no proto defines: what is written reads back as what it was, and looks as it should."""
+"""JSON dialects without a proto definition: round trips and encoded forms."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ pushes = st.builds(
 def configured(request: pb.SendMessageRequest, push: pb.TaskPushNotificationConfig | None) -> pb.SendMessageRequest:
     if push is not None:
         push = pb.TaskPushNotificationConfig.FromString(push.SerializeToString())
-        push.ClearField("task_id")  # inside of a send there is no task to name yet
+        push.ClearField("task_id")  # in a send there is no task yet
         request.configuration.task_push_notification_config.CopyFrom(push)
     return request
 
@@ -140,7 +140,7 @@ requests = st.builds(
 
 
 def through(message: M, dialect: protojson.JsonDialect) -> M:
-    """The message written as bytes and read again."""
+    """The message encoded and decoded again."""
     codec: protojson.Codec[Any] = protojson.compile(type(message), dialect)
     return codec.decode(json.loads(codec.encode(message)))  # type: ignore[no-any-return]  # of the codec's own type
 
@@ -193,7 +193,7 @@ old_tasks = st.builds(
 
 
 def typed(task: pb.Task) -> pb.Task:
-    """The task as 0.1 reads it back: a file has a media type in any case."""
+    """The task as 0.1 decodes it: every file has a media type."""
     messages = [*task.history, *([task.status.message] if task.status.HasField("message") else [])]
     every = [part for artifact in task.artifacts for part in artifact.parts]
     for part in [*every, *(part for message in messages for part in message.parts)]:

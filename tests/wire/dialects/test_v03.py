@@ -1,4 +1,4 @@
-"""A2A 0.3 and 1.0, one into the other."""
+"""Conversion between A2A 0.3 and 1.0 messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.limits import message_checks
 from dragoman.core.task import states
 from dragoman.wire.dialects import v03 as codec
+from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -28,7 +29,7 @@ values = st.recursive(
 )
 objects = st.dictionaries(texts, values, max_size=3)
 metadata = st.none() | st.dictionaries(
-    texts.filter(lambda key: key != codec.V03_DATA_WRAPPER_KEY), values, min_size=1, max_size=2
+    texts.filter(lambda key: key != DATA_WRAPPER_KEY), values, min_size=1, max_size=2
 )
 
 

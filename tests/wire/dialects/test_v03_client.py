@@ -1,4 +1,4 @@
-"""What the server writes for 0.3 a client reads back unchanged, and the other way round."""
+"""0.3 messages round trip between the server and the client codec."""
 
 from __future__ import annotations
 

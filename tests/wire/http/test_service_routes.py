@@ -1,4 +1,4 @@
-"""All rules of a service, ready to answer, and what is found out about them at start."""
+"""Routes of complete services, and errors in their rules at start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Field = descriptor_pb2.FieldDescriptorProto
 
 
 def service(**rules: dict[str, Any] | None) -> ServiceDescriptor:
-    """A service with a method for each rule (None: it has none); requests and answers are the message Thing."""
+    """A service with a method for each rule (None for no rule). Requests and responses are of type Thing."""
     file = descriptor_pb2.FileDescriptorProto(name="things.proto", package="things", syntax="proto3")
     file.dependency.extend(["google/api/annotations.proto"])
     thing = file.message_type.add(name="Thing")

@@ -264,7 +264,7 @@ def test_a_oneof_member_beside_one_from_the_body_is_rejected() -> None:
         Transcoder(M, JsonDialect("t"), body="*").request({}, [("flag", "true")], {"text": "a"})
 
 
-# ---- what other services have: bodies that are a value, texts that are messages, answers that are a field
+# ---- other services: bodies of one field, messages with a string form, response bodies of one field
 
 PLAIN = JsonDialect("json_format")
 
@@ -323,7 +323,7 @@ def test_messages_with_a_string_form_are_accepted_in_the_query() -> None:
     ("name", "text", "rule"),
     [
         ("oneDuration", "1", "oneDuration: must be seconds with an s"),
-        ("oneMask", "a b", "oneMask: 'a b' is no path"),
+        ("oneMask", "a b", "oneMask: 'a b' is not a path"),
         ("oneUInt32Value", "-1", "oneUInt32Value: must be an integer from 0"),
         ("oneChild", "{}", "oneChild: is an object and cannot be given as text; name one of its fields"),
         ("oneStruct", "{}", "oneStruct: is an object"),

@@ -18,7 +18,7 @@ from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
 
 PLAIN = JsonDialect("json_format")
-"""No spelling of our own: what is left must mean what json_format means."""
+"""A dialect without aliases, which must be equivalent to json_format."""
 
 MESSAGES = [
     GetMessageClass(descriptor)
@@ -45,7 +45,7 @@ def test_every_type_is_equivalent_to_json_format(cls: type[Message]) -> None:
             message, preserving_proto_field_name=snake_case, use_integers_for_enums=numbers, descriptor_pool=pool
         )
         expected = json_format.ParseDict(spelled, cls(), ignore_unknown_fields=True, descriptor_pool=pool)
-        parsed = json.loads(json.dumps(spelled))  # what parsers make: an Any comes as an OrderedDict
+        parsed = json.loads(json.dumps(spelled))  # json_format returns an OrderedDict for an Any
         assert settle(codec.decode(parsed)) == settle(expected)
 
     check()
@@ -104,7 +104,7 @@ def test_a_plain_double_is_written_as_json_format_writes_it(number: float) -> No
         ({"oneDuration": "315576000001s"}, "oneDuration", "must be seconds with an s"),
         ({"oneDuration": 1}, "oneDuration", "must be seconds with an s"),
         ({"oneMask": ["title"]}, "oneMask", "must be a string of paths"),
-        ({"oneMask": "title,"}, "oneMask", "is no path"),
+        ({"oneMask": "title,"}, "oneMask", "is not a path"),
         ({"oneInt32Value": 1.5}, "oneInt32Value", "must be an integer"),
         ({"manyBoolValue": [None]}, "manyBoolValue[0]", "must not be null"),
         ({"oneAny": []}, "oneAny", "must be a JSON object"),
@@ -181,7 +181,7 @@ def test_a_float_is_written_with_no_more_digits_than_it_has(text: str) -> None:
 
 
 def test_an_any_resolves_types_in_its_own_pool() -> None:
-    """The default pool has no sink.Sink, and the Any of the default pool does not find one."""
+    """The default pool has no sink.Sink, so its Any does not resolve that type."""
     codec = compile(any_pb2.Any, PLAIN)
     with pytest.raises(InvalidParams, match="must name a known type"):
         codec.decode({"@type": "x/sink.Sink"})

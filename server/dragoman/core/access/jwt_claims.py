@@ -1,4 +1,4 @@
-"""Validates the claims of a JWT, maps them to an identity, and parses issuers (RFC 7519, RFC 8725 §3, RFC 9068 §4).
+"""Validates JWT claims, maps them to identities, and parses issuers (RFC 7519, RFC 8725 §3, RFC 9068 §4).
 
 Pure: the time is an argument, and signatures are verified elsewhere. Failed checks raise Unauthenticated with the error
 code of RFC 6750.

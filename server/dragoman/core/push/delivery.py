@@ -61,7 +61,7 @@ class PushRecord:
     last_sequence: int = 0
     """The sequence of the task's last event."""
     task_ended: bool = False
-    """The task has ended, so nothing comes after `last`."""
+    """Whether the task has ended, so that no event follows `last_sequence`."""
     task_id: str = ""
     agent: str = ""
     """The task's id as its client knows it, and its agent."""

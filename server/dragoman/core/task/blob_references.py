@@ -2,7 +2,7 @@
 
 A reference is a field of Part that the protocol does not have, in the place of `raw`. Everything around it is framed
 bytes, so only the enclosing lengths are rewritten, and restored bytes are identical to the original. Each reference
-holds a marker that only the store knows: clients cannot send references, and one search finds rows rewritten any.
+holds a marker that only the store knows: clients cannot send references, and one search finds all rows with one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class OffloadedChange:
 
 
 def has_large_part(change: Append) -> bool:
-    """Whether a change may hold a large part, judged by its sizes."""
+    """Whether a change may contain a large part, judged by its sizes."""
     if change.message is not None and len(change.message.message) > LARGE_PART_BYTES:
         return True
     return any(

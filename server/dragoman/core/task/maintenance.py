@@ -104,7 +104,7 @@ class TaskSelection:
 
     @property
     def covers_context(self) -> bool:
-        """Whether the whole context is erased, including the state of the conversation itself."""
+        """Whether all of the context is erased, including the state of the conversation."""
         return bool(self.context) and not (self.task or self.agent or self.state or self.older_than)
 
     @property

@@ -90,8 +90,8 @@ JSON_RUST: Final = protojson.JsonDialect(
 def is_rust(request: object) -> bool:
     """Whether a send in 1.0 form comes from a2a-rust: its first part has a `type`."""
     message = request.get("message") if isinstance(request, dict) else None
-    given = message.get("parts") if isinstance(message, dict) else None
-    first = given[0] if isinstance(given, list) and given else None
+    message_parts = message.get("parts") if isinstance(message, dict) else None
+    first = message_parts[0] if isinstance(message_parts, list) and message_parts else None
     return isinstance(first, dict) and "type" in first
 
 
@@ -99,7 +99,7 @@ _TASK_V03: Final = protojson.compile(pb.Task, json_v03.JSON_V03)
 
 
 def _flat_with_kind(encode: Encode) -> Encode:
-    """Writes a flat part merged with its 0.3 form. Data that is not an object is only written flat."""
+    """Writes a flat part merged with its 0.3 form. Data that is not an object is written flat only."""
     tagged = parts.part_encoder("kind")
 
     def write(part: Any) -> dict[str, Any]:
@@ -153,11 +153,11 @@ def v01_event_writer() -> Callable[[pb.StreamResponse, bool], list[dict[str, Any
     stream = json_v01.V01StreamWriter()
 
     def write(event: pb.StreamResponse, ends: bool) -> list[dict[str, Any]]:
-        every = json_v01.to_updates(event)
-        last = len(every) - 1
+        updates = json_v01.to_updates(event)
+        last = len(updates) - 1
         return [
             merge(stream.write(update, ends and index == last), json_v03.write_event(update, ends and index == last))
-            for index, update in enumerate(every)
+            for index, update in enumerate(updates)
         ]
 
     return write

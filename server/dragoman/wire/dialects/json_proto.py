@@ -67,9 +67,7 @@ def read_blocking(value: dict[str, Any]) -> dict[str, Any]:
     blocking = value.pop("blocking", None)
     if blocking is not None:
         if type(blocking) is not bool:
-            error = FieldError("must be true or false")
-            error.path.append("blocking")
-            raise error
+            raise FieldError("must be true or false", "blocking")
         value["returnImmediately"] = not blocking
     return value
 
@@ -90,9 +88,7 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
     inner = value.get("pushNotificationConfig", value.get("push_notification_config"))
     if inner is not None:
         if type(inner) is not dict:
-            error = FieldError("must be a JSON object")
-            error.path.append("pushNotificationConfig")
-            raise error
+            raise FieldError("must be a JSON object", "pushNotificationConfig")
         task = value.get("taskId", value.get("task_id"))
         if task is not None and value.get("id") is not None:  # the 1.0 release candidate has both beside the wrapper
             inner = {"id": value["id"], **inner}
@@ -101,9 +97,7 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
     if type(authentication) is dict and "schemes" in authentication:
         schemes = authentication["schemes"]
         if type(schemes) is not list or not all(type(scheme) is str for scheme in schemes):
-            error = FieldError("must be an array of strings")
-            error.path += ["schemes", "authentication"]
-            raise error
+            raise FieldError("must be an array of strings", "schemes", "authentication")
         value["authentication"] = {
             **{key: item for key, item in authentication.items() if key != "schemes"},
             "scheme": schemes[0] if schemes else "",

@@ -179,7 +179,7 @@ def _object(params: object) -> dict[str, Any]:
 def _required_id(params: dict[str, Any]) -> str:
     given = params.get("id")
     if type(given) is not str or not given:
-        raise InvalidParams.field("id", "is required: the id of the task, a string that its client makes")
+        raise InvalidParams.field("id", "is required: the task id, a string that the client chooses")
     return given
 
 

@@ -48,7 +48,7 @@ def encode_hook(change: Callable[[dict[str, Any]], Any]) -> Callable[[Encode], E
 
 
 def wrap_union(member_name: Callable[[dict[str, Any]], str]) -> Callable[[Decode], Decode]:
-    """A hook that decodes a union without its wrapper; `member_name` returns the member that an object is."""
+    """A hook that decodes a union without its wrapper. `member_name` returns the name of an object's member."""
     return decode_hook(lambda value: {member_name(value): value})
 
 
@@ -99,7 +99,7 @@ def _write_task_push(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_get_push_config(value: dict[str, Any]) -> dict[str, Any]:
-    # The task is `id` here. Without a configuration id, the first is meant (0.2.5 §7.6).
+    # The task is `id` here. Without a configuration id, the first one is used (0.2.5 §7.6).
     id = value.pop("pushNotificationConfigId", None)
     return {
         **value,
@@ -110,9 +110,7 @@ def _read_get_push_config(value: dict[str, Any]) -> dict[str, Any]:
 
 def _read_delete_push_config(value: dict[str, Any]) -> dict[str, Any]:
     if not value.get("pushNotificationConfigId"):
-        error = FieldError("is required")
-        error.path.append("pushNotificationConfigId")
-        raise error
+        raise FieldError("is required", "pushNotificationConfigId")
     return _read_get_push_config(value)
 
 
@@ -182,7 +180,7 @@ _PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON_V03)
 
 
 def write_v01_push(config: pb.TaskPushNotificationConfig) -> dict[str, Any]:
-    """A configuration for callers of 0.1 methods. Outside of it the task is `id`, which fasta2a reads too."""
+    """A configuration for callers of 0.1 methods. The task is `id` beside it, which fasta2a reads too."""
     value = _PUSH.to_dict(config)
     return {"id": value["taskId"], **value}
 

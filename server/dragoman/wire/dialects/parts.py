@@ -13,7 +13,7 @@ part that is not a file are omitted, because they have no field for them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from dragoman.wire.json import wellknown
 from dragoman.wire.json.protojson_decoder import Decode
@@ -31,7 +31,7 @@ def part_decoder(decode_flat: Decode) -> Decode:
     """A decoder of parts of all families; `decode_flat` decodes those of 1.0."""
 
     def read(part: Any, value: object) -> None:
-        if type(value) is dict and ("kind" in value or "type" in value or "file" in value):
+        if is_tagged(value):
             _read_tagged(part, value)
         else:
             decode_flat(part, value)
@@ -39,7 +39,7 @@ def part_decoder(decode_flat: Decode) -> Decode:
     return read
 
 
-def is_tagged(part: object) -> bool:
+def is_tagged(part: object) -> TypeGuard[dict[str, Any]]:
     """Whether a part belongs to one of the older families."""
     return type(part) is dict and ("kind" in part or "type" in part or "file" in part)
 
@@ -48,14 +48,14 @@ def _read_tagged(part: Any, value: dict[str, Any]) -> None:
     tag = next((name for name in _TAGS if value.get(name) is not None), None)
     kind = value[tag] if tag else None
     if kind is not None and kind not in _MEMBERS:
-        raise _field_error(tag or "", f"must be one of {', '.join(_MEMBERS)}; not {wellknown.describe_value(kind)}")
+        raise FieldError(f"must be one of {', '.join(_MEMBERS)}; not {wellknown.describe_value(kind)}", tag or "")
     given = [name for name in _MEMBERS if value.get(name) is not None]
     if kind == "data" and "data" in value and "data" not in given:
-        raise _field_error("data", "must be a JSON object")
+        raise FieldError("must be a JSON object", "data")
     if len(given) > 1:
-        raise _field_error(given[1], f"cannot stand beside {given[0]}; give only one of {', '.join(_MEMBERS)}")
+        raise FieldError(f"cannot stand beside {given[0]}; give only one of {', '.join(_MEMBERS)}", given[1])
     if kind is not None and given != [kind]:
-        raise _field_error(kind, f'is required in a part whose {tag} is "{kind}"')
+        raise FieldError(f'is required in a part whose {tag} is "{kind}"', kind)
     if (metadata := value.get("metadata")) is not None:
         _read_field("metadata", wellknown.decode_struct, part.metadata, metadata)
         part.metadata.SetInParent()
@@ -77,7 +77,7 @@ def _read_data(part: Any, data: object) -> None:
             part.ClearField("metadata")
         return
     if type(data) is not dict:
-        raise _field_error("data", "must be a JSON object")
+        raise FieldError("must be a JSON object", "data")
     part.data.struct_value.SetInParent()
     _read_field("data", wellknown.decode_struct, part.data.struct_value, data)
 
@@ -122,7 +122,7 @@ def part_encoder(tag: str) -> Encode:
                 if type(data) is not dict:
                     data, metadata = {"value": data}, {**(metadata or {}), DATA_WRAPPER_KEY: True}
                 out = {tag: "data", "data": data}
-            case _:  # an agent's part without content, which clients of these families reject
+            case _:  # a part without content, which clients of these families reject
                 out = {tag: "text", "text": ""}
         if metadata is not None:
             out["metadata"] = metadata
@@ -142,14 +142,8 @@ def _file(part: Any, key: str, content: str) -> dict[str, str]:
 
 def _text(name: str, value: object) -> str:
     if type(value) is not str:
-        raise _field_error(name, f"must be a string, not {wellknown.describe_value(value)}")
+        raise FieldError(f"must be a string, not {wellknown.describe_value(value)}", name)
     return value
-
-
-def _field_error(name: str, rule: str) -> FieldError:
-    error = FieldError(rule)
-    error.path.append(name)
-    return error
 
 
 def _read_field(name: str, read: Any, message: Any, value: object) -> None:

@@ -4,7 +4,7 @@ A task is a resource name (`tasks/ID`) in 0.3. `blocking` is the opposite of `re
 configuration blocks, one whose configuration omits `blocking` does not (false equals absent in proto3). Zero means
 absent for every number, including `history_length`, where 1.0 has "none". Data is an object; other JSON is sent as
 `{"value": …}` with the part metadata `data_part_compat`, as in the official converters. The last status update of a
-stream is `final`. Without a 0.3 field and omitted: media type and file name of a part that is no file, `pageSize`.
+stream is `final`. Without a 0.3 field and omitted: media type and file name of a part other than a file, `pageSize`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,15 @@ from dragoman.core.limits import message_limits
 from dragoman.core.names import split_resource_name
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID
 from dragoman.core.task import states
+from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-V03_DATA_WRAPPER_KEY: Final = "data_part_compat"
-"""Part metadata: the actual data is under the key `value`, because it is not an object."""
-
 
 # Requests --------------------------------------------------------------------------------------------------
 
 
 def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
-    """Returns (tenant, task id) from a resource name and the tenant of the request.
+    """The tenant and task id in a resource name and the tenant of the request.
 
     Accepts `tasks/ID`, `projects/…/agents/AGENT/tasks/ID` (the tenant is everything before `/tasks/`), and the plain
     `ID` of clients of the 1.0 release candidate. Raises InvalidParams for `field` otherwise, and if name and request
@@ -41,7 +38,7 @@ def parse_task_name(field: str, name: str, tenant: str = "") -> tuple[str, str]:
     if not task_id or (bare and (within or "/" in task_id)):
         raise InvalidParams.field(field, "must be tasks/ID or projects/…/agents/AGENT/tasks/ID")
     if within and tenant and tenant.strip("/") != within:
-        raise InvalidParams.field("tenant", f"is not the one that {field} lies in; leave one of them out")
+        raise InvalidParams.field("tenant", f"differs from the tenant in {field}; omit one of them")
     return within or tenant, task_id
 
 
@@ -164,7 +161,7 @@ def _read_part(part: v03.Part, out: pb.Part) -> None:
             fields = part.data.data.fields
             if _is_wrapped(part) and list(fields) == ["value"]:
                 out.data.CopyFrom(fields["value"])
-                del out.metadata.fields[V03_DATA_WRAPPER_KEY]
+                del out.metadata.fields[DATA_WRAPPER_KEY]
                 if not out.metadata.fields:
                     out.ClearField("metadata")
             else:
@@ -173,10 +170,10 @@ def _read_part(part: v03.Part, out: pb.Part) -> None:
 
 def _is_wrapped(part: v03.Part) -> bool:
     # The `in` is needed: reading a missing key of a message map creates it.
-    return V03_DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[V03_DATA_WRAPPER_KEY].bool_value
+    return DATA_WRAPPER_KEY in part.metadata.fields and part.metadata.fields[DATA_WRAPPER_KEY].bool_value
 
 
-# Answers ---------------------------------------------------------------------------------------------------
+# Responses -------------------------------------------------------------------------------------------------
 
 
 def write_send_message(response: pb.SendMessageResponse) -> v03.SendMessageResponse:
@@ -310,7 +307,7 @@ def _write_part(part: pb.Part, out: v03.Part) -> None:
             value.CopyFrom(part.data)
             if value.WhichOneof("kind") is None:
                 value.null_value = struct_pb2.NULL_VALUE  # an empty Value has no JSON form
-            out.metadata.fields[V03_DATA_WRAPPER_KEY].bool_value = True
+            out.metadata.fields[DATA_WRAPPER_KEY].bool_value = True
 
 
 def _write_file(part: pb.Part, out: v03.FilePart) -> None:
@@ -321,7 +318,7 @@ def _write_file(part: pb.Part, out: v03.FilePart) -> None:
 PUSH_CONFIGS_COLLECTION: Final = "/pushNotificationConfigs"
 
 _MISSING_IDS: Final = ("", "None", "undefined", "null")
-"""What clients without a configuration id put into the name."""
+"""Placeholders in names from clients without a configuration id."""
 
 
 # Requests --------------------------------------------------------------------------------------------------
@@ -376,7 +373,7 @@ def _parse_config_name(name: str, tenant: str) -> tuple[str, str, str]:
     return *parse_task_name("name", task.removesuffix(PUSH_CONFIGS_COLLECTION), tenant), id
 
 
-# Answers ---------------------------------------------------------------------------------------------------
+# Responses -------------------------------------------------------------------------------------------------
 
 
 def write_push_config(config: pb.TaskPushNotificationConfig) -> v03.TaskPushNotificationConfig:

@@ -17,10 +17,10 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 def write_send_message(request: pb.SendMessageRequest) -> v03.SendMessageRequest:
     """SendMessage and SendStreamingMessage. `blocking` is always set, because servers differ if it is absent."""
     out = v03.SendMessageRequest(tenant=request.tenant, request=codec.write_message(request.message))
-    given = request.configuration
-    out.configuration.accepted_output_modes.extend(given.accepted_output_modes)
-    out.configuration.blocking = not given.return_immediately
-    out.configuration.history_length = given.history_length
+    configuration = request.configuration
+    out.configuration.accepted_output_modes.extend(configuration.accepted_output_modes)
+    out.configuration.blocking = not configuration.return_immediately
+    out.configuration.history_length = configuration.history_length
     if request.HasField("metadata"):
         out.metadata.CopyFrom(request.metadata)
     return out
@@ -77,7 +77,7 @@ def read_list_tasks(response: v03.ListTasksResponse) -> pb.ListTasksResponse:
 
 
 def read_stream(response: v03.StreamResponse) -> pb.StreamResponse:
-    """One event of a stream. `final` is ignored: the end of the stream says the same."""
+    """One event of a stream. `final` is ignored, because the end of the stream has the same meaning."""
     match response.WhichOneof("payload"):
         case "task":
             return pb.StreamResponse(task=read_task(response.task))
@@ -93,7 +93,7 @@ def read_stream(response: v03.StreamResponse) -> pb.StreamResponse:
             return pb.StreamResponse(status_update=out)
         case _:
             change = response.artifact_update
-            grown = pb.TaskArtifactUpdateEvent(
+            artifact_update = pb.TaskArtifactUpdateEvent(
                 task_id=change.task_id,
                 context_id=change.context_id,
                 artifact=_read_artifact(change.artifact),
@@ -101,8 +101,8 @@ def read_stream(response: v03.StreamResponse) -> pb.StreamResponse:
                 last_chunk=change.last_chunk,
             )
             if change.HasField("metadata"):
-                grown.metadata.CopyFrom(change.metadata)
-            return pb.StreamResponse(artifact_update=grown)
+                artifact_update.metadata.CopyFrom(change.metadata)
+            return pb.StreamResponse(artifact_update=artifact_update)
 
 
 def read_task(task: v03.Task) -> pb.Task:

@@ -99,7 +99,7 @@ class Transcoder(Generic[M]):
             self._read_body(message, body)
         bound = set()
         filled = self._group_query(query)
-        given = {field.name for field, _ in message.ListFields()} if filled else set()
+        in_body = {field.name for field, _ in message.ListFields()} if filled else set()
         for path, text in (variables or {}).items():
             field_path = self._find(path)
             if field_path is None:
@@ -110,7 +110,7 @@ class Transcoder(Generic[M]):
             else:
                 self._set(message, field_path, [text])
         for field_path, texts in filled:
-            if field_path.path not in bound and field_path.fields[0].name not in given:
+            if field_path.path not in bound and field_path.fields[0].name not in in_body:
                 self._set(message, field_path, texts)
         return message
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
-from dragoman.wire.json import wellknown, wellknown_any
+from dragoman.wire.json import wellknown
 from dragoman.wire.json.protojson_encoder import is_map
 from dragoman.wire.json.wellknown import FieldError, describe_value
 
@@ -79,8 +79,8 @@ class Decoders:
         if name in WELL_KNOWN_DECODERS:
             return WELL_KNOWN_DECODERS[name]
         if name not in self._decoders:
-            if name == wellknown_any.ANY_TYPE:
-                self._decoders[name] = wellknown_any.any_decoder(self.decoder_for)
+            if name == wellknown.ANY_TYPE:
+                self._decoders[name] = wellknown.any_decoder(self.decoder_for)
                 return self._decoders[name]
             if name in wellknown.WRAPPER_TYPES:
                 self._decoders[name] = wellknown.wrapper_decoder(self.converter_for(descriptor.fields_by_name["value"]))
@@ -235,9 +235,7 @@ def _takes_null(field: FieldDescriptor) -> bool:
 def _check_duplicates(data: dict[str, object], spellings: Sequence[str], key: str) -> None:
     given = [name for name in spellings if data.get(name) is not None]
     if any(data[name] != data[given[0]] for name in given):
-        error = FieldError(f"is given more than once, as {' and '.join(given)}, with different values")
-        error.path.append(key)
-        raise error
+        raise FieldError(f"is given more than once, as {' and '.join(given)}, with different values", key)
 
 
 def _check_oneof(members: Sequence[FieldDescriptor]) -> None:
@@ -245,9 +243,7 @@ def _check_oneof(members: Sequence[FieldDescriptor]) -> None:
     for other in others:
         if other is not first:
             allowed = ", ".join(field.json_name for field in cast(OneofDescriptor, first.containing_oneof).fields)
-            error = FieldError(f"cannot stand beside {first.json_name}; give only one of {allowed}")
-            error.path.append(other.json_name)
-            raise error
+            raise FieldError(f"cannot stand beside {first.json_name}; give only one of {allowed}", other.json_name)
 
 
 # ---- setting one field

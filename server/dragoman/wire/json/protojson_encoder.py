@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
-from dragoman.wire.json import wellknown, wellknown_any
+from dragoman.wire.json import wellknown
 
 Encode = Callable[[Any], Any]
 
@@ -88,8 +88,8 @@ class Encoders:
         if name not in self._namespace:
             if descriptor.full_name in WELL_KNOWN_ENCODERS:
                 self._namespace[name] = WELL_KNOWN_ENCODERS[descriptor.full_name]
-            elif descriptor.full_name == wellknown_any.ANY_TYPE:
-                self._namespace[name] = wellknown_any.any_encoder(self.encoder_for)
+            elif descriptor.full_name == wellknown.ANY_TYPE:
+                self._namespace[name] = wellknown.any_encoder(self.encoder_for)
             elif descriptor.full_name in wellknown.WRAPPER_TYPES:
                 value = self._value(descriptor.fields_by_name["value"], "m.value")
                 exec(f"def {name}(m): return {value}", self._namespace)

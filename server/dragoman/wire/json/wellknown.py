@@ -16,6 +16,10 @@ from math import copysign
 from struct import pack
 from typing import Any, Final, cast
 
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _FIRST_SECOND = (date.min.toordinal() - _EPOCH_DAY) * 86400
@@ -27,15 +31,13 @@ _TIMESTAMP = re.compile(
     r"(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?"
 )
 _BASE64_RULE = "must be valid base64 (standard or URL-safe alphabet)"
-_UTC_SEPARATORS = (
-    "--T::Z",
-    "--T::.",
-)  # every third character of 2026-11-20T10:11:12.345Z, the form that nearly all clients send
+_UTC_SEPARATORS = ("--T::Z", "--T::.")
+"""Every third character of 2026-11-20T10:11:12.345Z, the form that nearly all clients send."""
+
 _TIMESTAMP_RULE = "must be an RFC 3339 time such as 2026-11-20T10:11:12.345Z, from year 0001 to 9999"
 
-
 MAX_QUOTED_CHARS: Final = 40
-"""Characters of a value quoted in an error."""
+"""Maximum characters of a value that an error quotes."""
 
 
 def describe_value(value: object) -> str:
@@ -57,10 +59,10 @@ def describe_value(value: object) -> str:
 class FieldError(Exception):
     """A value violates a rule. `path` is the path to it, innermost first; an index is an int."""
 
-    def __init__(self, rule: str) -> None:
+    def __init__(self, rule: str, *path: str | int) -> None:
         super().__init__(rule)
         self.rule = rule
-        self.path: list[str | int] = []
+        self.path = list(path)
 
     def field(self, start: str = "") -> str:
         """The dotted path below `start`, as in `message.parts[0].raw`."""
@@ -120,14 +122,14 @@ def encode_timestamp(message: Any) -> str:
 
 
 def decode_timestamp(message: Any, data: object) -> None:
-    """Decodes an RFC 3339 time. Without a zone it is UTC, which clients that omit it mean."""
+    """Decodes an RFC 3339 time. A time without a zone is UTC, as clients that omit it intend."""
     if type(data) is str and len(data) in (20, 24, 27) and data[4:20:3] in _UTC_SEPARATORS and data[-1] == "Z":
         try:
-            passed = datetime.fromisoformat(data[:-1]) - _EPOCH
+            elapsed = datetime.fromisoformat(data[:-1]) - _EPOCH
         except (ValueError, TypeError):  # TypeError: a zone before the Z
             raise FieldError(_TIMESTAMP_RULE) from None
-        message.seconds = passed.days * 86400 + passed.seconds
-        message.nanos = passed.microseconds * 1000
+        message.seconds = elapsed.days * 86400 + elapsed.seconds
+        message.nanos = elapsed.microseconds * 1000
         return
     found = _TIMESTAMP.fullmatch(data) if type(data) is str else None
     if found is None:
@@ -305,12 +307,12 @@ def encode_mask(message: Any) -> str:
 
 
 def decode_mask(message: Any, data: object) -> None:
-    """Decodes paths in lowerCamelCase or, as people write them in queries, in proto spelling."""
+    """Decodes paths in lowerCamelCase, or in proto spelling, which is common in queries."""
     if type(data) is not str:
-        raise FieldError("must be a string of paths with commas between, such as title,pageCount")
+        raise FieldError("must be a string of paths separated by commas, such as title,pageCount")
     for path in data.split(",") if data else ():
         if not _MASK_PATH.fullmatch(path):
-            raise FieldError(f"{path[:64]!r} is no path; write names of fields with commas between")
+            raise FieldError(f"{path[:64]!r} is not a path; separate field names by commas")
         message.paths.append(re.sub("[A-Z]", lambda found: "_" + found[0].lower(), path))
 
 
@@ -353,3 +355,81 @@ def _float32_bytes(value: float) -> bytes:
         return pack("<f", value)
     except OverflowError:
         return b""
+
+
+# ---- Any
+
+ANY_TYPE: Final = "google.protobuf.Any"
+
+_VALUE_TYPES: Final = WRAPPER_TYPES | {
+    f"google.protobuf.{name}" for name in ("Any", "Duration", "FieldMask", "ListValue", "Struct", "Timestamp", "Value")
+}
+"""Types whose JSON is not a plain object; it is written under `value`, beside `@type`."""
+
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any, object], None]
+
+
+def any_encoder(encoder_for: Callable[[Descriptor], Encode]) -> Encode:
+    """Creates the encoder of an Any: the packed message with `@type` (ProtoJSON format guide, "Any").
+
+    Types are looked up in the descriptor pool of the Any. The encoder raises ValueError for an unknown type and for
+    invalid bytes.
+    """
+
+    def encode(message: Any) -> dict[str, Any]:
+        if not message.type_url and not message.value:
+            return {}
+        descriptor = _find_type(message, message.type_url)
+        if descriptor is None:
+            raise ValueError(f"an Any of the unknown type {message.type_url!r} cannot be written")
+        try:
+            inner = GetMessageClass(descriptor).FromString(message.value)
+            encoded = encoder_for(descriptor)(inner)
+        except (DecodeError, TypeError) as error:
+            raise ValueError(f"an Any of type {message.type_url} cannot be written: {error}") from None
+        head = {"@type": message.type_url}
+        return head | ({"value": encoded} if descriptor.full_name in _VALUE_TYPES else encoded)
+
+    return encode
+
+
+def any_decoder(decoder_for: Callable[[Descriptor], Decode]) -> Decode:
+    """Creates the decoder of an Any, for types in its descriptor pool. The decoder raises FieldError."""
+
+    def decode(message: Any, data: object) -> None:
+        if type(data) is not dict:
+            raise FieldError("must be a JSON object")
+        if not data:
+            return
+        url = data.get("@type")
+        descriptor = _find_type(message, url) if type(url) is str else None
+        if descriptor is None:
+            raise FieldError("must name a known type, as type.googleapis.com/google.rpc.ErrorInfo does", "@type")
+        try:
+            read = decoder_for(descriptor)
+        except TypeError as error:
+            raise FieldError(str(error), "@type") from None
+        inner = GetMessageClass(descriptor)()
+        if descriptor.full_name in _VALUE_TYPES:
+            if "value" not in data:
+                raise FieldError("must be given beside @type", "value")
+            try:
+                read(inner, data["value"])
+            except FieldError as error:
+                error.path.append("value")
+                raise
+        else:
+            read(inner, data)  # no field has the key `@type`, so it is ignored
+        message.type_url = url
+        message.value = inner.SerializePartialToString()
+
+    return decode
+
+
+def _find_type(message: Any, url: str) -> Descriptor | None:
+    try:
+        descriptor: Descriptor = message.DESCRIPTOR.file.pool.FindMessageTypeByName(url.rpartition("/")[2])
+    except KeyError:
+        return None
+    return descriptor
