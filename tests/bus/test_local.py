@@ -1,4 +1,4 @@
-"""The bus contract on one process's own bus."""
+"""The bus contract on the in-process bus."""
 
 from __future__ import annotations
 

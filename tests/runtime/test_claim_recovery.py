@@ -19,7 +19,7 @@ from dragoman.runtime import sessions
 
 
 class BreaksOff(UnavailableStore):
-    """Breaks off in the next commit of a claim, which is done then, or was not, or comes late."""
+    """A store that breaks off in the next commit of a claim, which was done, was not done, or is done later."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -42,7 +42,7 @@ class BreaksOff(UnavailableStore):
         await self._store.append(change)
 
     async def does_not(self, change: Append) -> None:
-        """It was not done."""
+        """The commit was not done."""
 
 
 def uncertain() -> Unavailable:
@@ -77,7 +77,7 @@ async def asks(turn: Turn) -> str:
 
 
 async def only(here: Harness) -> str:
-    """The id of the one task that there is, once there is one."""
+    """The id of the only task, once it exists."""
     while True:
         if tasks := (await here.list()).tasks:
             return tasks[0].id
@@ -226,7 +226,7 @@ async def test_claims_with_a_known_outcome_are_not_polled(tmp_path: Path, polls:
 async def test_a_claim_answered_after_its_recovery_begins_no_second_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one with a large part is, though both were in one commit."""
+    """The claim is answered late, as one with a large part is."""
     begun: list[str] = []
     may, ask = asyncio.Event(), sessions.ClaimRecovery.poll
 
@@ -256,7 +256,7 @@ async def test_a_claim_answered_after_its_recovery_begins_no_second_run(
         async def answers_late(change: Append) -> Any:
             answer = await store._store.append(change)
             may.set()
-            await eventually(lambda: here.runtime.scheduler.running > 0)  # the question was answered first
+            await eventually(lambda: here.runtime.scheduler.running > 0)  # the check was answered first
             return answer
 
         answered = store._store.append

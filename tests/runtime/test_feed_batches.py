@@ -128,7 +128,7 @@ async def test_a_waiting_subscriber_gets_new_events() -> None:
             await waiting
 
 
-# Flow --------------------------------------------------------------------------------------------------------------
+# Event streams -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_stream_can_be_read_by_event_or_by_batch() -> None:

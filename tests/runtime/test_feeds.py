@@ -112,7 +112,7 @@ async def test_subscribing_to_a_finished_task_is_rejected_or_returns_it(tmp_path
 
 
 async def held(here: Harness, subscribers: int) -> tuple[pb.Task, list[AsyncIterator[Event]]]:
-    """A task held back at its gate, and so many followers that have its snapshot."""
+    """A task held at its gate, and followers that have its snapshot."""
     task = await here.start()
     following = [here.follow(task.id) for _ in range(subscribers)]
     for one in following:

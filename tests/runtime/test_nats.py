@@ -105,7 +105,7 @@ async def test_a_subscriber_on_another_server_sees_every_event_without_reading_t
 
 
 def _waiting(world: Harness, ref: TaskRef) -> int:
-    """How many wait for the next event of a task."""
+    """The number of subscribers that wait for the next event of a task."""
     service: Any = world.runtime.service
     follower = service._feeds._feeds.get(ref)
     return len(follower._waiters) if follower else 0

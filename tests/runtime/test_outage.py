@@ -148,7 +148,7 @@ async def test_a_fenced_task_ends_when_the_store_is_available(tmp_path: Path, mo
                 here.at("asked").set()
         return "late"
 
-    for returns in (True, False):  # before the store is back, or after it
+    for returns in (True, False):  # before the store is available, or after it
         store: Any = UnavailableStore(tmp_path / f"{returns}.db")
         async with open_harness(tmp_path, stubborn, store=store) as here:
             task = await here.start()
@@ -191,7 +191,7 @@ async def test_a_drain_releases_a_turn_when_the_store_is_available(tmp_path: Pat
 async def test_a_server_stops_during_an_outage_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: bool
 ) -> None:
-    """Whether its turn waits for what it has to read, or works; the next start ends the task."""
+    """Whether the turn reads its input or works; the next start ends the task."""
     monkeypatch.setattr(scheduler, "STOP_TIMEOUT", 0.05)
 
     async def works(turn: Turn) -> None:

@@ -22,7 +22,7 @@ from dragoman.stores.postgres import database, errors, open_store
 from dragoman.testing.fixtures import Clock
 
 TASKS = 8
-"""Of each kind, at each server."""
+"""Tasks of each kind at each server."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The agent registry: agents that come and go, and their waiting tasks."""
+"""The agent registry: agents registered and unregistered at run time, and their waiting tasks."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ async def test_agents_can_be_registered_and_unregistered_at_run_time(tmp_path: P
         await here.ended(task.id)
 
 
-# Those that are removed --------------------------------------------------------------------------------------------
+# Unregistered agents -----------------------------------------------------------------------------------------------
 
 
 class Slow(UnavailableStore):
-    """Writes no task before it may."""
+    """A store whose creations wait for `may`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -37,7 +37,7 @@ class Gate:
             self.may.release()
 
     async def count(self, turns: int) -> None:
-        """Returns when so many turns have begun."""
+        """Waits until this many turns have begun."""
         while len(self.served) < turns:
             self.began.clear()
             await self.began.wait()
@@ -51,7 +51,7 @@ class Gate:
 
 
 async def start(here: Harness, principal: str, text: str = "go") -> pb.Task:
-    """A send that does not wait."""
+    """A send that returns immediately."""
     person = Person(here, principal)
     request = pb.SendMessageRequest(
         message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text=text)]),

@@ -34,12 +34,12 @@ class Times:
 
 
 def keeps(here: Any, times: Times) -> sessions.Heartbeat:
-    """The heartbeat of a runtime, by hand."""
+    """The heartbeat of a runtime, renewed by the test."""
     return sessions.Heartbeat(here.store, here.runtime.scheduler.session, clock=lambda: times.own)
 
 
 async def goes_on(times: Times, *beats: sessions.Heartbeat, seconds: int) -> list[bool]:
-    """Lets time pass, in which these renew in time. Gives what they are sure of at the end."""
+    """Advances time while these heartbeats renew. Returns which of them trust expired sessions at the end."""
     sure = []
     for _ in range(0, seconds, 2):
         times.pass_(2)
@@ -53,14 +53,14 @@ async def holds(turn: Turn) -> None:
 
 @asynccontextmanager
 async def two(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, Any, sessions.Heartbeat, sessions.Heartbeat]]:
-    """Two runtimes on one file, that have renewed in time for a while, and their heartbeats."""
+    """Two runtimes on one file whose heartbeats have renewed in time for a while, and these heartbeats."""
     first, second = (cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store)) for _ in range(2))
     async with (
         open_harness(tmp_path, holds, store=first, exclusive=False) as one,
         open_harness(tmp_path, holds, store=second, exclusive=False) as other,
     ):
         beats = keeps(one, times), keeps(other, times)
-        assert await goes_on(times, *beats, seconds=8) == [False, False], "who has just come does not know who lives"
+        assert await goes_on(times, *beats, seconds=8) == [False, False], "a new process trusts no expiry"
         assert await goes_on(times, *beats, seconds=2) == [True, True]
         yield one, other, *beats
 
@@ -73,14 +73,14 @@ async def test_after_an_outage_sessions_renewed_in_time_are_not_reaped(tmp_path:
         for store in (one.store, other.store):
             store.unavailable.add("renew_session")
         await goes_on(times, beats, others, seconds=30)
-        assert await reaping.reap() == 0, "while it is away for those who write, and not for those who read"
+        assert await reaping.reap() == 0, "while only renewals fail"
         for store in (one.store, other.store):
             store.unavailable.clear()
-        assert await reaping.reap() == 0, "before the other one has renewed"
+        assert await reaping.reap() == 0, "before the other process has renewed"
         assert await goes_on(times, beats, others, seconds=8) == [False, False]
         assert await reaping.reap() == 0
         assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")
-        # Who does not come back is dead when a lease is over, as ever.
+        # A process that does not return is dead after a lease.
         assert await goes_on(times, others, seconds=10) == [True]
         assert await reaping.reap() == 1
         assert status_text(await other.get(task.id)).startswith("INTERRUPTED: ")
@@ -93,7 +93,7 @@ async def test_a_process_paused_for_longer_than_its_lease_is_reaped_and_does_not
         assert await goes_on(times, others, seconds=12) == [True]
         assert await reaper(other, trusts_expiry=others.renew).reap() == 1
         assert status_text(await other.get(task.id)).startswith("INTERRUPTED: ")
-        # Had it been both of them, the one that wakes first would find the session of the other expired.
+        # If both were paused, the first to continue would find the other's session expired.
         times.pass_(12)
         assert await reaper(one, trusts_expiry=beats.renew).reap() == 0
         assert state(await one.get(there.id)) in ("SUBMITTED", "WORKING")
@@ -124,7 +124,7 @@ async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still
         async with open_harness(
             tmp_path, holds, store=open_store(tmp_path / "tasks.db", clock=times.store), exclusive=False
         ) as new:
-            assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "its first round was at its start"
+            assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "it polled at its start"
             news = keeps(new, times)
             assert await goes_on(times, beats, others, news, seconds=10) == [False, False, True]
             assert await reaper(new, trusts_expiry=news.renew).reap() == 0

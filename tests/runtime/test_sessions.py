@@ -24,7 +24,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class Shifted:
-    """A clock that can be moved."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.ahead = 0
@@ -35,7 +35,7 @@ class Shifted:
 
 @asynccontextmanager
 async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> AsyncIterator[tuple[Harness, Harness]]:
-    """Two runtimes on one file: neither is alone, and neither renews by itself while a test lasts."""
+    """Two runtimes on one file. Neither is exclusive, and neither renews during a test."""
     first, second = (open_store(tmp_path / "tasks.db", clock=clock) for _ in range(2))
     async with (
         open_harness(tmp_path, agent, store=first, exclusive=False, **options) as one,
@@ -51,7 +51,7 @@ def reaper(here: Harness, session: int = 0, trusts_expiry: Callable[[], bool] = 
 
 
 async def begun(runs: Any) -> None:
-    """Returns when there is a run."""
+    """Waits for a run."""
     await eventually(lambda: runs)
 
 
@@ -67,7 +67,7 @@ async def test_the_tasks_of_a_dead_process_end_within_its_lease(tmp_path: Path) 
     clock = Shifted()
     async with two(tmp_path, clock, hold) as (one, other):
         task = await one.start()
-        assert await reaper(other).reap() == 0, "a live session's tasks are its own"
+        assert await reaper(other).reap() == 0, "the session is alive"
         clock.ahead += 15_000
         assert await reaper(other).reap() == 1
         ended = await other.get(task.id)
@@ -185,8 +185,8 @@ async def test_a_session_is_renewed_from_a_thread_while_the_loop_is_blocked(
     try:
         for _ in range(2):
             clock.ahead += 500_000
-            for _ in range(2):  # the second one was begun after the clock was moved
-                assert renewals.acquire(timeout=60)  # the loop stands still
+            for _ in range(2):  # the second renewal began after the clock was moved
+                assert renewals.acquire(timeout=60)  # the loop is blocked here
         assert session in await store.sessions()
     finally:
         await asyncio.to_thread(heartbeat.stop)

@@ -1,4 +1,4 @@
-"""A NATS that knows its users by signed claims, as `nsc` sets it up, and such a user's file."""
+"""A NATS server whose users have signed claims, as set up by `nsc`, and a credentials file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers for tests on a NATS server: an open bus, and what its subscribers received."""
+"""Helpers for tests on a NATS server: an open bus, and the events its subscribers received."""
 
 from __future__ import annotations
 

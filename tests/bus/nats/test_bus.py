@@ -106,7 +106,7 @@ class TestWithJetStream(TestTwoProcesses):
         return nats_with_streams
 
 
-# NATS that goes and comes -----------------------------------------------------------------------------------------
+# Outages of NATS ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_bus_without_nats_still_serves_its_own_process(own_nats: NatsServer) -> None:
@@ -172,7 +172,7 @@ async def test_a_server_that_connects_receives_recent_signals(nats: NatsServer) 
         await one.flush()
         async with open_bus(nats.url(WHO), epoch) as other:
             await other.subscribe_signals(lambda task, signal: received_events.signals.append((task, signal)))
-            other._on_connected()  # what it does when it comes back
+            other._on_connected()  # as after a reconnect
             await eventually(lambda: received_events.signals)
 
 
@@ -186,7 +186,7 @@ async def test_signals_are_retained_for_a_limited_time(own_nats: NatsServer) -> 
         await eventually(lambda: one.problem and other.problem)
         one.publish_signal(ref, TaskSignal.PUSH_CONFIGS)  # the outage of NATS is too long for this one
         now += nats_bus.UNSENT_SIGNAL_TTL - 1
-        one.publish_signal(ref, TaskSignal.CANCEL)  # it comes back soon
+        one.publish_signal(ref, TaskSignal.CANCEL)  # the rest of the outage is short enough for this one
         now += 2
         own_nats.start()
         await eventually(lambda: not (one.problem or other.problem))

@@ -1,4 +1,4 @@
-"""Messages on the bus: what goes in comes out, within the size that the server allows, and nothing else does."""
+"""Encoding of bus messages: round trips, size limits, and malformed input."""
 
 from __future__ import annotations
 

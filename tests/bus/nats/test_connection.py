@@ -168,12 +168,12 @@ async def test_messages_beyond_the_queue_limit_are_dropped_without_waiting(
         assert [response_event.sequence for response_event in received_events.events] == [1, 2, 6]
 
 
-# Encryption and addresses -----------------------------------------------------------------------------------------
+# TLS and credentials ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def encrypted(tmp_path: Path) -> NatsServer:
-    """A NATS that encrypts, not yet started; its authority is in `ca.pem`."""
+    """A NATS server with TLS, not yet started; its CA is in `ca.pem`."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     proof = authority.issue_cert("127.0.0.1")

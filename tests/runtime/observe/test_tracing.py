@@ -28,7 +28,7 @@ async def asks(turn: Turn) -> str:
 
 
 class Parents:
-    """Notes under which trace each span begins. Implements `dragoman.ports.tracing.Tracer`."""
+    """A tracer that records the parent of each span. Implements `dragoman.ports.tracing.Tracer`."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []

@@ -58,7 +58,7 @@ def test_local_callers_have_no_request_limit() -> None:
     assert len(admission._buckets) == 0
 
 
-# What is open --------------------------------------------------------------------------------------------------------
+# Open streams --------------------------------------------------------------------------------------------------------
 
 
 def test_open_streams_are_limited_and_closing_one_makes_room() -> None:
@@ -99,7 +99,7 @@ async def test_streams_subscriptions_and_blocking_sends_share_one_limit(tmp_path
         for refused in (here.send(), collect(here.stream()), collect(here.follow(task.id))):
             with pytest.raises(RateLimited, match="open_streams"):
                 await refused
-        assert (await here.list()).total_size == 2  # a send that was refused left no task
+        assert (await here.list()).total_size == 2  # a rejected send left no task
         await following.aclose()  # type: ignore[attr-defined]  # an async generator
         async with asyncio.timeout(60):
             await anext(here.follow(task.id))

@@ -36,7 +36,7 @@ async def waits(turn: Turn) -> None:
 
 
 async def look(here: Harness) -> None:
-    """What every server does every two seconds."""
+    """A poll, which every server does every two seconds."""
     service: Any = here.runtime.service
     await service._cancel_operation.poll()
 
@@ -114,7 +114,7 @@ async def test_an_attempt_that_was_begun_before_the_cancel_was_found_is_canceled
 
 
 class Deaf(Far):
-    """Hears that it is to stop, and does not."""
+    """Receives the cancel and ignores it."""
 
     def __init__(self) -> None:
         super().__init__(retries=2)

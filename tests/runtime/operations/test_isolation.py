@@ -88,7 +88,7 @@ async def test_naming_another_principal_s_conversation_begins_an_own_one_of_that
         hers = await alice.send()
         his = await bob.send(context_id=hers.context_id)
         assert his.context_id == hers.context_id
-        assert texts(his) == ["bob 1"]  # and nothing of what the agent had noted in hers
+        assert texts(his) == ["bob 1"]  # without the state of the other conversation
         assert await bob.lists(context_id=hers.context_id) == {his.id}
         assert await alice.lists(context_id=hers.context_id) == {hers.id}
 
@@ -164,7 +164,7 @@ async def test_naming_a_conversation_named_by_the_server_joins_it(tmp_path: Path
             await bob.get(first.id)
         assert await bob.lists(context_id=first.context_id) == set()  # reading joins nothing
         second = await bob.send(context_id=first.context_id)
-        assert texts(second) == ["bob 2"]  # the notes of the conversation are shared
+        assert texts(second) == ["bob 2"]  # the state of the conversation is shared
         assert await bob.lists() == {first.id, second.id}
         assert await alice.lists() == {first.id, second.id, private.id}
         assert (await alice.get(second.id)).id == second.id

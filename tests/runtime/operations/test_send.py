@@ -29,7 +29,7 @@ async def asks(turn: Turn) -> str:
 async def test_a_send_is_answered_with_the_created_task_if_it_cannot_be_read(
     tmp_path: Path, history: int | None
 ) -> None:
-    """At once, at the limit of a wait that is over, while others run, and as the first of a stream."""
+    """Sends that return immediately, at the end of their wait, and as the first event of a stream."""
 
     async def works(turn: Turn) -> str:
         await here.at("go").wait()

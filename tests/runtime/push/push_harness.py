@@ -38,13 +38,13 @@ RETRY_POLICY = PushRetryPolicy(first_delay=1, max_delay=60, give_up_after=3600)
 
 
 async def counter(turn: Turn) -> AsyncIterator[str]:
-    """Says three things."""
+    """Yields three chunks."""
     for number in range(3):
         yield f"{number} "
 
 
 async def asker(turn: Turn) -> str:
-    """Asks once."""
+    """Asks one question."""
     if turn.question is None:
         turn.ask("and then?")
     return turn.text
@@ -124,7 +124,7 @@ class PushHarness:
         return await self.harness.store.pushes.list_configs(await self.ref(task))
 
     async def until(self, task: str, state: PushState, **more: int) -> PushRecord:
-        """Its one push, once it is in that state, and has these values."""
+        """The task's only push, once it has this state and these values."""
         push = None
         try:
             async with asyncio.timeout(60), self.settled:
@@ -161,7 +161,7 @@ async def open_push_harness(
 ) -> AsyncIterator[PushHarness]:
     receivers, clock = receivers or Receivers(), clock or Clock()
     store = open_store(tmp_path / "tasks.db", clock=clock, sizes=sizes or StorageOptions())
-    # A session that lasts for as long as a test lets time pass.
+    # A lease longer than any test advances the clock.
     encoder = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
     pushing = PushOptions(
         receivers, encoder, retry_policy=RETRY_POLICY, random=lambda: 1.0, claim_hold=hold, ready=ready

@@ -64,7 +64,7 @@ async def test_one_probe_decides_for_all_due_pushes(here: PushHarness) -> None:
         assert (push.reason, push.due_at) == (str(DOWN), here.clock.now + wait * SECOND)
         kept = await here.harness.store.pushes.attempts(push.task, push.config.id)
         assert (kept[0].sequence, kept[0].status, kept[0].error) == (1, 0, str(DOWN))
-    # Who comes to the host only after that call was answered makes another, on a machine that stands still in between.
+    # On a slow machine a delivery that starts after the response makes its own probe.
     assert BREAKER_THRESHOLD < len(here.receivers.posts) < BREAKER_THRESHOLD + len(tasks)
 
 
@@ -140,7 +140,7 @@ async def test_other_deliveries_wait_for_the_probe(here: PushHarness) -> None:
         await here.until(task, PushState.DONE)
 
 
-# By themselves -----------------------------------------------------------------------------------------------------
+# Breakers alone ----------------------------------------------------------------------------------------------------
 
 
 def open_breaker() -> HostBreaker:

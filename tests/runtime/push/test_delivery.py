@@ -1,4 +1,4 @@
-"""Push notifications: in order, each until it is accepted, and never delaying anyone else."""
+"""Push deliveries: events in order, each repeated until it is accepted."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ async def test_results_that_cannot_be_recorded_at_once_are_recorded_later(
         assert here.receivers.taken(HOOK) == [1, 2, 3]  # no event twice
 
 
-# Changing ----------------------------------------------------------------------------------------------------------
+# Changed configurations --------------------------------------------------------------------------------------------
 
 
 async def test_a_deleted_configuration_gets_no_more_events(tmp_path: Path) -> None:

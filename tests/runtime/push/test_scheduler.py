@@ -65,7 +65,7 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
         assert (broken_off, held) == (3, 2)
 
 
-# Nobody waits ------------------------------------------------------------------------------------------------------
+# Slow receivers ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_slow_receiver_delays_no_other(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_slow_receiver_delays_no_other(tmp_path: Path) -> None:
             return OK
 
         here.receivers.answer(HOOK, slow)
-        slowly = await here.send()  # a blocking send: it is answered while its receiver sleeps
+        slowly = await here.send()  # a blocking send returns although its receiver does not respond
         assert slowly.status.state == pb.TASK_STATE_COMPLETED
         await here.create(slowly.id, url=OTHER, id="other")
         for _ in range(3):

@@ -34,7 +34,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 LONG = 3600.0
 """More seconds than any test may take: events with this delay are never sent."""
 
-# What becomes one ----------------------------------------------------------------------------------------------------
+# Joining --------------------------------------------------------------------------------------------------------------
 
 
 def chunks(draw: st.DrawFn) -> ArtifactChange:
@@ -123,7 +123,7 @@ def test_coalescing_is_off_by_default_and_a_time_implies_a_byte_limit() -> None:
     assert may_wait(chunk("a", "x"))
 
 
-# When they leave -----------------------------------------------------------------------------------------------------
+# Sending --------------------------------------------------------------------------------------------------------------
 
 
 class Sent:
@@ -147,11 +147,11 @@ class Sent:
             self.batch.put(change)
 
     async def something(self) -> None:
-        """Returns when something was sent."""
+        """Waits until something is sent."""
         await asyncio.wait_for(self._sent.wait(), 60)
 
     async def turn(self, done: bool = True) -> None:
-        """Lets the loop go round, and appends end."""
+        """Runs loop iterations in which appends end."""
         for _ in range(4):
             while done and self.flying:
                 self.flying.pop(0).set_result(None)

@@ -65,7 +65,7 @@ def run_of(here: Harness) -> TurnRunner:
 
 
 class Held:
-    """Keeps the end of a turn from the store until it may be written."""
+    """A store that holds back the end of a turn."""
 
     def __init__(self, here: Harness) -> None:
         self.waits, self.may = asyncio.Event(), asyncio.Event()
@@ -105,7 +105,7 @@ async def test_a_message_after_a_cancel_is_not_canceled(tmp_path: Path) -> None:
         stage.may.set()
         assert await stage.second.get() == UNTOUCHED
         assert timers
-        assert all(timer.cancelled() for timer in timers), "it is not fenced off for what the first turn did"
+        assert all(timer.cancelled() for timer in timers), "the fence timer of the first turn is canceled"
         assert state(await here.get(task.id)) in ACTIVE
 
 
@@ -121,7 +121,7 @@ async def test_the_next_turn_can_be_canceled_like_any_other(tmp_path: Path) -> N
         await here.cancel(task.id)
         await stage.over.wait()
         ended = await here.ended(task.id)
-        assert (state(ended), status_text(ended)) == ("CANCELED", ""), "it stopped, and was not fenced off"
+        assert (state(ended), status_text(ended)) == ("CANCELED", ""), "it stopped without a fence"
 
 
 async def test_a_cancel_applies_to_every_message_that_had_arrived(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ async def test_a_cancel_applies_to_every_message_that_had_arrived(tmp_path: Path
 
 @pytest.mark.parametrize("goes_on", ["before it is on disk", "after it is on disk"])
 async def test_a_cancel_between_two_turns_stops_the_next_one(tmp_path: Path, goes_on: str) -> None:
-    """While the end of a turn is written nothing can be stopped: CancelTask sees to it before it answers."""
+    """No turn can be stopped while its end is being written: CancelTask stops the next one before it responds."""
     stage = Stage()
     async with asyncio.timeout(60), open_harness(tmp_path, stage.plays) as here:
         held, task = await between_two_turns(here, stage)

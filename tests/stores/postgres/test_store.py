@@ -1,4 +1,4 @@
-"""The store contract on PostgreSQL, and what only PostgreSQL does."""
+"""The store contract on PostgreSQL, and tests of round trips, rows and indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store contract on SQLite, and what only SQLite does."""
+"""The store contract on SQLite, and tests of the file, of costs and of crashes."""
 
 from __future__ import annotations
 

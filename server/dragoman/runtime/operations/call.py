@@ -17,6 +17,7 @@ from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
 from dragoman.core.names import Owner
 from dragoman.core.task import cursors, states
+from dragoman.core.task.log import TaskRecord
 from dragoman.ports import Store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -52,6 +53,12 @@ class Call:
     """The URIs of the extensions that the caller activates."""
     names_tasks: bool = False
     """Whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)."""
+
+    def ends_with(self, record: TaskRecord) -> bool:
+        """Whether a subscription of this call ends at once for a task in this state."""
+        if states.is_terminal(record.state):
+            return True
+        return self.stops_with_turn and not (record.running or record.ready)
 
 
 BURST_SECONDS: Final = 2

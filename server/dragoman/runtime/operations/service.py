@@ -24,7 +24,6 @@ from dragoman.core.errors import (
     AgentNotFound,
     InvalidParams,
     PermissionDenied,
-    PushNotificationNotSupported,
     TaskNotFound,
     Unauthenticated,
     Unavailable,
@@ -117,8 +116,7 @@ class TaskService:
 
     def check_push(self) -> None:
         """Raises PushNotificationNotSupported on a server without push notifications, before any other check."""
-        if not self.push_enabled:
-            raise PushNotificationNotSupported
+        self._push_configs.check_enabled()
 
     def resolve_agent(self, tenant: str, identity: Identity = ANONYMOUS) -> tuple[str, str]:
         """The scope and agent that a tenant string names, for this identity.
@@ -239,8 +237,7 @@ class TaskService:
     async def _replay(self, subscriber: Subscriber, call: Call, record: TaskRecord) -> EventBatches:
         """The events of a turn that an earlier send began: from the task's first, or after the caller's cursor.
 
-        Empty for a caller that has seen the end: one whose connection broke between the last event and the end of the
-        stream repeats the request.
+        Empty for a caller with all events, whose connection broke before the end of the stream.
         """
         after = self._cursor_sequence(call, record) if call.cursor else 0
         subscriber.resume_after(after, record.last_sequence)
@@ -280,8 +277,7 @@ class TaskService:
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         """A serialized Task: CANCELED, or still active when the agent needs longer than CANCEL_TIMEOUT to stop.
 
-        Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came first, or when the agent
-        refuses.
+        Raises TaskNotFound; TaskNotCancelable when the task has ended, or when the agent refuses.
         """
         message_limits.check_value("metadata", request.metadata)
         return await self._cancel_operation.cancel((await self._require_task(call.caller, request.id)).ref)
@@ -308,10 +304,9 @@ class TaskService:
                         yield batch
                 return
             snapshot = await read_task(self._store, ref)
-            ended = states.is_terminal(snapshot.record.state)
-            if ended and not call.shows_finished:
+            if states.is_terminal(snapshot.record.state) and not call.shows_finished:
                 raise UnsupportedOperation("the task has ended; read it with GetTask")
-            ended = ended or (call.stops_with_turn and not (snapshot.record.running or snapshot.record.ready))
+            ended = call.ends_with(snapshot.record)
             subscriber.position = snapshot.record.last_sequence
             task = task_event(snapshot)
             task.ends = ended
@@ -330,7 +325,7 @@ class TaskService:
         known = record.last_sequence
         after = self._cursor_sequence(call, record)
         subscriber.resume_after(after, known)
-        ended = _has_ended(record, call) and after == known
+        ended = call.ends_with(record) and after == known
 
         def is_last(event: Event) -> bool:
             return ends_task(event) or (call.stops_with_turn and event.ends and event.sequence >= known)
@@ -343,7 +338,7 @@ class TaskService:
                 record, known = snapshot.record, snapshot.record.last_sequence
                 subscriber.position = known
                 yield (subscriber.attach_cursor(gap_event(snapshot, after)),)
-                ended = _has_ended(record, call)
+                ended = call.ends_with(record)
                 continue
             yield batch
 
@@ -402,8 +397,3 @@ class TaskService:
         if record is None:
             raise TaskNotFound
         return record
-
-
-def _has_ended(record: TaskRecord, call: Call) -> bool:
-    """Whether a subscription to the task as it is would end at once."""
-    return states.is_terminal(record.state) or (call.stops_with_turn and not (record.running or record.ready))

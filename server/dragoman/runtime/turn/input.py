@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core.access.identity import Isolation
 from dragoman.core.limits.quotas import Usage
-from dragoman.core.names import Owner
-from dragoman.core.task.log import ContextState, TaskRecord
+from dragoman.core.names import Owner, task_id_of
+from dragoman.core.task.log import ClaimHeld, ContextState, TaskRecord
 from dragoman.ports import Store, StoredMessage
+from dragoman.runtime.log import EventLog
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -74,6 +76,9 @@ class ReadableTurn:
     principal: str
     attempt: int
     _store: Store
+    _log: EventLog
+    _guard: ClaimHeld
+    _message_arrived: asyncio.Event
     _reference_resolver: ReferenceResolver
     _history: list[pb.Message]
     _last_delivered: int
@@ -102,6 +107,16 @@ class ReadableTurn:
     def cancel_reason(self) -> str:
         return self._stop_reason
 
+    async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
+        while True:
+            self._message_arrived.clear()
+            for stored in await self._log.read(self._unread_messages, self.record.ref, self._guard, self._log_fields):
+                self._last_delivered = stored.number
+                message = pb.Message.FromString(stored.message)
+                self._history.append(message)
+                yield message, pb.SendMessageRequest.FromString(stored.envelope)
+            await self._message_arrived.wait()
+
     async def _load_message(self) -> Usage:
         """Reads the message to answer, and results of earlier turns. Returns the usage of earlier turns."""
         turn_input = await load_turn_input(self._store, self.record, self._last_delivered, self.attempt)
@@ -127,6 +142,10 @@ class ReadableTurn:
     async def _unread_messages(self) -> list[StoredMessage]:
         conversation = await self._store.messages(self.record.ref, self._last_delivered)
         return conversation.unread(self._last_delivered) if conversation else []
+
+    def _log_fields(self) -> dict[str, str]:
+        record = self.record
+        return {"task": task_id_of(record.ref.key), "agent": record.agent, "scope": record.ref.owner.scope}
 
 
 MAX_REFERENCES: Final = 16

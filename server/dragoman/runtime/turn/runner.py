@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport
-from dragoman.core.names import task_id_of
 from dragoman.core.task import states
 from dragoman.core.task.log import (
     CHANGED,
@@ -212,16 +211,6 @@ class TurnRunner(ReadableTurn):
     def _new_usage_tracker(self, initial: Usage = NO_USAGE) -> UsageTracker:
         return UsageTracker(self._log, self.record.ref, self._guard, self.budget, self.deadlines.exceed_budget, initial)
 
-    async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
-        while True:
-            self._message_arrived.clear()
-            for stored in await self._log.read(self._unread_messages, self.record.ref, self._guard, self._log_fields):
-                self._last_delivered = stored.number
-                message = pb.Message.FromString(stored.message)
-                self._history.append(message)
-                yield message, pb.SendMessageRequest.FromString(stored.envelope)
-            await self._message_arrived.wait()
-
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def _run_agent(self) -> TurnResult:
@@ -403,7 +392,3 @@ class TurnRunner(ReadableTurn):
             if self.usage_tracker is None and usage:
                 self.usage_tracker = self._new_usage_tracker(usage)
         await self._load_context()
-
-    def _log_fields(self) -> dict[str, str]:
-        record = self.record
-        return {"task": task_id_of(record.ref.key), "agent": record.agent, "scope": record.ref.owner.scope}

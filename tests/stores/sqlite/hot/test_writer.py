@@ -1,4 +1,4 @@
-"""Which writes are handed over together, and when."""
+"""The write coalescer: batches of an idle, a busy and a full loop."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def rows_of(path: Path, table: str) -> int:
 
 
 async def test_appends_before_the_close_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # a loop that is never idle, and gathers on
+    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # no iteration counts as idle
     monkeypatch.setattr(writer, "MAX_HOLD_SECONDS", 1000.0)
     store = open_store(tmp_path / "tasks.db")
     changes = [store.append(created(new_ref())) for _ in range(3)]
