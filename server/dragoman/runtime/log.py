@@ -51,7 +51,7 @@ class EventLog:
         `on_result` gets None when nothing was written. Abandoning or cancelling the future has no effect on the append.
         It raises core.task.log.AppendRejected or the store's error.
         """
-        answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
         def committed(done: asyncio.Future[Appended]) -> None:
             error = done.exception()
@@ -64,8 +64,8 @@ class EventLog:
                         self._on_push_due(change.task)
                 if on_result is not None:
                     on_result(appended)
-                if not answer.done():
-                    answer.set_result(appended)
+                if not future.done():
+                    future.set_result(appended)
                 return
             if isinstance(error, AppendRejected):
                 self.rejected[error.reason] += 1
@@ -73,14 +73,14 @@ class EventLog:
                 self.on_unknown_outcome(change.task)
             if on_result is not None:
                 on_result(None)
-            if not answer.done():
-                answer.set_exception(error)
-                answer.exception()  # marks it as retrieved: the caller may have disconnected
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # marks it as retrieved: the caller may have disconnected
             elif not isinstance(error, AppendRejected):
                 log.error("a write failed after its caller had disconnected", exc_info=error)
 
         self._store.append(change).add_done_callback(committed)
-        return answer
+        return future
 
     async def insist(
         self, change: Append, on_result: Callable[[Appended | None], None], log_fields: Callable[[], Mapping[str, str]]

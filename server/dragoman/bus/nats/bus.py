@@ -108,9 +108,9 @@ class NatsBus:
                 self._connection.send(subject, message)
 
     async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
-        arrived = self._message_handler(codec.decode_events, deliver)
+        on_message = self._message_handler(codec.decode_events, deliver)
         stops = [await self._local.subscribe(task, deliver)]
-        return await self._subscribe(stops, [self._subjects.events(task)], arrived)
+        return await self._subscribe(stops, [self._subjects.events(task)], on_message)
 
     # Jobs -----------------------------------------------------------------------------------------------------------
 
@@ -135,12 +135,12 @@ class NatsBus:
         self._connection.send(self._subjects.signals, message)
 
     async def subscribe_signals(self, handle: Callable[[TaskRef, TaskSignal], None]) -> Unsubscribe:
-        def arrived(signal: tuple[TaskRef, TaskSignal]) -> None:
+        def on_signal(signal: tuple[TaskRef, TaskSignal]) -> None:
             handle(*signal)
 
         stops = [await self._local.subscribe_signals(handle)]
         return await self._subscribe(
-            stops, [self._subjects.signals], self._message_handler(codec.decode_signal, arrived)
+            stops, [self._subjects.signals], self._message_handler(codec.decode_signal, on_signal)
         )
 
     # Registry changes -----------------------------------------------------------------------------------------------
@@ -222,15 +222,15 @@ class NatsBus:
         return partial(_stop_all, stops)
 
     def _message_handler(self, decode: Callable[[bytes], T], handle: Callable[[T], None]) -> Callable[[bytes], None]:
-        def arrived(message: bytes) -> None:
+        def on_message(message: bytes) -> None:
             try:
-                value = decode(message)
+                decoded = decode(message)
             except InvalidBusMessage:  # of another version: counts as lost
                 log.debug("a message on the bus cannot be read: %s", message[:64].hex())
                 return
-            handle(value)
+            handle(decoded)
 
-        return arrived
+        return on_message
 
     async def flush(self) -> None:
         """Returns when NATS has all our messages and we have all of its; or when it is not reachable."""

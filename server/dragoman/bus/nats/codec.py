@@ -143,13 +143,13 @@ def encode_heartbeat(heartbeat: BusHeartbeat) -> bytes:
 def decode_heartbeat(message: bytes) -> BusHeartbeat:
     """Raises InvalidBusMessage."""
     try:
-        value = orjson.loads(message)
-        found = BusHeartbeat(value["server"], value["epoch"], value["fresh"])
+        fields = orjson.loads(message)
+        heartbeat = BusHeartbeat(fields["server"], fields["epoch"], fields["fresh"])
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidBusMessage from error
-    if not (_is_name(found.server) and _is_name(found.epoch)):
+    if not (_is_name(heartbeat.server) and _is_name(heartbeat.epoch)):
         raise InvalidBusMessage
-    return found
+    return heartbeat
 
 
 def _is_name(text: object) -> bool:

@@ -314,11 +314,11 @@ class DeliveryRecorder:
 
     def record(self, report: DeliveryReport) -> asyncio.Future[PushRecord | None]:
         """Writes a report. The future gives the updated push record, or None when the claim is lost."""
-        answer: asyncio.Future[PushRecord | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((report, answer))
+        future: asyncio.Future[PushRecord | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((report, future))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write(), name="push delivery recorder")
-        return answer
+        return future
 
     async def close(self) -> None:
         """Writes what is pending, if the store is available."""
@@ -332,9 +332,9 @@ class DeliveryRecorder:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
                 records = await self._commit([report for report, _ in batch])
-                for (_, answer), push in zip(batch, records, strict=True):
-                    if not answer.done():
-                        answer.set_result(push)
+                for (_, future), push in zip(batch, records, strict=True):
+                    if not future.done():
+                        future.set_result(push)
         finally:
             self._writing = None
 
