@@ -11,13 +11,14 @@ from typing import Any
 import aiohttp
 import jwt
 import pytest
+import rfc8785
 from google.protobuf.json_format import MessageToDict
 from jwt.utils import base64url_encode
 from tests.foreign.signed_agents import echo, plain
 
 from dragoman.client.operations import Operator
 from dragoman.settings.settings import Settings
-from dragoman.wire.cards.card_security import canonical_json, without_empty
+from dragoman.wire.cards.card_security import without_empty
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
 from dragoman.wiring.app import App, open_app
@@ -64,7 +65,7 @@ def valid_signatures(card: dict[str, Any], keys: jwt.PyJWKSet, payload: bytes) -
 
 def as_fetched(card: dict[str, Any]) -> bytes:
     """The canonical JSON of a card of any version, without knowledge of A2A."""
-    return canonical_json({key: value for key, value in card.items() if key != "signatures"})
+    return rfc8785.dumps({key: value for key, value in card.items() if key != "signatures"})
 
 
 def as_specified(card: dict[str, Any]) -> bytes:
@@ -75,14 +76,14 @@ def as_specified(card: dict[str, Any]) -> bytes:
     for scheme in content["securitySchemes"].values():
         for flow in scheme.get("oauth2SecurityScheme", {}).get("flows", {}).values():
             flow.setdefault("scopes", {})
-    return canonical_json(content)
+    return rfc8785.dumps(content)
 
 
 def by_sdk(card: dict[str, Any]) -> bytes:
     """a2a-sdk 1.x: all empty fields are removed."""
     message = protojson.compile(pb.AgentCard, json_proto.PROTOJSON_V1).decode(card)
     del message.signatures[:]
-    return canonical_json(without_empty(MessageToDict(message)))
+    return rfc8785.dumps(without_empty(MessageToDict(message)))
 
 
 @pytest.mark.parametrize("read", [as_fetched, as_specified, by_sdk])

@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import jwt
 import pytest
+import rfc8785
 from jwt.utils import base64url_encode
 
 from dragoman import Turn, agent
 from dragoman.settings.settings import Settings, SettingsError
-from dragoman.wire.cards.card_security import canonical_json
 from dragoman.wiring.agents import CardFile
 from dragoman.wiring.app import App, open_app
 
@@ -54,7 +54,7 @@ async def test_a_changed_card_file_is_applied_and_signed_and_an_invalid_one_igno
         assert (after["name"], after["description"]) == ("Second", "Ünïcode")
         assert newer != etag
         _, keys = await fetched(app, "/.well-known/jwks.json")
-        text = canonical_json({key: value for key, value in after.items() if key != "signatures"})
+        text = rfc8785.dumps({key: value for key, value in after.items() if key != "signatures"})
         key = jwt.PyJWKSet.from_dict(keys).keys[0]
         good = 0
         for one in after["signatures"]:

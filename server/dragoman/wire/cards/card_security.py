@@ -9,12 +9,11 @@ different ones from a card, so each gets a signature of its own.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any, Final
 
+import rfc8785
 from google.protobuf.json_format import ParseDict
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -94,9 +93,9 @@ _SDK_03_DEFAULTS: Final = {"protocolVersion": "0.3.0", "preferredTransport": "JS
 
 
 def v1_payloads(card: pb.AgentCard) -> list[bytes]:
-    """The payloads that 1.0 clients derive from a card. Raises ValueError for a card with a NaN."""
+    """The payloads (RFC 8785) that 1.0 clients derive from a card. Raises ValueError for a card with a NaN."""
     specified, plain = (_without_signatures(codec.to_dict(card)) for codec in (_SPECIFIED_CODEC, _PROTOJSON_CODEC))
-    return unique_payloads([canonical_json(specified), canonical_json(plain), canonical_json(without_empty(plain))])
+    return unique_payloads([rfc8785.dumps(specified), rfc8785.dumps(plain), rfc8785.dumps(without_empty(plain))])
 
 
 def v03_payloads(document: Mapping[str, Any]) -> list[bytes]:
@@ -106,7 +105,7 @@ def v03_payloads(document: Mapping[str, Any]) -> list[bytes]:
 
 def document_payload(document: Mapping[str, Any]) -> bytes:
     """The payload of a document with all its keys but the signatures."""
-    return canonical_json(_without_signatures(document))
+    return rfc8785.dumps(_without_signatures(document))
 
 
 def unique_payloads(payloads: Sequence[bytes]) -> list[bytes]:
@@ -129,29 +128,6 @@ def _sdk_03_payload(document: Mapping[str, Any]) -> bytes:
     return json.dumps(without_empty(_without_signatures(kept)), separators=(",", ":"), sort_keys=True).encode()
 
 
-MAX_CANONICAL_DEPTH: Final = 128
-"""Maximum nesting of objects and arrays."""
-
-_MAX_EXACT_INTEGER: Final = 2**53
-"""Numbers are doubles, which are exact for integers up to this one (I-JSON, RFC 7493 §2.2)."""
-
-_ESCAPES: Final = {
-    **{code: f"\\u{code:04x}" for code in range(0x20)},
-    **{ord(text): f"\\{name}" for text, name in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True)},
-}
-
-
-def canonical_json(value: Any) -> bytes:
-    """The canonical form of a JSON value (RFC 8785).
-
-    Raises ValueError for NaN, infinity, integers that are not exact as doubles, lone surrogates, keys that are not
-    strings, and more than MAX_CANONICAL_DEPTH levels.
-    """
-    parts: list[str] = []
-    _write(value, parts.append, MAX_CANONICAL_DEPTH)
-    return "".join(parts).encode()  # UnicodeEncodeError is a ValueError
-
-
 def without_empty(value: Any) -> Any:
     """The value without empty strings, arrays and objects, on all levels; None if it is empty."""
     if isinstance(value, Mapping):
@@ -160,73 +136,3 @@ def without_empty(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [kept for item in value if (kept := without_empty(item)) is not None] or None
     return None if value == "" else value
-
-
-def _write(value: Any, out: Any, depth: int) -> None:
-    match value:
-        case None | True | False:
-            out("null" if value is None else "true" if value else "false")
-        case str():
-            out(_text(value))
-        case int() | float():
-            out(_number(value))
-        case Mapping():
-            _check_depth(depth)
-            out("{")
-            for index, (key, item) in enumerate(_sorted_items(value)):
-                out(f"{',' if index else ''}{_text(key)}:")
-                _write(item, out, depth - 1)
-            out("}")
-        case list() | tuple():
-            _check_depth(depth)
-            out("[")
-            for index, item in enumerate(value):
-                if index:
-                    out(",")
-                _write(item, out, depth - 1)
-            out("]")
-        case _:
-            raise ValueError(f"{type(value).__name__} is not a JSON type")
-
-
-def _check_depth(depth: int) -> None:
-    if not depth:
-        raise ValueError(f"objects and arrays are nested more than {MAX_CANONICAL_DEPTH} levels deep")
-
-
-def _sorted_items(value: Mapping[Any, Any]) -> Iterable[tuple[str, Any]]:
-    if not all(isinstance(key, str) for key in value):
-        raise ValueError("keys must be strings")
-    return sorted(value.items(), key=lambda item: item[0].encode("utf-16-be"))
-
-
-def _text(text: str) -> str:
-    return f'"{text.translate(_ESCAPES)}"'
-
-
-def _number(number: float) -> str:
-    """ECMAScript's Number::toString (ECMA-262 §6.1.6.1.20)."""
-    if isinstance(number, int):
-        if abs(number) < _MAX_EXACT_INTEGER:
-            return str(number)
-        if not abs(number) < 1 << 1023 or int(float(number)) != number:
-            raise ValueError(f"{str(number)[:40]} is not exact as a double")
-        number = float(number)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is not a JSON number")
-    if not number:
-        return "0"  # also -0
-    sign = "-" if number < 0 else ""
-    # Python's repr has the shortest digits that parse to the same number, as in ECMAScript; only the form differs.
-    _, figures, exponent = Decimal(repr(abs(number))).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    digits = "".join(map(str, figures))
-    point = len(digits) + exponent
-    if len(digits) <= point <= 21:
-        return f"{sign}{digits}{'0' * (point - len(digits))}"
-    if 0 < point <= 21:
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    rest = f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"
