@@ -2,8 +2,8 @@
 
     dragoman send "profile this" --file data.csv --stream
 
-A sync generator: it runs in a thread, so the work does not keep the server from anything else. What it yields is
-streamed: one data part for each column, all in one artifact; what it returns closes the task.
+A sync generator runs in a thread, so its work does not block the server. Each yielded column is streamed as a data part
+of one artifact; the returned message completes the task.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PROGRESS_EVERY = 20_000
 NULLS = {"", "na", "n/a", "nan", "null", "none", "-"}
 # No leading zeros: 00501 is a postal code, not the number 501.
 WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,14})")
-# Longer ones are text to us: their sum may be beyond what a float can say.
+# Longer numbers are text, since their sum may exceed the range of a float.
 NUMBER = re.compile(r"[+-]?([0-9]{1,60}(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class NotCSV(ValueError):
-    """The file is no CSV with a header; the text says why."""
+    """The file is not a CSV file with a header. The message has the reason."""
 
 
 class Column(TypedDict):
@@ -72,7 +72,7 @@ def csv_profile(turn: Turn) -> Generator[Column | types.Message, None, types.Mes
 
     header, rows = read(file.bytes, turn)
     yield types.message(f"read {len(rows):,} rows, {len(header)} columns; profiling")
-    # A file of only a header has columns too, and zip(*rows) would have none.
+    # A file with only a header has columns too, but zip(*rows) would be empty.
     columns: Sequence[Sequence[str]] = list(zip(*rows, strict=True)) if rows else [()] * len(header)
     for name, cells in zip(header, columns, strict=True):
         yield profile(name, cells)
@@ -80,7 +80,7 @@ def csv_profile(turn: Turn) -> Generator[Column | types.Message, None, types.Mes
 
 
 def read(content: bytes, turn: Turn) -> tuple[list[str], list[list[str]]]:
-    """Header and rows. Says how far it is, and raises NotCSV with the line for what is no CSV."""
+    """Returns header and rows, and reports progress. Raises NotCSV with the line of the error."""
     text = decode(content)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
     header: list[str] = []
@@ -109,14 +109,14 @@ def decode(content: bytes) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise NotCSV(f"the file is no UTF-8 text (byte {error.start} of {len(content)})") from None
+        raise NotCSV(f"the file is not UTF-8 text (byte {error.start} of {len(content)})") from None
     if not text.strip():
         raise NotCSV("the file is empty")
     return text
 
 
 def delimiter_of(text: str) -> str:
-    """The likeliest of the usual delimiters, by the header line."""
+    """Guesses the delimiter from the header line."""
     header = text.lstrip("\r\n").split("\n", 1)[0]
     return max(",;\t|", key=header.count)
 
@@ -134,7 +134,7 @@ def checked_header(row: list[str]) -> list[str]:
 
 
 def profile(name: str, cells: Sequence[str]) -> Column:
-    """One column. Looks at each distinct value once, however often it occurs."""
+    """Profiles one column. Evaluates each distinct value once."""
     counts = Counter(cells)
     blank = [value for value in counts if value.strip().lower() in NULLS]
     nulls = sum(counts.pop(value) for value in blank)
@@ -153,7 +153,7 @@ def profile(name: str, cells: Sequence[str]) -> Column:
 
 
 def typed(texts: list[str]) -> tuple[str, Sequence[int | float | str]]:
-    """The narrowest type that all of these have, and they in it."""
+    """Returns the narrowest type of all texts, and the converted values."""
     stripped = [text.strip() for text in texts]
     if all(map(WHOLE.fullmatch, stripped)):
         return "integer", list(map(int, stripped))

@@ -1,4 +1,4 @@
-"""HTTP and JSON in front of any gRPC service with `google.api.http` rules: one page, and nothing generated for it."""
+"""HTTP and JSON gateway for any gRPC service with `google.api.http` rules, without generated code."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from dragoman.transcoding import (
 
 
 class Gateway:
-    """Answers HTTP requests by calls of the same services over a gRPC channel."""
+    """Translates HTTP requests to calls over a gRPC channel."""
 
     def __init__(self, channel: grpc.aio.Channel, *services: Any) -> None:
-        """`services` are descriptors. Raises TemplateError and TypeError for rules that do not hold together."""
+        """services: their descriptors. Raises TemplateError and TypeError for inconsistent rules."""
         self._channel = channel
         self._routes = ServiceRoutes(*services)
 
     def app(self) -> web.Application:
-        """Serve it with `handler_cancellation=True`: a client that goes away then cancels its call."""
+        """Serve it with `handler_cancellation=True`, so that a disconnecting client cancels its call."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         return app
@@ -61,7 +61,7 @@ class Gateway:
             response_deserializer=found.binding.response_class.FromString,
         )
         credentials = request.headers.get(hdrs.AUTHORIZATION)
-        timeout = request.headers.get("X-Server-Timeout")  # seconds, as Google's servers take it
+        timeout = request.headers.get("X-Server-Timeout")  # in seconds, as for Google's servers
         return method(
             message,
             metadata=[("authorization", credentials)] if credentials else None,
@@ -69,8 +69,8 @@ class Gateway:
         )
 
     async def _stream(self, request: web.Request, found: MatchedBinding, message: Any) -> web.StreamResponse:
-        """Server-sent events for those who accept them, else one JSON array. Fails with a status before the first
-        element, and with a last element after it."""
+        """Streams server-sent events if the client accepts them, otherwise a JSON array. An error before the first
+        element is an HTTP status, a later one the last element."""
         events = "text/event-stream" in request.headers.get(hdrs.ACCEPT, "")
         opening, between, closing = (b"", b"", b"") if events else (b"[", b",\n", b"]")
         response = web.StreamResponse(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
@@ -106,7 +106,7 @@ def _seconds(text: str) -> float:
 
 
 def _status(error: grpc.aio.AioRpcError) -> Any:
-    """What ended a call, with the details that the server gave."""
+    """Returns the status of a failed call with its details."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             return status_pb2.Status.FromString(value)

@@ -1,4 +1,4 @@
-"""The library itself: a gRPC service that knows nothing of HTTP, and `python library.py`, which serves both."""
+"""The library: a gRPC service without HTTP code. `python library.py` serves gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-# Compiled when imported, by grpcio-tools; a project of its own would generate code and commit it.
+# grpcio-tools compiles the proto at import; your project would generate code and commit it.
 library_pb2, library_pb2_grpc = grpc.protos_and_services("library.proto")
 SERVICE = library_pb2.DESCRIPTOR.services_by_name["Library"]
 
@@ -57,7 +57,7 @@ class Library(library_pb2_grpc.LibraryServicer):
     async def CreateBook(self, request: Any, context: Any) -> Any:
         name = f"{request.parent}/books/{request.book_id or len(self.books) + 1}"
         if name in self.books:
-            await fail(context, "ALREADY_EXISTS", f"{name} is there already")
+            await fail(context, "ALREADY_EXISTS", f"{name} already exists")
         return await self._put(name, request.book)
 
     async def UpdateBook(self, request: Any, context: Any) -> Any:
@@ -116,17 +116,17 @@ class Library(library_pb2_grpc.LibraryServicer):
 
 
 def shelf(name: str) -> str:
-    """`shelves/7` of `shelves/7/books/3`."""
+    """Returns `shelves/7` for `shelves/7/books/3`."""
     return name.rpartition("/books/")[0]
 
 
 async def check(mask: Any, field: str, context: Any) -> None:
     if not mask.IsValidForDescriptor(library_pb2.Book.DESCRIPTOR):
-        await fail(context, "INVALID_ARGUMENT", f"{field} names what a book does not have", field=field)
+        await fail(context, "INVALID_ARGUMENT", f"{field} has a path that is not a field of a book", field=field)
 
 
 async def fail(context: Any, code: str, message: str, *, field: str = "") -> None:
-    """Ends a call with what AIP-193 wants: a code, a text for people, and details for programs."""
+    """Ends a call with an error of AIP-193: a code, a message for users, and details for programs."""
     status = status_pb2.Status(code=grpc.StatusCode[code].value[0], message=message)
     status.details.add().Pack(error_details_pb2.ErrorInfo(reason=code, domain="library.example.com"))
     if field:
@@ -137,7 +137,7 @@ async def fail(context: Any, code: str, message: str, *, field: str = "") -> Non
 
 
 async def serve(*, grpc_port: int = 0, http_port: int = 0) -> tuple[str, str, Any, web.AppRunner]:
-    """Both ports on loopback, 0 for any: gRPC as HOST:PORT, HTTP as URL, and what stops them."""
+    """Serves both ports on loopback (0: any port). Returns gRPC's HOST:PORT, HTTP's URL, and both servers."""
     server = grpc.aio.server()
     library_pb2_grpc.add_LibraryServicer_to_server(Library(), server)
     target = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{grpc_port}')}"
@@ -153,7 +153,7 @@ async def serve(*, grpc_port: int = 0, http_port: int = 0) -> tuple[str, str, An
 
 async def main() -> None:
     target, url, server, _ = await serve(grpc_port=50061, http_port=8061)
-    print(f"gRPC {target}, HTTP {url}; Ctrl-C ends it", flush=True)
+    print(f"gRPC {target}, HTTP {url}; stop with Ctrl-C", flush=True)
     await server.wait_for_termination()
 
 

@@ -1,4 +1,4 @@
-"""The CSV profiler on good files, a large one, and what is no CSV."""
+"""The CSV profiler on valid, large and invalid files."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ BAD: list[tuple[str | bytes, str]] = [
     (b" \n\n", "the file is empty"),
     (b"\xef\xbb\xbf", "the file is empty"),
     (b"PK\x03\x04\0\0", "the file is binary"),
-    (b"a,b\n\xff\xfe,1\n", "no UTF-8 text"),
+    (b"a,b\n\xff\xfe,1\n", "not UTF-8 text"),
     ("a,b\n1,2\n3\n", "line 3 has 1 fields, the header has 2"),
     ("a,b\n1,2,3\n", "line 2 has 3 fields"),
     ('a,b\n"1,2\n', "line 2: unexpected end of data"),

@@ -52,7 +52,7 @@ def _built() -> list[str]:
     try:
         environment.make()
     except NotCreated as error:
-        pytest.skip(f"the packages of the receiver cannot be had: {error}")
+        pytest.skip(f"the packages of the receiver are unavailable: {error}")
     shutil.copy(SOURCE / "tsconfig.json", environment.folder)
     shutil.copytree(SOURCE / "src", environment.folder / "src", dirs_exist_ok=True)
     built = subprocess.run(
@@ -198,7 +198,7 @@ async def test_events_are_accepted_once_and_in_order(program: list[str], tmp_pat
             task = await send(app, "stream 3", listener.url)
             # The Task, WORKING, three chunks and COMPLETED; the first one twice, since its answer was lost.
             heards = await listener.until(7)
-            assert [one.answer for one in heards] == [(200, "taken"), (200, "a repeat")] + [(200, "taken")] * 5
+            assert [one.answer for one in heards] == [(200, "accepted"), (200, "a repeat")] + [(200, "accepted")] * 5
             assert await asyncio.to_thread(receiver.taken, 6) == [(task, number) for number in range(1, 7)]
 
 
@@ -226,7 +226,7 @@ async def test_forged_repeated_and_misaddressed_notifications_are_rejected(progr
 
             # replayed
             status, why = await answer()
-            assert (status, why) == (401, "this very signature was here already")
+            assert (status, why) == (401, "this signature was already used")
             # tampered: the body, what the signature says, the signature
             assert (await answer(await signed(), webhook.body.replace(b"hello", b"HELLO") + b" "))[0] == 401
             head, response_text, proof = (await signed()).split(".")
@@ -267,7 +267,7 @@ async def test_a_key_rotation_interrupts_no_deliveries(program: list[str], tmp_p
                 before = len(listener.heard)
                 await send(app, "echo hello", listener.url)
                 heards = (await listener.until(before + 3))[before:]
-                assert {one.answer for one in heards} == {(200, "taken")}
+                assert {one.answer for one in heards} == {(200, "accepted")}
                 kids += {one.kid for one in heards}
             assert len(set(kids)) == 3
 
@@ -285,10 +285,10 @@ async def test_signatures_of_a_withdrawn_key_are_rejected(program: list[str], tm
 
             assert (await posted())[0] == 200
             await operator.rotate_signing_key(ops.RotateSigningKeyRequest(lead=timedelta(0), keep=timedelta(0)))
-            assert await posted() == (401, "it is signed with a key that the server does not show")
+            assert await posted() == (401, "it is signed with a key that the server does not publish")
             await send(app, "echo hello", listener.url)
             heards = await listener.until(3)
-            assert {one.answer for one in heards} == {(200, "taken")}
+            assert {one.answer for one in heards} == {(200, "accepted")}
 
 
 async def test_an_unavailable_server_is_retried_later(program: list[str], tmp_path: Path) -> None:
@@ -302,4 +302,4 @@ async def test_an_unavailable_server_is_retried_later(program: list[str], tmp_pa
             signature = await signer.sign(listener.url, "t", "c", "e.t.1", body)
             status, why = await listener.post({"Dragoman-Signature": signature}, body)
             assert status == 503
-            assert "keys cannot be had" in why
+            assert "keys are unavailable" in why

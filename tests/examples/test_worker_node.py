@@ -39,7 +39,7 @@ def program() -> Path:
     try:
         environment.make()
     except NotCreated as error:
-        pytest.skip(f"the packages of the worker cannot be had: {error}")
+        pytest.skip(f"the packages of the worker are unavailable: {error}")
     for name in ("buf.gen.yaml", "tsconfig.json"):
         shutil.copy(SOURCE / name, environment.folder)
     shutil.copytree(

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	// Without encryption, and so to this machine only; credentials.NewTLS for others.
+	// Without encryption, for servers on this machine only; use credentials.NewTLS for others.
 	connection, err := grpc.Dial(os.Args[1], grpc.WithTransportCredentials(local.NewCredentials()))
 	if err != nil {
 		log.Fatal(err)

@@ -1,27 +1,27 @@
-// A receiver of Dragoman's push notifications: it takes each event once, from the server that it expects, and from
-// nobody else. Needs Node 20 and nothing else.
+// Receiver of Dragoman's push notifications: accepts each event once, and only from the expected server. Needs only
+// Node 20.
 //
 //     npm install && npm run build
 //     node dist/receiver.js --issuer https://agents.example.com --audience https://client.example.com/hook
 //
-// `Receiver` is the part to paste. What is below it is a small web server that prints events, one a line.
+// Copy `Receiver`. The rest is a small web server that prints events, one per line.
 
 import { createHash, createPublicKey, verify, type JsonWebKey, type KeyObject } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { parseArgs } from "node:util";
 
-/** Seconds by which the server's clock and ours may differ. */
+/** Permitted difference of the server's clock and ours, in seconds. */
 const SKEW = 60;
 
-/** Tasks that are remembered. */
+/** Number of tasks whose last event is remembered. */
 const REMEMBERED = 100_000;
 
-/** Bytes of a notification. */
+/** Maximum bytes of a notification. */
 const LARGEST = 32 * 1024 * 1024;
 
-/** What a signature says. */
-export interface Said {
+/** Claims of a signature. */
+export interface Claims {
   iss: string;
   aud: string;
   iat: number;
@@ -35,8 +35,8 @@ export interface Said {
   request_body_sha256: string;
 }
 
-/** A notification that is not to be believed. */
-export class Refused extends Error {}
+/** The notification is not genuine. */
+export class Rejected extends Error {}
 
 interface PublicKey {
   algorithm: string;
@@ -44,8 +44,8 @@ interface PublicKey {
 }
 
 /**
- * The server's public keys. They are fetched again when they are old, since a key may have been withdrawn, and when a
- * signature names one that is not among them, since a new one may have begun to sign; but not at every stranger's word.
+ * The server's public keys. They are fetched again when they are old, since a key may have been withdrawn, and for an
+ * unknown key id, since a new key may be in use. The latter is rate-limited, since anyone can send key ids.
  */
 export class Keys {
   #fetched = -Infinity;
@@ -58,7 +58,7 @@ export class Keys {
     private readonly pause = 10,
   ) {}
 
-  /** The key of this name. Throws Refused for one that is not the server's, other errors when the server is away. */
+  /** Returns the key with this id. Throws Rejected for an unknown id, other errors if the server is unavailable. */
   async find(id: string): Promise<PublicKey> {
     const age = performance.now() / 1000 - this.#fetched;
     if (age > this.old || (!this.#keys.has(id) && age > this.pause)) {
@@ -66,7 +66,7 @@ export class Keys {
       await this.#coming;
     }
     const found = this.#keys.get(id);
-    if (!found) throw new Refused("it is signed with a key that the server does not show");
+    if (!found) throw new Rejected("it is signed with a key that the server does not publish");
     return found;
   }
 
@@ -81,12 +81,12 @@ export class Keys {
   }
 }
 
-/** Knows what is genuine, and what is new. */
+/** Verifies notifications, and detects repeats. */
 export class Receiver {
   readonly #used = new Map<string, number>();
   readonly #done = new Map<string, number>();
 
-  /** issuer: the server's public address. audience: our own, as it was registered. */
+  /** issuer: the server's public address. audience: our own URL, as registered with the server. */
   constructor(
     private readonly issuer: string,
     private readonly audience: string,
@@ -94,56 +94,56 @@ export class Receiver {
   ) {}
 
   /**
-   * What a genuine notification's signature says. Throws Refused, and other errors when that cannot be found out now:
-   * answer 503 then, and it comes again.
+   * Returns the claims of a genuine notification. Throws Rejected, and other errors if the keys are unavailable:
+   * respond with 503 then, and the server retries.
    */
-  async check(signature: string, body: Buffer): Promise<Said> {
+  async check(signature: string, body: Buffer): Promise<Claims> {
     const [head, payload, proof, ...more] = signature.split(".");
-    if (!head || !payload || !proof || more.length) throw new Refused("it has no signature");
+    if (!head || !payload || !proof || more.length) throw new Rejected("it has no signature");
     const header = read<{ alg?: string; kid?: string }>(head);
     const { algorithm, key } = await this.keys.find(String(header.kid));
-    if (header.alg !== algorithm) throw new Refused("its signature names another algorithm than its key");
+    if (header.alg !== algorithm) throw new Rejected("its signature names another algorithm than its key");
     const signed = Buffer.from(`${head}.${payload}`);
     const bytes = Buffer.from(proof, "base64url");
     const good =
       algorithm === "EdDSA"
         ? verify(null, signed, key, bytes)
         : algorithm === "ES256" && verify("sha256", signed, { key, dsaEncoding: "ieee-p1363" }, bytes);
-    if (!good) throw new Refused("its signature is not good");
-    const said = read<Said>(payload);
+    if (!good) throw new Rejected("its signature is invalid");
+    const claims = read<Claims>(payload);
     const now = Date.now() / 1000;
-    if (said.iss !== this.issuer) throw new Refused("its signature is of another server");
-    if (said.aud !== this.audience) throw new Refused("it is for somebody else");
-    if (!(now < said.exp + SKEW && said.iat < now + SKEW)) throw new Refused("its signature has expired");
-    if (said.request_body_sha256 !== createHash("sha256").update(body).digest("hex"))
-      throw new Refused("its body is not the one that was signed");
-    // Every try is signed anew, so the same signature twice is somebody who has listened.
-    if (this.#used.has(said.jti)) throw new Refused("this very signature was here already");
-    this.#used.set(said.jti, said.exp);
+    if (claims.iss !== this.issuer) throw new Rejected("it is signed by another server");
+    if (claims.aud !== this.audience) throw new Rejected("it is addressed to another receiver");
+    if (!(now < claims.exp + SKEW && claims.iat < now + SKEW)) throw new Rejected("its signature has expired");
+    if (claims.request_body_sha256 !== createHash("sha256").update(body).digest("hex"))
+      throw new Rejected("its body is not the signed one");
+    // Each attempt has a new signature, so a second use is a replay.
+    if (this.#used.has(claims.jti)) throw new Rejected("this signature was already used");
+    this.#used.set(claims.jti, claims.exp);
     for (const [jti, expires] of this.#used) {
       if (expires >= now - 2 * SKEW) break;
       this.#used.delete(jti); // refused for its age from now on
     }
-    return said;
+    return claims;
   }
 
-  /** Whether this event was not taken yet. Events of a task come in order, so the last number is enough. */
-  isNew(said: Said): boolean {
-    return said.sequence > (this.#done.get(task(said)) ?? 0);
+  /** Whether this event was not accepted yet. Events of a task arrive in order, so the last number is enough. */
+  isNew(claims: Claims): boolean {
+    return claims.sequence > (this.#done.get(task(claims)) ?? 0);
   }
 
-  /** Notes that an event was taken. In earnest: in the database, in the transaction that keeps what it said. */
-  done(said: Said): void {
-    const key = task(said);
+  /** Records an accepted event. In production: in the database, in the transaction that stores the event. */
+  done(claims: Claims): void {
+    const key = task(claims);
     this.#done.delete(key);
-    this.#done.set(key, said.sequence);
+    this.#done.set(key, claims.sequence);
     if (this.#done.size > REMEMBERED) for (const oldest of this.#done.keys()) return void this.#done.delete(oldest);
   }
 }
 
-/** Which numbers belong together. A store that was restored counts anew, under another name. */
-function task(said: Said): string {
-  return `${said.configId} ${said.event.slice(0, said.event.lastIndexOf("."))}`;
+/** Returns the series of event numbers. A restored store starts a new series. */
+function task(claims: Claims): string {
+  return `${claims.configId} ${claims.event.slice(0, claims.event.lastIndexOf("."))}`;
 }
 
 function read<T>(text: string): T {
@@ -151,14 +151,14 @@ function read<T>(text: string): T {
     const value: unknown = JSON.parse(Buffer.from(text, "base64url").toString());
     if (typeof value === "object" && value !== null) return value as T;
   } catch {
-    // said below
+    // reported below
   }
-  throw new Refused("its signature cannot be read");
+  throw new Rejected("its signature cannot be read");
 }
 
-// A web server around it ----------------------------------------------------------------------------------------------
+// Web server ---------------------------------------------------------------------------------------------------------
 
-/** The body, or undefined for one that is too large. */
+/** Returns the body; undefined if it is too large. */
 async function bodyOf(request: IncomingMessage): Promise<Buffer | undefined> {
   const parts: Buffer[] = [];
   let size = 0;
@@ -170,21 +170,21 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer | undefined> {
   return Buffer.concat(parts);
 }
 
-/** 200 for what is genuine, also for a repeat; 401 for what is not; 503 when that cannot be told now. */
+/** Responds with 200 to genuine notifications and repeats, 401 to others, 503 while the keys are unavailable. */
 async function take(receiver: Receiver, request: IncomingMessage): Promise<[number, string]> {
   const body = request.method === "POST" ? await bodyOf(request) : undefined;
   if (!body?.length) return [413, `a notification is a POST of 1 to ${LARGEST} bytes`];
-  let said: Said;
+  let claims: Claims;
   try {
-    said = await receiver.check(String(request.headers["dragoman-signature"] ?? ""), body);
+    claims = await receiver.check(String(request.headers["dragoman-signature"] ?? ""), body);
   } catch (error) {
-    return error instanceof Refused ? [401, error.message] : [503, `the server's keys cannot be had: ${error}`];
+    return error instanceof Rejected ? [401, error.message] : [503, `the server's keys are unavailable: ${error}`];
   }
-  if (!receiver.isNew(said)) return [200, "a repeat"];
-  const line = { task: said.taskId, sequence: said.sequence, body: JSON.parse(body.toString()) };
+  if (!receiver.isNew(claims)) return [200, "a repeat"];
+  const line = { task: claims.taskId, sequence: claims.sequence, body: JSON.parse(body.toString()) };
   console.log(JSON.stringify(line)); // here goes what is to be done with it; if that fails, answer 500
-  receiver.done(said);
-  return [200, "taken"];
+  receiver.done(claims);
+  return [200, "accepted"];
 }
 
 const { values } = parseArgs({

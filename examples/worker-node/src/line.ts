@@ -1,4 +1,4 @@
-// One stream to the server: frames in, frames out, and signs of life on both sides.
+// One stream to the server: incoming and outgoing frames, and heartbeats on both sides.
 
 import { readFileSync } from "node:fs";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
@@ -15,15 +15,15 @@ export type Frame = MessageInitShape<typeof ConnectRequestSchema>["frame"];
 
 export interface Server {
   address: string;
-  /** An API key or another bearer token; empty where the server asks for none. */
+  /** An API key or another bearer token; empty if the server requires none. */
   key: string;
-  /** The authorities (PEM) that may have signed the server's certificate; undefined: the stream is not encrypted. */
+  /** The trusted authorities (PEM); undefined: the stream is not encrypted. */
   ca: string | undefined;
 }
 
 const PATH = "/dragoman.worker.v1.WorkerService/Connect";
 
-/** Milliseconds for which the server may be silent until it has said how long. */
+/** Milliseconds without a frame until the server has sent its own heartbeat interval. */
 const BEFORE_WELCOME = 10_000;
 
 export class Line {
@@ -34,7 +34,7 @@ export class Line {
   private lease = BEFORE_WELCOME;
   private pulse: NodeJS.Timeout;
 
-  /** Dials at once. `ended` is called once, with the status that ended the stream. */
+  /** Connects immediately. `ended` is called once, with the status that ended the stream. */
   constructor(server: Server, hear: (frame: ConnectResponse) => void, ended: (status: grpc.StatusObject) => void) {
     const credentials =
       server.ca === undefined
@@ -77,7 +77,7 @@ export class Line {
     this.call.write(create(ConnectRequestSchema, { frame }));
   }
 
-  /** Says no more; the server then ends the stream. */
+  /** Half-closes the stream; the server then ends it. */
   finish(): void {
     this.call.end();
   }
@@ -87,7 +87,7 @@ export class Line {
     this.pulse = setInterval(() => this.live(every), every / 2);
   }
 
-  /** Shows that we live, and looks whether the server does. */
+  /** Sends a heartbeat, and checks the server's. */
   private live(every: number): void {
     if (Date.now() - this.heard > this.lease) this.call.cancel();
     else if (Date.now() - this.said >= every) this.say({ case: "heartbeat", value: {} });

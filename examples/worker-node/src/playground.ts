@@ -1,4 +1,4 @@
-// The playground: does what the first word of a message says, as the one that is installed with the server does.
+// The playground: executes the command in the first word of a message, like the server's built-in playground.
 
 import { data, file, part, type Turn } from "./turn.js";
 import { type Agent } from "./worker.js";

@@ -1,4 +1,4 @@
-// What an agent has in its hands while it answers one message.
+// The turn context of an agent.
 
 import { randomUUID } from "node:crypto";
 import { create, fromJson, type JsonValue, type MessageInitShape } from "@bufbuild/protobuf";
@@ -15,17 +15,17 @@ import { type Frame } from "./line.js";
 export type Outcome = MessageInitShape<typeof TurnEndSchema>["outcome"];
 type Artifacts = MessageInitShape<typeof ArtifactChangeSchema>[];
 
-/** Uncommitted frames of events after which a verb waits. The server gives up on a turn at many more. */
+/** Uncommitted event frames after which a method waits. The server aborts a turn at a much higher number. */
 const WINDOW = 64;
 
-/** Thrown by the verbs that end a turn. Let it pass: it says how the turn ended. */
+/** Thrown by the methods that end a turn. Do not catch it: it holds the result of the turn. */
 export class TurnEnded extends Error {
   constructor(readonly outcome: Outcome) {
     super("the turn has ended");
   }
 }
 
-/** The agent stops because somebody asked it to, or because nothing it says is taken any more. */
+/** The agent has to stop: the task was canceled, or the worker has lost its claim. */
 export class Stopped extends Error {
   constructor(readonly reason: string) {
     super(reason);
@@ -33,7 +33,7 @@ export class Stopped extends Error {
 }
 
 export class Turn {
-  /** Aborted, with a Stopped, when the agent is to stop. */
+  /** Aborted with a Stopped when the agent has to stop. */
   readonly signal: AbortSignal;
   readonly artifacts: Artifacts = [];
   private readonly stopping = new AbortController();
@@ -53,46 +53,46 @@ export class Turn {
     return this.start.turnId;
   }
 
-  /** The message to answer. */
+  /** The message of the turn. */
   get message(): Message | undefined {
     return this.start.message;
   }
 
-  /** Its text parts, one under the other. */
+  /** The text parts of the message, joined by line breaks. */
   get text(): string {
     return (this.message?.parts ?? []).flatMap((one) => (one.content.case === "text" ? [one.content.value] : [])).join("\n");
   }
 
-  /** What the agent asked when it last waited for the caller; undefined in a first turn. */
+  /** The agent's last question; undefined in a first turn. */
   get asked(): Message | undefined {
     return this.start.asked;
   }
 
-  /** How often this turn was begun: more than once when a worker that ran it was lost. */
+  /** Attempt number of this turn: more than 1 if a worker was lost. */
   get attempt(): number {
     return this.start.attempt;
   }
 
-  // Verbs: each resolves when there is room for more ---------------------------------------------------------------
+  // Methods: each resolves when more frames can be sent ------------------------------------------------------------
 
-  /** Says how it goes. */
+  /** Reports progress. */
   status(text: string): Promise<void> {
     return this.put({ case: "status", value: { state: TaskState.WORKING, message: { parts: [part(text)] } } });
   }
 
-  /** Adds text to an artifact that grows; the first chunk of a turn begins it anew. */
+  /** Appends text to an artifact; the first chunk of a turn replaces it. */
   chunk(text: string, artifactId = this.output): Promise<void> {
     const append = this.begun.has(artifactId);
     this.begun.add(artifactId);
     return this.put({ case: "text", value: { artifactId, text, append } });
   }
 
-  /** An artifact of its own, which goes out with the end of the turn. */
+  /** Adds an artifact, which is sent with the end of the turn. */
   result(parts: Part[], name = ""): void {
     this.artifacts.push({ artifact: { artifactId: randomUUID(), name, parts } });
   }
 
-  /** Resolves when everything said so far is on disk. */
+  /** Resolves when everything so far is committed. */
   async flush(): Promise<void> {
     while (this.committed < this.number) await this.change();
   }
@@ -109,12 +109,12 @@ export class Turn {
     throw new TurnEnded(ending(TaskState.REJECTED, text));
   }
 
-  /** Answers with a Message instead of a task, where the agent is `direct`. */
+  /** Responds with a Message instead of a task; only for `direct` agents. */
   reply(text: string): never {
     throw new TurnEnded({ case: "reply", value: { parts: [part(text)] } });
   }
 
-  /** Waits; rejects with Stopped at once when the agent is to stop. */
+  /** Waits; rejects with Stopped as soon as the agent has to stop. */
   sleep(milliseconds: number): Promise<void> {
     return new Promise((resolve, reject) => {
       const stop = () => {
@@ -130,7 +130,7 @@ export class Turn {
     });
   }
 
-  // What the worker is told ----------------------------------------------------------------------------------------
+  // Called by the worker -------------------------------------------------------------------------------------------
 
   confirm(number: bigint): void {
     this.committed = number;

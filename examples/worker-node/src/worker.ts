@@ -1,4 +1,4 @@
-// A worker: says which agents it has, runs the turns it is given, and dials again when the line breaks.
+// A worker: registers its agents, runs the turns it receives, and reconnects when the stream breaks.
 
 import { hostname } from "node:os";
 import { type MessageInitShape } from "@bufbuild/protobuf";
@@ -10,11 +10,11 @@ import { ending, type Outcome, Stopped, Turn, TurnEnded } from "./turn.js";
 
 export interface Agent {
   registration: MessageInitShape<typeof AgentRegistrationSchema> & { id: string };
-  /** Answers one message. What it throws is FAILED. */
+  /** Runs one turn. An exception makes the task FAILED. */
   run(turn: Turn): Promise<void>;
 }
 
-/** What would end so again: somebody has to change something. */
+/** Statuses for which a reconnect is useless: the configuration has to change. */
 const HOPELESS = new Set([
   codes.INVALID_ARGUMENT,
   codes.ALREADY_EXISTS,
@@ -23,7 +23,7 @@ const HOPELESS = new Set([
   codes.UNIMPLEMENTED,
 ]);
 
-/** Milliseconds until it dials again, at first and at most. */
+/** Milliseconds until a reconnect, at first and at most. */
 const AGAIN = [500, 15_000] as const;
 
 export class Worker {
@@ -34,7 +34,7 @@ export class Worker {
   private wait: number = AGAIN[0];
   private idle: () => void = () => {};
 
-  /** `credit`: turns of each agent at the same time. */
+  /** `credit`: concurrent turns of each agent. */
   constructor(
     private readonly server: Server,
     agents: Agent[],
@@ -44,7 +44,7 @@ export class Worker {
     this.agents = new Map(agents.map((agent) => [agent.registration.id, agent]));
   }
 
-  /** Serves until `drain` is done. Rejects when the server refuses the worker for good. */
+  /** Serves until `drain` is done. Rejects if the server rejects the worker permanently. */
   async run(): Promise<void> {
     while (!this.draining) {
       const status = await this.serve();
@@ -56,7 +56,7 @@ export class Worker {
     }
   }
 
-  /** Takes no more turns, and hangs up when those that run have ended. */
+  /** Accepts no more turns, and disconnects when the running ones have ended. */
   async drain(): Promise<void> {
     this.draining = true;
     this.line?.say({ case: "drain", value: {} });
