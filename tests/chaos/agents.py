@@ -1,7 +1,7 @@
-"""Agents that do what tears a server apart: stream, sleep, block the loop, ask, fail.
+"""Agents of the chaos run: stream, sleep, block the event loop, ask, fail.
 
-The first words of a message say what; what follows `#` only makes it unique. Each call of an agent is noted in the
-file that CHAOS_TURNS names, so that the judge can count them.
+The first words of a message are the command; the text after `#` makes it unique. Each call of an agent is written to
+the file in CHAOS_TURNS, so that the checker can count the calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def work(turn: Turn) -> str | None:
             turn.status("sleeping")
             await asyncio.sleep(int(pause) / 1000)
         case ["block", pause]:
-            time.sleep(int(pause) / 1000)  # noqa: ASYNC251  # blocking the loop is what it is for
+            time.sleep(int(pause) / 1000)  # noqa: ASYNC251  # blocks the event loop on purpose
         case ["ask"]:
             turn.ask("and then?")
         case ["fail"]:
@@ -47,13 +47,13 @@ async def work(turn: Turn) -> str | None:
     return turn.text
 
 
-@agent(default=True, description="Does what the first word says; a crash ends it")
+@agent(default=True, description="Executes the command in the first word; a crash ends the task")
 async def once(turn: Turn) -> str | None:
-    """Does what the first word says."""
+    """Executes the command in the first word."""
     return await work(turn)
 
 
-@agent(description="The same; a crash begins it again", on_crash=retry(RETRIES))
+@agent(description="Executes the command in the first word; a crash restarts the turn", on_crash=retry(RETRIES))
 async def again(turn: Turn) -> str | None:
-    """Does what the first word says."""
+    """Executes the command in the first word."""
     return await work(turn)

@@ -1,4 +1,4 @@
-"""What a server or worker logged as an error, without what a blow explains."""
+"""Errors in the log of a server or worker that no fault explains."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ AWAY: Final = "Unavailable: the store does not respond"
 
 
 def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:
-    """A line for each error, with how often there was one.
+    """Returns a line for each distinct error, with its count.
 
-    `outages`: from when to when there was no database, in seconds of the epoch. That it is away is what a server says
-    then, and for as long as it asks again; all else is an error then, too.
+    outages: periods without a database, in seconds of the epoch. Reports of an unavailable store are expected during
+    an outage and until the next retry; all other errors count.
     """
     found = Counter[str]()
     for text in log.read_text("utf-8", "replace").splitlines():
@@ -32,5 +32,5 @@ def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:
 
 
 def error_of(line: dict[str, Any]) -> str:
-    """The error itself, without what differs from one time to the next."""
+    """Returns the error without its variable parts."""
     return f"{line['logger']}: {line['message']}: {line.get('exception', '').rpartition(chr(10))[2]}"

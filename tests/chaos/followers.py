@@ -1,4 +1,4 @@
-"""Followers: each watches one task to its end, over whatever binding and however often it is cut off."""
+"""Followers: each follows one task to its end, over random bindings and many connections."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CUT: Final = 0.05
-"""The chance that a follower hangs up after an event."""
+"""Probability that a follower disconnects after an event."""
 
 
 class Stage:
-    """What everybody in a run shares: the server, the clock, the record, and who is connected now."""
+    """Shared state of a run: the target, the clock, the history, and the connected followers."""
 
     def __init__(self, victim: Target, recorder: Recorder, seed: int) -> None:
         self.victim = victim
@@ -31,7 +31,7 @@ class Stage:
         self.following: set[asyncio.Task[None]] = set()
         self.over = asyncio.Event()
         self.hook: Callable[[int], str] | None = None
-        """Where the webhook of a number is; None when nobody is pushed to."""
+        """Returns the URL of a webhook by number; None without receivers."""
         self._recorder = recorder
         self._began = time.monotonic()
         self.began = time.time()
@@ -42,7 +42,7 @@ class Stage:
         return round(time.monotonic() - self._began, 3)
 
     def number(self) -> int:
-        """A number that nothing else has."""
+        """Returns a unique number."""
         self._numbers += 1
         return self._numbers
 
@@ -51,14 +51,14 @@ class Stage:
         return self._recorder
 
     def storm(self) -> int:
-        """Cuts every connection at once; gives how many."""
+        """Cuts all connections at once; returns their number."""
         readers = tuple(self.reading)
         for reader in readers:
             reader.cancel()
         return len(readers)
 
     def follow(self, task: str, tenant: str, started: Start | None = None) -> None:
-        """Follows a task from now on; `started` is the stream of the send that made it."""
+        """Starts to follow a task; `started` is the stream of the send that created it."""
         follower = TaskFeed(self, task, tenant, started)
         watching = asyncio.create_task(follower.watch(), name=f"follower {follower.number}")
         self.following.add(watching)
@@ -66,18 +66,18 @@ class Stage:
 
 
 class Start:
-    """A send that streams: who follows it knows its task from the first event on."""
+    """A streaming send, whose first event names the task to follow."""
 
     def __init__(self, request: pb.SendMessageRequest, binding: str, key: str = "") -> None:
         self.request = request
         self.binding = binding
         self.key = key
         self.task: asyncio.Future[pb.Task | None] = asyncio.get_running_loop().create_future()
-        """The Task that came first; None when the stream broke before it."""
+        """The Task in the first event; None if the stream broke before it."""
 
 
 class TaskFeed:
-    """One watcher of one task, over many connections."""
+    """Follows one task over many connections."""
 
     def __init__(self, stage: Stage, task: str, tenant: str, started: Start | None = None) -> None:
         self.number = stage.number()
@@ -85,13 +85,13 @@ class TaskFeed:
         self._task = task
         self._tenant = tenant
         self._started = started
-        self._dice = random.Random(f"{stage.seed}/{self.number}")
+        self._rng = random.Random(f"{stage.seed}/{self.number}")
         self._cursor = ""
         self._at: int | None = None
         self._state_seen = 0
 
     async def watch(self) -> None:
-        """Connects again and again until the task has ended."""
+        """Reconnects until the task has ended."""
         while True:
             await self._stage.victim.up.wait()
             reader = asyncio.create_task(self._read(), name=f"reader of {self.number}")
@@ -109,8 +109,8 @@ class TaskFeed:
             self._started = None
 
     async def _read(self) -> bool:
-        """One connection. True when there is nothing left to follow."""
-        binding = self._started.binding if self._started else self._dice.choice(BINDINGS)
+        """Reads one connection. True once the task has been followed to its end."""
+        binding = self._started.binding if self._started else self._rng.choice(BINDINGS)
         if self._task:
             self._open(binding)
         try:
@@ -119,7 +119,7 @@ class TaskFeed:
         except ClientError as error:
             if not self._task:
                 return False
-            if error.reason == "UNSUPPORTED_OPERATION" and not self._cursor:  # it has ended, and shows no more
+            if error.reason == "UNSUPPORTED_OPERATION" and not self._cursor:  # the task has ended
                 return await self._look()
             if error.reason and error.reason != "UNAVAILABLE":
                 self._close(f"refused: {error}")
@@ -127,7 +127,7 @@ class TaskFeed:
             return False
         except TimeoutError:
             return False
-        if self._started is not None and not await self._ended():  # the stream of a turn, and the task goes on
+        if self._started is not None and not await self._ended():  # the stream of a turn ended; the task continues
             return False
         if self._started is None and self._state_seen not in states.TERMINAL:
             self._stage.record.add(Cut(at=self._stage.now, follower=self.number))
@@ -136,7 +136,7 @@ class TaskFeed:
         return True
 
     async def _stream(self, binding: str) -> bool:
-        """Reads events. True when this side hung up."""
+        """Reads events. True if this side disconnected."""
         transports = self._stage.victim.client_transports
         assert transports is not None
         rpc, request, key = "SubscribeToTask", pb.SubscribeToTaskRequest(tenant=self._tenant, id=self._task), ""
@@ -146,7 +146,7 @@ class TaskFeed:
         async with aclosing(transports.stream(binding, rpc, requested_request, key, self._cursor)) as events:
             async for place in events:
                 self._see(place, binding)
-                if self._dice.random() < CUT:
+                if self._rng.random() < CUT:
                     return True
         return False
 
@@ -173,11 +173,11 @@ class TaskFeed:
         self._stage.record.add(seen)
 
     async def _ended(self) -> bool:
-        """Whether the task has ended, and not only a turn of it."""
+        """Whether the task has ended, not only a turn."""
         return await self._state() in states.TERMINAL
 
     async def _look(self) -> bool:
-        """What becomes of a follower without cursor whose task ended meanwhile: it reads the end."""
+        """Reads the final state for a follower without a cursor whose task has ended."""
         state = await self._state()
         if state in states.TERMINAL:
             self._close("gone")
@@ -188,7 +188,7 @@ class TaskFeed:
         assert transports is not None
         try:
             request = pb.GetTaskRequest(tenant=self._tenant, id=self._task)
-            task = await transports.call(self._dice.choice(BINDINGS), "GetTask", request, pb.Task)
+            task = await transports.call(self._rng.choice(BINDINGS), "GetTask", request, pb.Task)
         except (ClientError, TimeoutError) as error:
             reason = error.reason if isinstance(error, ClientError) else ""
             if reason:

@@ -1,4 +1,4 @@
-"""What clients saw, written down as it happened: one JSON object a line, so that a run can be judged afterwards."""
+"""History of a chaos run: observations of clients in order, one JSON object per line, for the checkers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import IO, Any, Final
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RESUME: Final = "urn:dragoman:resume:v1"
-"""The extension that puts `cursor` and `sequence` into the metadata of events."""
+"""The extension that adds `cursor` and `sequence` to the metadata of events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """Something that happened; `at` is in seconds since the run began."""
+    """One observation; `at` is in seconds since the run began."""
 
     at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent(Entry):
-    """A message is on its way. `how`: at once, blocking, stream. `task` is set in a follow-up; `hook` is the webhook to
-    which the task that it makes is to be pushed, 0 for none."""
+    """A message is sent. `how`: at once, blocking, stream. `task`: set for a follow-up. `hook`: the number of the
+    webhook of the new task, 0 for none."""
 
     op: int
     message: str
@@ -39,7 +39,7 @@ class Sent(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Entry):
-    """A letter came to a webhook. `done` is when it was answered, with `status`; 0 is no answer."""
+    """A webhook request arrived. `done`: the time of the response with `status`; 0 for no response."""
 
     done: float
     hook: int
@@ -51,7 +51,7 @@ class Delivered(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged(Entry):
-    """The answer to a send named this task."""
+    """The response to a send named this task."""
 
     op: int
     task: str
@@ -60,7 +60,7 @@ class Acknowledged(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected(Entry):
-    """The server said no to a send."""
+    """The server rejected a send."""
 
     op: int
     reason: str
@@ -68,7 +68,7 @@ class Rejected(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened(Entry):
-    """A follower connects; `after` is the sequence it asks to go on from."""
+    """A follower connects; `after` is the sequence from which it resumes."""
 
     follower: int
     task: str
@@ -78,7 +78,7 @@ class Opened(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen(Entry):
-    """An event reached a follower. `sequence` is None on servers without cursors; `shape` is set for a Task."""
+    """A follower received an event. `sequence` is None on servers without cursors; `shape` is set for a Task."""
 
     follower: int
     sequence: int | None
@@ -89,7 +89,7 @@ class Seen(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed(Entry):
-    """A follower is done: `end` when the server ended its stream, otherwise why there was no more to follow."""
+    """A follower has finished: `end` if the server ended its stream, otherwise the reason."""
 
     follower: int
     why: str
@@ -97,14 +97,14 @@ class Closed(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut(Entry):
-    """The server ended a follower's stream without a word before the task had ended, as one does that stops."""
+    """The server ended a follower's stream without an error before the task had ended, as during a shutdown."""
 
     follower: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canceled(Entry):
-    """The answer to a cancel: a state, or a reason why not."""
+    """The response to a cancel: a state, or the reason of a rejection."""
 
     task: str
     state: int = 0
@@ -113,7 +113,7 @@ class Canceled(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Got(Entry):
-    """The answer to GetTask: a state, or the reason why there is none."""
+    """The response to GetTask: a state, or the reason of an error."""
 
     task: str
     state: int = 0
@@ -122,9 +122,9 @@ class Got(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault(Entry):
-    """The server was killed, held still, or asked to end (`drain`); so many seconds later it was well again.
+    """The server was killed, paused, or drained; `seconds` later it worked again.
 
-    `part`: of several, what was struck.
+    `part`: the affected part of a cluster.
     """
 
     how: str
@@ -134,9 +134,9 @@ class Fault(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled(Entry):
-    """A look into the store while the server had been up and moving for `up` seconds.
+    """A sample of the store, `up` seconds after the server last recovered.
 
-    orphans: claimed by a session that is over. stuck: SUBMITTED, claimed by nobody, and not to be claimed.
+    orphans: tasks claimed by an expired session. stuck: SUBMITTED tasks that are neither claimed nor ready.
     """
 
     up: float
@@ -146,14 +146,14 @@ class Sampled(Entry):
     running: int
     slots: int
     elsewhere: int = 0
-    """Tasks that wait for workers."""
+    """Number of tasks that wait for workers."""
     such: list[str] = field(default_factory=list)
-    """Some of those that run or wait."""
+    """Some tasks that run or wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Entry):
-    """A task asked, and is left alone from here until the end; then it is answered."""
+    """A task asked, and is left unanswered until the end of the run."""
 
     task: str
 
@@ -179,7 +179,7 @@ KINDS: Final = {
 
 
 class Recorder:
-    """Takes entries in order, in memory and on disk."""
+    """Appends entries in memory and on disk."""
 
     def __init__(self, file: IO[str]) -> None:
         self.entries: list[Entry] = []
@@ -191,12 +191,12 @@ class Recorder:
 
 
 def line_of(entry: Entry) -> str:
-    """One entry as a line."""
+    """Returns an entry as a line."""
     return json.dumps({"what": type(entry).__name__, **asdict(entry)}) + "\n"
 
 
 def load(path: Path) -> list[Entry]:
-    """The entries of a file."""
+    """Reads the entries of a file."""
     with path.open(encoding="utf-8") as lines:
         return [_entry(json.loads(line)) for line in lines]
 
@@ -209,7 +209,7 @@ def _entry(values: dict[str, Any]) -> Entry:
 
 
 def digest(event: pb.StreamResponse) -> str:
-    """The same for the same event, however it came, and whether or not it carries its cursor."""
+    """Returns a digest of an event that ignores its encoding and cursor."""
     bare = pb.StreamResponse()
     bare.CopyFrom(event)
     payload = getattr(bare, bare.WhichOneof("payload") or "task")
@@ -221,8 +221,8 @@ def digest(event: pb.StreamResponse) -> str:
 
 
 def shape(task: pb.Task) -> str:
-    """The same for the same task: its state and what its artifacts say, however that is cut into parts."""
-    texts = [f"{one.artifact_id}={''.join(part.text for part in one.parts)}" for one in task.artifacts]
+    """Returns a digest of a task's state and artifact texts that ignores chunk boundaries."""
+    texts = [f"{artifact.artifact_id}={''.join(part.text for part in artifact.parts)}" for artifact in task.artifacts]
     return _hash("\n".join((str(task.status.state), *texts)).encode())
 
 
@@ -231,5 +231,5 @@ def _hash(data: bytes) -> str:
 
 
 def of_kind(entries: Iterable[Entry], kind: type[Entry]) -> int:
-    """How many entries are of a kind."""
+    """Counts the entries of a kind."""
     return sum(isinstance(entry, kind) for entry in entries)

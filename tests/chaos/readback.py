@@ -1,4 +1,4 @@
-"""What the store holds: the log at the end, read through the store itself, and looks into it while a server runs."""
+"""Reads the store of a chaos run: all tasks at the end, and samples while a server runs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ ALL = 1_000_000
 CLAIMED_ELSEWHERE = "SELECT task FROM tasks WHERE session > 0 AND session != (SELECT max(session) FROM sessions)"
 STUCK = "SELECT task FROM tasks WHERE state = ? AND session = 0 AND NOT ready"
 UNPUSHED = "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
-SUCH = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
+EXAMPLES = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 COUNTS = "SELECT coalesce(sum(ready), 0), coalesce(sum(session > 0), 0) FROM tasks"
 
 
 async def read_all(path: Path, turns: Path, began: float = 0.0) -> dict[str, StoredTask]:
-    """Every visible task with its log. `turns` is the file in which agents noted their calls; `began` is when the run
-    did, in seconds of the epoch."""
+    """Reads every visible task with its log. turns: the file with the calls of agents. began: the start of the run, in
+    seconds of the epoch."""
     store = open_store(path)
     try:
         return await read_store(store, AGENTS, turns, began)
@@ -42,7 +42,7 @@ async def read_all(path: Path, turns: Path, began: float = 0.0) -> dict[str, Sto
 
 
 async def read_store(store: Store, agents: Sequence[str], turns: Path, began: float) -> dict[str, StoredTask]:
-    """The same of any store."""
+    """`read_all` for an open store."""
     begun = Counter(turns.read_text().split()) if turns.exists() else Counter[str]()
     found = {}
     for agent in agents:
@@ -89,13 +89,13 @@ async def _kept(store: Store, agent: str, task: pb.Task, attempts: int, begun: i
 
 
 def _reason(task: pb.Task) -> str:
-    """Why the server itself ended it; empty when it did not."""
+    """Returns the reason if the server ended the task; otherwise empty."""
     struct = task.status.message.metadata
     return str(struct["reason"]) if "reason" in struct else ""
 
 
 def sample(path: Path, *, at: float, up: float, slots: int) -> Sampled:
-    """A look into the store of a running server, past it."""
+    """Samples the SQLite file of a running server."""
     with closing(connect(path, readonly=True)) as connection:
         connection.execute("BEGIN")
         waiting, running = connection.execute(COUNTS).fetchone()
@@ -107,12 +107,12 @@ def sample(path: Path, *, at: float, up: float, slots: int) -> Sampled:
             waiting=waiting,
             running=running,
             slots=slots,
-            such=_ids(connection.execute(SUCH)),
+            such=_ids(connection.execute(EXAMPLES)),
         )
 
 
 def unpushed(path: Path) -> int:
-    """Receivers that are still to be told something."""
+    """Counts the webhooks with undelivered events."""
     with closing(connect(path, readonly=True)) as connection:
         count: int = connection.execute(UNPUSHED).fetchone()[0]
         return count

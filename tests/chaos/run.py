@@ -1,8 +1,8 @@
-"""`make chaos`: a server under load is killed and held still at random, and what everybody saw is judged afterwards.
+"""`make chaos`: kills and pauses a server under load at random, and then checks the history of all clients.
 
-With `--replicas` it is several servers with workers, PostgreSQL and NATS (replicas.py), by the same clients and judge.
-CHAOS_SECONDS (120) is how long; CHAOS_SEED, printed at the beginning, throws the same dice again. Ends with counts and
-with exit code 1 when a promise was broken; then the folder with the store, the history and the server's log is kept.
+With `--replicas` the target is a cluster with workers, PostgreSQL and NATS (replicas.py). CHAOS_SECONDS (120) is the
+duration; CHAOS_SEED, printed at the start, repeats a run. Prints counts, and exits with 1 if a guarantee was broken;
+the folder with the store, the history and the server's log is kept then.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from tests.chaos_checker.end_checker import drained
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-CUSTOMERS: Final = 10
+CLIENT_COUNT: Final = 10
 IDLE_SECONDS: Final = 4.0
-"""Seconds without news after which nobody expects any."""
+"""Seconds without an entry after which the run is over."""
 TAIL: Final = 20.0
-"""Seconds, of those a run may take, for everything to come to its end."""
+"""Seconds of the run that are reserved for its end."""
 MOST_SHOWN: Final = 30
 REPORTS: Final = Path(__file__).parents[2] / ".chaos"
 FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
-"""Read by gRPC when it is imported. Its handlers at a fork break the child, now and then, before it is PostgreSQL."""
+"""Read by gRPC at import. Its fork handlers sometimes break the child process before it executes PostgreSQL."""
 RETRY_OPTIONS: Final = ("--push-first-wait", "0.1", "--push-longest-wait", "1")
-"""Pushes that fail are tried again soon, so that a run sees much of it."""
+"""Short retry delays of pushes, for many retries in a run."""
 OPTIONS: Final = ("--blocking-wait", "20", *RETRY_OPTIONS)
 
 
@@ -69,23 +69,23 @@ def say(text: str) -> None:
     print(f"chaos: {text}", flush=True)
 
 
-async def storms(stage: Stage) -> None:
-    """Cuts all connections of all followers, now and then, for ever."""
-    dice = random.Random(f"{stage.seed}/storms")
+async def cut_connections(stage: Stage) -> None:
+    """Cuts all connections of all followers at random intervals."""
+    rng = random.Random(f"{stage.seed}/storms")
     while True:
-        await asyncio.sleep(dice.uniform(0.5, 4))
+        await asyncio.sleep(rng.uniform(0.5, 4))
         stage.storm()
 
 
 async def looks(stage: Stage) -> None:
-    """Looks into the store once a second, for ever."""
+    """Samples the store once a second."""
     while True:
         await look(stage)
         await asyncio.sleep(1)
 
 
 async def look(stage: Stage) -> Sampled | None:
-    """One look into the store; None when it cannot be asked."""
+    """Samples the store; None if it is unavailable."""
     found = await stage.victim.look(stage.now)
     if found is not None:
         stage.record.add(found)
@@ -93,15 +93,15 @@ async def look(stage: Stage) -> Sampled | None:
 
 
 async def offers_keys(stage: Stage) -> bool:
-    """Whether the server knows idempotency keys."""
-    customer = RandomClient(Stage(stage.victim, Recorder(io.StringIO()), stage.seed), 0, keys=True)
+    """Whether the server supports idempotency keys."""
+    client = RandomClient(Stage(stage.victim, Recorder(io.StringIO()), stage.seed), 0, keys=True)
     message = pb.Message(message_id="probe", role=pb.ROLE_USER, parts=[pb.Part(text="echo #probe")])
-    tasks = [await customer.send(message, "", "blocking", "probe") for _ in range(2)]
+    tasks = [await client.send(message, "", "blocking", "probe") for _ in range(2)]
     return len({task.id for task in tasks if task is not None}) == 1
 
 
 async def quiet(stage: Stage, seconds: float) -> Sequence[str]:
-    """Waits until nothing runs or waits, by looking into the store; gives some that do when it takes too long."""
+    """Waits until no task runs or waits in the store. Returns some of them after a timeout."""
     deadline = time.monotonic() + seconds
     while True:
         found = await look(stage)
@@ -113,7 +113,7 @@ async def quiet(stage: Stage, seconds: float) -> Sequence[str]:
 
 
 async def pushed(stage: Stage, seconds: float) -> int:
-    """Waits until every receiver was told everything, by looking into the store; how many were not in time."""
+    """Waits until all events are delivered to webhooks. Returns the number of incomplete webhooks after a timeout."""
     deadline = time.monotonic() + seconds
     while True:
         left = await stage.victim.unpushed()
@@ -123,25 +123,25 @@ async def pushed(stage: Stage, seconds: float) -> int:
 
 
 async def answer_the_left(stage: Stage) -> None:
-    """Answers every task that was left asking."""
-    customer = RandomClient(stage, -1, keys=False)
+    """Answers every interrupted task."""
+    client = RandomClient(stage, -1, keys=False)
     for entry in [entry for entry in stage.record.entries if isinstance(entry, Left)]:
         number = stage.number()
         message = pb.Message(message_id=f"m-{number}", role=pb.ROLE_USER, task_id=entry.task)
         message.parts.add(text=f"at last #{number}")
         agents = stage.victim.agents
-        for last in (False, False, True):  # a connection to a server that was started again may not be there at once
+        for last in (False, False, True):  # a connection to a restarted server may fail at first
             key = f"at-last-{number}"
             sends = (
-                customer.send(message, one, "blocking", key, quietly=one != agents[-1] or not last) for one in agents
+                client.send(message, one, "blocking", key, quietly=one != agents[-1] or not last) for one in agents
             )
-            if await _any(sends):  # the other agents do not know it
+            if await _any(sends):  # the other agents do not have the task
                 break
             await asyncio.sleep(1)
 
 
 async def _any(sends: Iterable[Coroutine[Any, Any, pb.Task | None]]) -> bool:
-    """Whether one of these is answered, one after the other; the rest is not sent."""
+    """Sends requests one after the other until one has a response. Returns whether one had."""
     for send in sends:
         if await send is not None:
             return True
@@ -149,31 +149,33 @@ async def _any(sends: Iterable[Coroutine[Any, Any, pb.Task | None]]) -> bool:
 
 
 async def scene(stage: Stage, seconds: float) -> list[str]:
-    """The whole run. Gives what is wrong already, before anything is compared."""
+    """Performs the run. Returns the problems found before the checks."""
     keys = await offers_keys(stage)
     problems = [] if keys else ["the server knows no idempotency keys"]
-    background = [asyncio.create_task(storms(stage)), asyncio.create_task(looks(stage))]
-    customers = [
-        asyncio.create_task(RandomClient(stage, number, keys=keys).serve()) for number in range(1, CUSTOMERS + 1)
+    background = [asyncio.create_task(cut_connections(stage)), asyncio.create_task(looks(stage))]
+    clients = [
+        asyncio.create_task(RandomClient(stage, number, keys=keys).serve()) for number in range(1, CLIENT_COUNT + 1)
     ]
     try:
-        await stage.victim.strike(stage, time.monotonic() + seconds, lambda text: say(f"{stage.now:3.0f} s, {text}"))
+        await stage.victim.inject_faults(
+            stage, time.monotonic() + seconds, lambda text: say(f"{stage.now:3.0f} s, {text}")
+        )
         stage.over.set()
-        say(f"{stage.now:3.0f} s, the last blow has fallen")
-        await asyncio.wait(customers, timeout=30)
-        for customer in customers:
-            if customer.done():
-                customer.result()
+        say(f"{stage.now:3.0f} s, the last fault has fallen")
+        await asyncio.wait(clients, timeout=30)
+        for client in clients:
+            if client.done():
+                client.result()
         if such := await quiet(stage, GRACE + 15):
-            problems.append(f"{GRACE + 15:g} s after the last blow, tasks still run or wait: {', '.join(such)}")
+            problems.append(f"{GRACE + 15:g} s after the last fault, tasks still run or wait: {', '.join(such)}")
         say(f"{stage.now:3.0f} s, nothing runs any more")
-        # Once more, with nothing running: what asks is still there afterwards, and can be answered.
+        # Another restart with no running task: interrupted tasks survive it and can be answered.
         await stage.victim.restart(stage)
         await answer_the_left(stage)
         if such := await quiet(stage, GRACE):
             problems.append(f"{GRACE:g} s after they were answered, tasks still run or wait: {', '.join(such)}")
     finally:
-        rest = (*background, *customers, *(() if stage.over.is_set() else stage.following))
+        rest = (*background, *clients, *(() if stage.over.is_set() else stage.following))
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
@@ -185,7 +187,7 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
 
 
 async def followers_end(stage: Stage) -> None:
-    """Gives followers of tasks that ended the time to hear of it: until nobody heard anything for SILENCE seconds."""
+    """Waits until followers of ended tasks have received no entry for IDLE_SECONDS."""
     number = -1
     while stage.following and number != len(stage.record.entries):
         number = len(stage.record.entries)
@@ -197,13 +199,13 @@ async def followers_end(stage: Stage) -> None:
 
 
 def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask]) -> str:
-    """What happened, in numbers."""
+    """Returns the counts of a run."""
     opened: dict[int, int] = {}
     for entry in entries:
         if isinstance(entry, Opened):
             opened[entry.follower] = opened.get(entry.follower, 0) + 1
     numbered = sum(isinstance(entry, Seen) and entry.sequence is not None for entry in entries)
-    struck = Counter(_blow(entry) for entry in entries if isinstance(entry, Fault))
+    struck = Counter(_fault_on(entry) for entry in entries if isinstance(entry, Fault))
     numbers = {
         **dict(sorted(struck.items())),
         "sends": history.of_kind(entries, Sent),
@@ -225,14 +227,14 @@ def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask]) -> str:
     return ", ".join(f"{number} {name}" for name, number in numbers.items())
 
 
-def _blow(struck: Fault) -> str:
-    """What a blow is counted as."""
+def _fault_on(struck: Fault) -> str:
+    """Returns the name under which a fault is counted."""
     kinds = {"kill": "kills", "pause": "pauses", "drain": "drains", "restart": "restarts"}
     return kinds[struck.how] + (f" of {struck.part}" if struck.part != "server" else "")
 
 
 async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tuple[str, list[str]]:
-    """One run: its counts, and what was wrong."""
+    """Performs one run, and returns its counts and violations."""
     with (folder / "history.jsonl").open("w", encoding="utf-8") as file:
         recorder = Recorder(file)
         there: AbstractAsyncContextManager[Target] = (
@@ -251,7 +253,7 @@ async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tup
 
 
 def report(numbers: str, problems: int, seconds: int, seed: int, *, several: bool) -> None:
-    """Leaves what came of a run for `make scorecard`, in the place of the last one of its kind."""
+    """Writes the report of a run for `make scorecard`, which replaces the last one of its kind."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     values = {
         "several": several,
@@ -267,7 +269,7 @@ def report(numbers: str, problems: int, seconds: int, seed: int, *, several: boo
 
 
 def main() -> int:
-    """Plays one run."""
+    """Performs one run."""
     several = "--replicas" in sys.argv[1:]
     if several and os.environ.get(FORKS) != "0":
         os.environ[FORKS] = "0"

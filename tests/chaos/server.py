@@ -1,4 +1,4 @@
-"""The server that is torn at: `dragoman serve` as a process that is killed, held still, and started again."""
+"""Chaos target with one server: a `dragoman serve` process that is killed, paused and restarted."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.cli.server import clean_environment
 AGENTS: Final = Path(__file__).with_name("agents.py")
 SLOTS: Final = 40
 START: Final = 60.0
-"""Seconds that a start may take."""
+"""Maximum seconds of a start."""
 LONG: Final = 11.5
-"""Seconds of one pause in a long run: longer than a session lives without a sign of life."""
+"""Seconds of one pause in a long run, longer than the lease of a session."""
 
 
 class ServerTarget:
-    """One server on one store. `roads` leads to where it listens now. Implements `Ground`."""
+    """One server on one store. Implements `Target`."""
 
     agents: Sequence[str] = ("", "again")
     words: Sequence[str] = ()
@@ -40,7 +40,7 @@ class ServerTarget:
         self.turns = folder / "turns"
         self.log = folder / "server.log"
         self.errors: Counter[str] = Counter()
-        """What it logged as an error that is not an agent's, and how often."""
+        """Errors in its log that are not an agent's, with their counts."""
         self.up = asyncio.Event()
         self.client_transports: Transports | None = None
         self._built: list[Transports] = []
@@ -56,11 +56,11 @@ class ServerTarget:
 
     @property
     def up_for(self) -> float:
-        """Seconds since it last started, or went on after it was held still."""
+        """Seconds since the last start or the end of the last pause."""
         return time.monotonic() - self._since if self.up.is_set() else 0.0
 
     async def start(self) -> None:
-        """Starts it, and returns when it serves."""
+        """Starts the server, and waits until it listens."""
         words = ["-m", "dragoman", "serve", str(AGENTS), "--store", f"sqlite:///{self.store}", "--log-format", "json"]
         words += ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--slots", str(SLOTS), *self._arguments]
         self._process = await asyncio.create_subprocess_exec(
@@ -76,14 +76,14 @@ class ServerTarget:
         self._reader = asyncio.create_task(self._read(self._process, reported), name="the server's log")
         async with asyncio.timeout(START):
             where = await reported
-        # Old roads stay until the end: closing a gRPC channel would cancel whoever still waits on it.
+        # Old transports stay open until the end: closing a gRPC channel would cancel its calls.
         self.client_transports = Transports(where["http"], where["grpc"])
         self._built.append(self.client_transports)
         self._since = time.monotonic()
         self.up.set()
 
     async def kill(self) -> None:
-        """`kill -9`."""
+        """Kills the server (`kill -9`)."""
         assert self._process is not None
         assert self._reader is not None
         self.up.clear()
@@ -92,7 +92,7 @@ class ServerTarget:
         await self._reader
 
     async def hold(self, seconds: float) -> None:
-        """Nothing of it runs for so long; it goes on where it was."""
+        """Pauses the process with SIGSTOP, and continues it."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -101,21 +101,21 @@ class ServerTarget:
             self._process.send_signal(signal.SIGCONT)
             self._since = time.monotonic()
 
-    # Ground ---------------------------------------------------------------------------------------------------------
+    # Target ---------------------------------------------------------------------------------------------------------
 
-    async def strike(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
-        """Kills the server, or holds it still, every few seconds."""
-        dice = random.Random(f"{scene.seed}/strikes")
+    async def inject_faults(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
+        """Kills or pauses the server every few seconds."""
+        rng = random.Random(f"{scene.seed}/strikes")
         long_pause = until - time.monotonic() > 60
         while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, dice.uniform(0.8, 4)))
+            await asyncio.sleep(min(left, rng.uniform(0.8, 4)))
             if time.monotonic() >= until:
                 return
-            if dice.random() < 0.6:
+            if rng.random() < 0.6:
                 await self.restart(scene)
             else:
-                seconds = dice.uniform(0.1, 3)
-                if long_pause and until - time.monotonic() > 2 * LONG and dice.random() < 0.3:
+                seconds = rng.uniform(0.1, 3)
+                if long_pause and until - time.monotonic() > 2 * LONG and rng.random() < 0.3:
                     seconds, long_pause = LONG, False
                 scene.record.add(Fault(at=scene.now, how="pause", seconds=round(seconds, 3)))
                 await self.hold(seconds)
@@ -142,7 +142,7 @@ class ServerTarget:
     # ----------------------------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Kills what is left. May be called twice."""
+        """Kills the process. May be called twice."""
         if self._process is not None and self._process.returncode is None:
             await self.kill()
         while self._built:
@@ -162,13 +162,13 @@ class ServerTarget:
 
 
 def _error(line: dict[str, str]) -> str:
-    """The error itself, without what differs from one time to the next."""
+    """Returns the error without its variable parts."""
     return f"{line['logger']}: {line['message']}: {line.get('exception', '').rpartition(chr(10))[2]}"
 
 
 @asynccontextmanager
 async def running(folder: Path, *arguments: str) -> AsyncIterator[ServerTarget]:
-    """A server for as long as the block runs."""
+    """Runs a server inside the block."""
     victim = ServerTarget(folder, *arguments)
     try:
         await victim.start()

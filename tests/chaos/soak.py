@@ -30,21 +30,21 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 CLIENTS: Final = 8
 STORED_BYTES: Final = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 SAMPLES: Final = 120
-"""At least so many looks in a run, and at least one every five seconds."""
+"""Minimum samples of a run; at least one every five seconds."""
 WORDS: Final = ("echo", "stream 20 1", "ask")
 
 MEMORY: Final = 1.10
 MEMORY_BYTES: Final = 8 * 1024 * 1024
-"""Resident memory: a tenth, and 8 MiB for caches that fill once."""
+"""Permitted growth of resident memory: a tenth, and 8 MiB for caches that fill once."""
 HANDLES: Final = 2 * CLIENTS
-"""Open files: a connection or two for each client, as they come and go."""
+"""Permitted growth of open files: one or two connections per client."""
 STORED: Final = 1.10
 CUT_BYTES: Final = 1024 * 1024
 """Bytes of the store for one task: a tenth, and for the half as a whole what an hour does not notice. A half begins and
 ends in the middle of its clients' rounds, where one task takes several times another, and a stream on a busy machine
 takes more commits than on an idle one: in ten seconds, with 500 tasks, that was 12 % once."""
 WAL: Final = 128 * 1024 * 1024
-"""Bytes of the write-ahead log, which is emptied at 64 MiB, looked at every 512 commits."""
+"""Maximum bytes of the write-ahead log, which is checked every 512 commits and truncated at 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Look:
 
 
 def look(pid: int, store: Path, at: float) -> Look:
-    """Asks the system and the store."""
+    """Takes a sample of the process and the store."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     with closing(connect(store, readonly=True)) as connection:
         (stored,) = connection.execute(STORED_BYTES).fetchone()
@@ -77,7 +77,7 @@ def look(pid: int, store: Path, at: float) -> Look:
 
 
 def judge(looks: Sequence[Look]) -> list[str]:
-    """What was not flat, a line each."""
+    """Returns one line for each value that grew."""
     warm = looks[len(looks) // 3 :]
     early, late = warm[: len(warm) // 2], warm[len(warm) // 2 :]
 
@@ -109,7 +109,7 @@ def _mib(size: float) -> str:
 
 
 class Regular(RandomClient):
-    """A client that does the same three things for ever, and follows each task to its end."""
+    """A client that repeats three operations, and follows each task to its end."""
 
     async def serve(self) -> None:
         while not self._stage.over.is_set():
@@ -124,7 +124,7 @@ class Regular(RandomClient):
 
 
 class Forgetful(Recorder):
-    """Counts, and keeps nothing: this process must not grow either."""
+    """Counts entries without storing them, since this process must not grow either."""
 
     def __init__(self) -> None:
         super().__init__(io.StringIO())
@@ -136,7 +136,7 @@ class Forgetful(Recorder):
 
 
 async def soak(folder: Path, seconds: float) -> tuple[list[Look], Forgetful, list[str]]:
-    """The whole run."""
+    """Performs the run."""
     recorder, looks = Forgetful(), []
     async with running(folder) as victim:
         stage = Stage(victim, recorder, 0)
@@ -161,7 +161,7 @@ def _describe(one: Look) -> str:
 
 
 def main() -> int:
-    """Soaks one server."""
+    """Runs the soak test."""
     seconds = max(10, int(os.environ.get("SOAK_SECONDS", "3600")))
     if not Path("/proc/self/statm").exists():
         print("soak: this system does not tell about processes in /proc; nothing was measured")

@@ -1,4 +1,4 @@
-"""What is torn at, as the clients and the judge need it: one server (victim.py), or several (replicas.py)."""
+"""Interface of the system under chaos: one server (server.py), or several (replicas.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.chaos_checker.checker import StoredTask
 
 
 class Scene(Protocol):
-    """Where blows are noted, and by which clock; `seed` throws the dice."""
+    """Clock, history and seed for faults."""
 
     seed: int
 
@@ -26,44 +26,44 @@ class Target(Protocol):
     """One server, or several."""
 
     up: asyncio.Event
-    """Set while there is a server that can be asked."""
+    """Set while a server is available."""
 
     @property
     def client_transports(self) -> Transports | None:
-        """Where to ask now."""
+        """Returns transports to an available server."""
         ...
 
     @property
     def agents(self) -> Sequence[str]:
-        """The agents that there are, as clients name them; none for the root agent."""
+        """The agents by the names that clients use; empty for the root agent only."""
         ...
 
     @property
     def words(self) -> Sequence[str]:
-        """What clients say here now and then, and not elsewhere."""
+        """Additional commands that clients send to this target."""
         ...
 
-    async def strike(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
-        """Strikes again and again until then (`time.monotonic`); returns when all is up and moving."""
+    async def inject_faults(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
+        """Injects faults until `until` (`time.monotonic`); returns when everything works again."""
         ...
 
     async def restart(self, scene: Scene) -> None:
-        """Kills all that serves, and starts it again."""
+        """Kills and restarts all servers."""
         ...
 
     async def look(self, at: float) -> Sampled | None:
-        """A look into the store; None when it cannot be asked now."""
+        """Samples the store; None if it is unavailable."""
         ...
 
     async def unpushed(self) -> int:
-        """Receivers that are still to be told something."""
+        """Counts the webhooks with undelivered events."""
         ...
 
     async def kept(self, began: float) -> Mapping[str, StoredTask]:
-        """What the store holds, once nothing serves any more. `began`: when the run began, in seconds of the epoch."""
+        """Reads the store after all servers have stopped. `began`: the start of the run, in seconds of the epoch."""
         ...
 
     @property
     def troubles(self) -> Sequence[str]:
-        """What was logged or done that may not be."""
+        """Unexpected log entries and exits."""
         ...

@@ -1,7 +1,7 @@
-"""The four bindings of A2A 1.0, with what a durable client says besides: cursors and idempotency keys.
+"""Minimal clients of the four bindings of A2A 1.0, with cursors and idempotency keys.
 
-Headers over HTTP and metadata over gRPC carry both; events say where they are in their own metadata, when the client
-asks for that extension. A server that knows neither ignores them, and its events have no number.
+Both are sent as HTTP headers and gRPC metadata; events have their position in their metadata if the client activates
+the extension. A server without support ignores them, and its events have no sequence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BINDINGS: Final = ("grpc", "rest", "jsonrpc", "ws")
 CALL_TIMEOUT: Final = 30.0
-"""Seconds for an answer; a server may be held still for a part of that."""
+"""Seconds for a response, including a pause of the server."""
 
 _VERBS: Final = {
     "SendMessage": "/message:send",
@@ -41,7 +41,7 @@ Request = pb.SendMessageRequest | pb.GetTaskRequest | pb.CancelTaskRequest | pb.
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An event and where it stands: cursor and sequence, or neither."""
+    """An event with its cursor and sequence, or neither."""
 
     event: pb.StreamResponse
     cursor: str
@@ -49,7 +49,7 @@ class Place:
 
 
 class Transports:
-    """Ways to one address of a server, all bindings at once. What goes wrong is a ClientError or a TimeoutError."""
+    """Transports of all bindings to one server. Raises ClientError and TimeoutError."""
 
     def __init__(self, http: str, target: str) -> None:
         self._base = http
@@ -61,7 +61,7 @@ class Transports:
         await self._channel.close()
 
     async def call(self, binding: str, rpc: str, request: Request, answer: type[Answer], key: str = "") -> Answer:
-        """The answer to a unary call."""
+        """Makes a unary call."""
         async with (
             asyncio.timeout(CALL_TIMEOUT),
             aclosing(self._answers(binding, rpc, request, answer, key)) as answers,
@@ -74,7 +74,7 @@ class Transports:
     async def stream(
         self, binding: str, rpc: str, request: Request, key: str = "", after: str = ""
     ) -> AsyncGenerator[Place, None]:
-        """The events of a stream. Raises UNAVAILABLE when it breaks off."""
+        """Yields the events of a stream. Raises UNAVAILABLE when it breaks."""
         answers = self._answers(binding, rpc, request, pb.StreamResponse, key, after)
         async with aclosing(answers):
             async for event in answers:
@@ -158,7 +158,7 @@ class Transports:
 
 
 def placed(event: pb.StreamResponse) -> Place:
-    """An event with what its metadata say of its place."""
+    """Returns an event with the position in its metadata."""
     payload = getattr(event, event.WhichOneof("payload") or "task")
     if RESUME not in payload.metadata:
         return Place(event, "", None)
@@ -180,7 +180,7 @@ def _envelope(rpc: str, body: dict[str, Any]) -> bytes:
 
 
 async def _values(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any], None]:
-    """What a response holds: one value, or the data of its events."""
+    """Yields the JSON of a response: one object, or the data of its events."""
     if response.content_type != "text/event-stream":
         value = orjson.loads(await response.read())
         if not isinstance(value, dict):

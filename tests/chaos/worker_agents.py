@@ -1,4 +1,4 @@
-"""The agents of agents.py once more, for workers."""
+"""The agents of agents.py, for workers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from tests.chaos.agents import RETRIES, work
 from dragoman import Turn, agent, retry
 
 
-@agent(id="far", description="Does what the first word says, at a worker; a crash ends it")
+@agent(id="far", description="Executes the command in the first word, on a worker; a crash ends the task")
 async def far(turn: Turn) -> str | None:
-    """Does what the first word says."""
+    """Executes the command in the first word."""
     return await work(turn)
 
 
-@agent(id="far-again", description="The same; a crash begins it again", on_crash=retry(RETRIES))
+@agent(id="far-again", description="Executes the command; a crash restarts the turn", on_crash=retry(RETRIES))
 async def far_again(turn: Turn) -> str | None:
-    """Does what the first word says."""
+    """Executes the command in the first word."""
     return await work(turn)

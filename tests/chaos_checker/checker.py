@@ -1,7 +1,7 @@
-"""The judge: pure functions from what clients saw and what the store holds to a list of broken promises.
+"""Checker of a chaos run: compares the history of clients with the store, and lists broken guarantees.
 
-`judge` gives one line for each thing that may not be; an empty list is a good run. What it is given: the history, in
-the order in which it was written, and every task of the store with its log.
+`judge` returns one line per violation; an empty list is a good run. Its inputs are the history in order, and every
+task of the store with its log. All functions are pure.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tests.chaos_checker.push_checker import judge_pushes
 from dragoman.core.task import states
 
 GRACE: Final = 15.0
-"""Seconds within which a task of a dead session has ended or runs again."""
+"""Seconds in which a task of a dead session has to end or run again."""
 
 BACKLOGGED: Final = 5.0
-"""Seconds for which a task may wait although slots are free: agents may block the loop for a while."""
+"""Seconds that a task may wait while slots are free, since agents may block the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """One event of a log. `shape` is that of the task after it."""
+    """One event of a log. `shape`: that of the task after the event."""
 
     sequence: int
     digest: str
@@ -36,7 +36,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A task as the store has it at the end. `messages` are the ids of its user's messages."""
+    """A task in the store at the end of the run. `messages`: the ids of the user's messages."""
 
     id: str
     state: int
@@ -44,28 +44,28 @@ class StoredTask:
     events: Sequence[StoredEvent]
     messages: Sequence[str] = ()
     text: str = ""
-    """What its first message says; unique to it, but for sends with one key."""
+    """The text of the first message, unique except for repeated sends with one key."""
     attempts: int = 1
-    """How often a turn of it may be begun."""
+    """Maximum attempts of a turn."""
     begun: int = 0
-    """How often the agent was called."""
+    """Number of calls of the agent."""
     agent: str = ""
     reason: str = ""
-    """Why the server itself ended it; empty when it did not."""
+    """The reason if the server ended the task; otherwise empty."""
     times: tuple[float, float] = (0.0, 0.0)
-    """When it was made, and when its state last changed, in seconds since the run began."""
+    """Times of its creation and of its last change of state, in seconds since the run began."""
 
 
 @dataclass(slots=True)
 class Followed:
-    """All that one follower saw, over all its connections."""
+    """Everything that one follower received, over all its connections."""
 
     task: str = ""
     entries: list[Opened | Seen | Closed] = field(default_factory=list)
 
 
 def judge(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> list[str]:
-    """Everything that is wrong, a line each."""
+    """Returns one line per violation."""
     return [
         problem
         for check in (logs, acknowledged, streams, terminal, claims, interrupted, keys, turns, judge_pushes, judge_ends)
@@ -74,7 +74,7 @@ def judge(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> list[str]
 
 
 def logs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """A log has no gap, ends where its task stands, and nothing follows a terminal state."""
+    """Checks that a log has no gap, ends in its task's state, and has no events after a terminal state."""
     for task in kept.values():
         numbers = [event.sequence for event in task.events]
         if numbers != list(range(1, task.last + 1)):
@@ -88,7 +88,7 @@ def logs(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
 
 
 def acknowledged(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """What a response named is there: the task, and the message that was sent to it."""
+    """Checks that acknowledged tasks and messages are stored."""
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent)}
     for entry in history:
         if isinstance(entry, Acknowledged):
@@ -105,7 +105,7 @@ def acknowledged(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> It
 
 
 def streams(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """Each follower saw what the log holds: each event once, in order, with no hole at any reconnect."""
+    """Checks that each follower received the events of the log once, in order, and without gaps at reconnects."""
     followers: defaultdict[int, Followed] = defaultdict(Followed)
     for entry in history:
         if isinstance(entry, Opened | Seen | Closed):
@@ -154,7 +154,7 @@ def _numbered(follower: Followed, task: StoredTask) -> Iterator[str]:
 
 
 def _place(seen: Seen, sequence: int, at: int | None, task: StoredTask) -> Iterator[str]:
-    """An event, or the Task, where it belongs in the log."""
+    """Checks an event or Task against its position in the log."""
     if not 1 <= sequence <= len(task.events):
         yield f"saw event {sequence} of {task.last}"
         return
@@ -174,7 +174,7 @@ def _place(seen: Seen, sequence: int, at: int | None, task: StoredTask) -> Itera
 
 
 def _slice(run: Sequence[str], task: StoredTask, *, whole: bool) -> Iterator[str]:
-    """Events without numbers are neighbours in the log, and the last ones if the stream ended by itself."""
+    """Checks that events without sequences are adjacent in the log, and the last if the server ended the stream."""
     if not run:
         return
     log = [event.digest for event in task.events]
@@ -189,7 +189,7 @@ def _slice(run: Sequence[str], task: StoredTask, *, whole: bool) -> Iterator[str
 
 
 def terminal(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """A terminal state that anyone was told of is the last one."""
+    """Checks that a reported terminal state is final."""
     follows = {entry.follower: entry.task for entry in history if isinstance(entry, Opened)}
     for entry in history:
         if isinstance(entry, Seen):
@@ -203,7 +203,7 @@ def terminal(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterat
 
 
 def claims(history: Sequence[Entry], _: Mapping[str, StoredTask]) -> Iterator[str]:
-    """No claim of a dead session lasts, and what was submitted waits only for a free slot."""
+    """Checks that claims of dead sessions end, and that submitted tasks wait only for a free slot."""
     backlogged: Sampled | None = None
     for entry in history:
         if not isinstance(entry, Sampled):
@@ -221,7 +221,7 @@ def claims(history: Sequence[Entry], _: Mapping[str, StoredTask]) -> Iterator[st
 
 
 def interrupted(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """A task that asked and was left alone still asks after every crash, and can be answered."""
+    """Checks that an interrupted task survives every crash, and can be answered."""
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent)}
     answers: defaultdict[str, list[int]] = defaultdict(list)
     left: dict[str, float] = {}
@@ -247,7 +247,7 @@ def interrupted(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Ite
 
 
 def keys(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """Every answer to sends with one key named one task, and there is only one."""
+    """Checks that all sends with one key have the same single task."""
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.key}
     answers: defaultdict[str, set[str]] = defaultdict(set)
     for entry in history:
@@ -262,7 +262,7 @@ def keys(history: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[s
 
 
 def turns(_: Sequence[Entry], kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    """An agent is called once for each message, and again only where its `on_crash` says so."""
+    """Checks that an agent is called once per message, and again only if its `on_crash` permits."""
     for task in kept.values():
         most = max(1, len(task.messages)) * task.attempts
         if task.begun > most:

@@ -1,7 +1,7 @@
-"""The judge of pushes: what receivers got, against the log. Part of checker.py, which knows `Kept`.
+"""Checker of pushes: compares the requests of receivers with the log.
 
-A receiver was told every event of its task, in order. One came twice only where a try explains it: the receiver had not
-said that it took it, or the server was struck after it had.
+A receiver has to get every event of its task, in order. A repeat needs an explanation: the receiver had not accepted
+the event, or the server had a fault afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from tests.chaos.history import Acknowledged, Delivered, Entry, Fault, Sent
 
 SLACK: Final = 2.0
-"""Seconds by which a letter may be looked at after the server that sent it was struck."""
+"""Seconds by which a request may be recorded after the fault of the server that sent it."""
 
 
 class StoredEventView(Protocol):
@@ -24,7 +24,7 @@ class StoredEventView(Protocol):
 
 
 class StoredTaskView(Protocol):
-    """A task as the store has it at the end."""
+    """A task in the store at the end of the run."""
 
     @property
     def id(self) -> str: ...
@@ -37,8 +37,8 @@ class StoredTaskView(Protocol):
 
 
 def judge_pushes(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -> Iterator[str]:
-    """Everything that is wrong with what receivers were told, a line each."""
-    # A server that was held still, or a database that was away, explains a repeat until it is well again.
+    """Yields one line per violation of push guarantees."""
+    # A paused server or an unavailable database explains a repeat until it works again.
     strikes = [
         (entry.at, entry.at + entry.seconds)
         for entry in history
@@ -60,7 +60,7 @@ def judge_pushes(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -
 def _expected(
     history: Sequence[Entry], kept: Mapping[str, StoredTaskView], values: Mapping[int, list[Delivered]]
 ) -> dict[int, str]:
-    """The task of each webhook: as the answer said, else the one that its message made, else as it was told."""
+    """Returns the task of each webhook: from the response, else by its message, else from its requests."""
     by_text = {task.text: task.id for task in kept.values()}
     sent = {entry.op: entry for entry in history if isinstance(entry, Sent) and entry.hook}
     found = {hook: delivereds[0].task for hook, delivereds in values.items()}

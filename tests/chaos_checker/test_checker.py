@@ -1,4 +1,4 @@
-"""The judge of chaos is judged: a good history passes, and every way to break a promise is told."""
+"""The chaos checker: a correct history passes, and every violation is reported."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ BARE: tuple[Entry, ...] = (
     Seen(follower=8, sequence=None, digest="d5", state=states.COMPLETED),
     Closed(follower=8, why="end"),
 )
-"""What a follower sees of a server without cursors."""
+"""Events that a follower receives from a server without cursors."""
 
 
 def without(*entries: Entry, of: Sequence[Entry] = GOOD) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""The judge of ends is judged: what a blow explains passes, and nothing else."""
+"""The end checker: only ends that a fault explains pass."""
 
 from __future__ import annotations
 

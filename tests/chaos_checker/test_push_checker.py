@@ -1,4 +1,4 @@
-"""The judge of pushes is judged: what retries and crashes explain passes, and every broken promise is told."""
+"""The push checker: explained repeats pass, and every violation is reported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_crash_explains_one_repeat() -> None:
 
 
 def test_a_webhook_in_flight_when_the_server_was_killed_may_repeat() -> None:
-    crash = Fault(at=19.5, how="kill")  # the receiver looks at the letter of 20 s only then
+    crash = Fault(at=19.5, how="kill")  # the receiver processes the request of 20 s only then
     assert problems(SENT, ACK, ONE, crash, TWO, replace(TWO, at=24, done=25), THREE, FOUR) == []
 
 
@@ -68,7 +68,7 @@ def test_events_of_a_send_without_a_response_are_expected_too() -> None:
     ("entries", "response"),
     [
         ((SENT, ACK), "up to event 0 of 4"),
-        ((SENT,), "up to event 0 of 4"),  # made by a send that was never answered, and forgotten
+        ((SENT,), "up to event 0 of 4"),  # created by a send without a response, and lost
         ((SENT, ACK, ONE, TWO, THREE), "up to event 3 of 4"),
         ((SENT, ACK, ONE, TWO, THREE, delivered(4, 500)), "up to event 3 of 4"),
         ((SENT, ACK, ONE, THREE, FOUR), "event 3 when it had taken 1: out of order, or a gap"),
