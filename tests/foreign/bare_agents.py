@@ -1,11 +1,11 @@
-"""The agents of the bare run: one whose card declares nothing, and one that requires an extension."""
+"""Agents of the bare run: one without capabilities in its card, and one that requires an extension."""
 
 from dragoman import Turn, agent
 
 
 @agent(default=True, name="Bare", description="Says it back, and has no capability at all", streaming=False)
 async def bare(turn: Turn) -> str:
-    """Says it back."""
+    """Echoes the text."""
     return turn.text
 
 
@@ -15,5 +15,5 @@ async def bare(turn: Turn) -> str:
     extensions=[{"uri": "urn:example:strict", "required": True}],
 )
 async def strict(turn: Turn) -> str:
-    """Says it back."""
+    """Echoes the text."""
     return turn.text

@@ -23,21 +23,21 @@ from checks import Checks, raises
 HERE = Path(__file__).resolve().parent
 
 check = Checks()
-"""Without anything special."""
+"""Checks over a working connection."""
 
 broken = Checks()
-"""On a road that breaks."""
+"""Checks over connections that break."""
 
 
 def called(project: str, url: str, title: str, *without: str) -> bool:
-    """Runs this file in the project's environment against the agent at `url`. Whether all was well."""
+    """Runs this file in the project's environment against the agent at `url`. Returns whether all checks passed."""
     command = [f"{project}/.venv/bin/python", str(HERE / "calling.py"), "--url", url, "--title", title]
     sys.stdout.flush()
     return subprocess.call([*command, *(["--without", ",".join(without)] if without else [])]) == 0
 
 
 class Agent:
-    """The agent, and what it does without."""
+    """The agent, and the features that it lacks."""
 
     def __init__(self, client, without):
         self.client = client
@@ -90,7 +90,7 @@ async def a_message_alone_is_an_answer(agent: Agent) -> None:
 async def a_file_and_a_value_come_whole(agent: Agent) -> None:
     (file,) = (await agent.client.ask("file")).files
     assert (file.name, file.media_type) == ("hello.txt", "text/plain"), file
-    # One SDK puts the text of base64 where the proto has bytes.
+    # One SDK puts base64 text into the bytes field of the proto.
     assert "bytes" in agent.without or file.content == b"hello from the playground\n", file.content
     assert (await agent.client.ask("data")).data["numbers"] == [1, 2, 3]
 
@@ -130,7 +130,7 @@ async def a_broken_stream_is_resumed(agent: Agent) -> None:
 
 
 class Flaky:
-    """A TCP proxy that cuts each connection some bytes or moments after it was made."""
+    """A TCP proxy that cuts each connection after some bytes or seconds."""
 
     def __init__(self, host: str, port: int) -> None:
         self.to = (host, port)
@@ -158,7 +158,7 @@ class Flaky:
 
 @asynccontextmanager
 async def through_a_bad_connection(url: str) -> AsyncIterator[tuple[str, Flaky]]:
-    """The URL of the agent's card, as it would be behind the proxy."""
+    """The URL of the agent's card through the proxy."""
     import aiohttp
     from aiohttp import web
 

@@ -1,4 +1,4 @@
-"""How a foreign client says what it checked: one line each, and an exit status. Needs nothing but Python.
+"""Checks of a foreign client: one line of output per check, and an exit status. Uses only the standard library.
 
 A check that covers operations of the table in docs/reference/clients.md prints a line for each of them as well:
 `op`, the client, the transport, the operation, and `ok` or `failed`, with tabs between.
@@ -22,7 +22,7 @@ from typing import Any
 
 
 def arguments() -> argparse.Namespace:
-    """Where the server is: `.http`, `.grpc`, and `.project`, the project's folder."""
+    """Addresses of the server: `.http`, `.grpc`; `.project`: the project's folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--http", required=True)
     parser.add_argument("--grpc", required=True)
@@ -31,7 +31,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Checks:
-    """Collects checks; their names, with blanks for underscores, are the sentences that are printed."""
+    """Collects checks. Their names, with spaces for underscores, are printed."""
 
     def __init__(self, package: str = "") -> None:
         """`package` is the client in the table, with the version installed; without one there are no rows."""
@@ -42,7 +42,7 @@ class Checks:
         return self.of()(check)
 
     def of(self, *operations: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Collects a check that shows these operations of the table to work."""
+        """Registers a check that covers these operations of the table."""
 
         def collect(check: Callable[..., Any]) -> Callable[..., Any]:
             self._checks.append((check, operations))
@@ -51,7 +51,7 @@ class Checks:
         return collect
 
     async def run(self, title: str, *given: Any) -> bool:
-        """Runs every check with `given`, prints a line for each, and says whether all were well.
+        """Runs every check with `given`, prints a line for each, and returns whether all passed.
 
         `title` is the transport in the table.
         """
@@ -68,7 +68,7 @@ class Checks:
 
 
 async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
-    """What went wrong; empty when nothing did."""
+    """Returns the problem; empty for a passed check."""
     try:
         async with asyncio.timeout(60):
             found = check(*given)
@@ -83,7 +83,7 @@ async def _failure(check: Callable[..., Any], given: tuple[Any, ...]) -> str:
 
 @contextmanager
 def serving(project: str, *options: str) -> Iterator[dict[str, str]]:
-    """A server of one's own, with options that the others' has not. Gives its addresses."""
+    """Starts a separate server with other options. Yields its addresses."""
     with tempfile.TemporaryDirectory() as folder:
         command = [f"{project}/.venv/bin/python", "-m", "dragoman", "serve", "--log-format", "json", *options]
         command += ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
@@ -95,30 +95,30 @@ def serving(project: str, *options: str) -> Iterator[dict[str, str]]:
 
 
 def _addresses(process: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Where it says that it listens."""
+    """Reads its addresses from its log."""
     assert process.stderr is not None
     for line in process.stderr:
         if b'"serving"' in line:
-            # What it says from then on is read too, or it would wait for a reader.
+            # Further output is read too, otherwise a full pipe would block the server.
             threading.Thread(target=process.stderr.read, daemon=True).start()
             return json.loads(line)
     sys.exit("the server did not start")
 
 
 def command(project: str, *words: str) -> str:
-    """What a command of ours says on stdout."""
+    """Returns the output of a dragoman command."""
     return subprocess.check_output([f"{project}/.venv/bin/python", "-m", "dragoman", *words], text=True).strip()
 
 
 async def wait_until_received(following: asyncio.Task[Any], begun: asyncio.Event) -> None:
-    """Returns when a follower has begun to hear of its task, or has ended."""
+    """Waits until a follower has received an event or has ended."""
     hearing = asyncio.ensure_future(begun.wait())
     await asyncio.wait((following, hearing), return_when=asyncio.FIRST_COMPLETED)
     hearing.cancel()
 
 
 async def raises(kind: type[BaseException], call: Awaitable[Any], text: str = "") -> None:
-    """Awaits `call`, which has to fail with `kind` and with `text` in what it says."""
+    """Awaits `call`, which has to raise `kind` with `text` in its message."""
     caught: BaseException | None = None
     try:
         answer = await call
@@ -129,6 +129,6 @@ async def raises(kind: type[BaseException], call: Awaitable[Any], text: str = ""
 
 
 def finish(all_good: bool) -> None:
-    """Ends the script: `end` says that nothing is missing."""
+    """Ends the script: the line `end` marks complete output."""
     print("end", flush=True)
     sys.exit(not all_good)

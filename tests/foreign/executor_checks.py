@@ -1,4 +1,4 @@
-"""Checks that every executor must pass, whatever its SDK, over JSON-RPC of A2A 1.0.
+"""Checks of executors of any SDK, over JSON-RPC of A2A 1.0.
 
 Needs httpx, which all their environments have.
 """
@@ -25,7 +25,7 @@ of_workers = Checks()
 
 
 class Asking:
-    """Calls of A2A 1.0."""
+    """Client of A2A 1.0 over JSON-RPC."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
@@ -94,12 +94,12 @@ def state(task: Json) -> str:
 
 
 def status_text(task: Json) -> str:
-    """The text of the status."""
+    """Returns the text of the status."""
     return "".join(part.get("text", "") for part in task["status"].get("message", {}).get("parts", []))
 
 
 def texts(task: Json) -> dict[str, str]:
-    """The text of each artifact."""
+    """Returns the text of each artifact."""
     return {
         one["artifactId"]: "".join(part.get("text", "") for part in one["parts"]) for one in task.get("artifacts", [])
     }

@@ -1,4 +1,4 @@
-"""What every version of fasta2a has: a client class for some methods, and types for more of them.
+"""Shared client code for all versions of fasta2a, which have a client class for some methods, and types for others.
 
 What its client has no method for goes through the client's connection, written and read by the package's types.
 """
@@ -22,7 +22,7 @@ def envelope(method: str, params: dict[str, Any]) -> dict[str, Any]:
 async def call(
     client: A2AClient, method: str, params: dict[str, Any], asks: TypeAdapter[Any], answers: TypeAdapter[Any]
 ) -> Any:
-    """One call, posted as the client posts its own. Gives the validated response."""
+    """Makes a call in the same way as the client. Returns the validated response."""
     content = asks.dump_json(envelope(method, params), by_alias=True)
     response = await client.http_client.post("/", content=content, headers=JSON)
     client._raise_for_status(response)
@@ -34,7 +34,7 @@ async def call(
 async def stream(
     client: A2AClient, method: str, params: dict[str, Any], asks: TypeAdapter[Any], answers: TypeAdapter[Any]
 ) -> AsyncIterator[Any]:
-    """A streaming call, read as the client of 2.x reads its own. Gives the validated responses."""
+    """Makes a streaming call in the same way as the client of 2.x. Yields the validated responses."""
     content = asks.dump_json(envelope(method, params), by_alias=True)
     async with client.http_client.stream("POST", "/", content=content, headers=JSON) as response:
         async for line in response.aiter_lines():
@@ -45,7 +45,7 @@ async def stream(
 
 
 def check_deliveries(deliveries: list[tuple[dict[str, str], Any]], token: str = "t0ken") -> None:
-    """What receivers are sent with the body."""
+    """Checks the headers and bodies of webhook requests."""
     for headers, _ in deliveries:
         assert headers["content-type"] == "application/json"
         assert headers.get("x-a2a-notification-token", token) == token
@@ -53,7 +53,7 @@ def check_deliveries(deliveries: list[tuple[dict[str, str], Any]], token: str = 
 
 
 async def until(get: Callable[[], Awaitable[Any]], state: str) -> None:
-    """Asks for a task until it has a state. The limit of the check ends it when it never has."""
+    """Polls a task until it has a state; the timeout of the check limits the wait."""
     while True:
         answer = await get()
         if "result" in answer and answer["result"]["status"]["state"] == state:

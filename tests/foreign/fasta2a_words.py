@@ -1,4 +1,4 @@
-"""An agent of fasta2a that does what the playground does, as far as its workers can, called by our own client.
+"""A fasta2a agent with the playground's commands, as far as its workers support them, called by our client.
 
 `parts` says how a version writes them: `text(words)`, `raw(base64, name, type)`, `data(value)`.
 """
@@ -22,7 +22,7 @@ DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothin
 
 
 class Words(Worker[list[str]]):
-    """Does what the first word of a message says."""
+    """Executes the command in the first word of a message."""
 
     parts: Namespace
 
@@ -70,7 +70,7 @@ class Words(Worker[list[str]]):
 
 
 async def serve_and_call(title: str, parts: Namespace, *without: str) -> bool:
-    """Serves the agent in this process and has it called. Whether all was well."""
+    """Serves the agent in this process and runs the checks. Returns whether all passed."""
     storage, broker = InMemoryStorage(), InMemoryBroker()
     worker = Words(broker=broker, storage=storage)
     worker.parts = parts

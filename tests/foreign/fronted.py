@@ -1,4 +1,4 @@
-"""What every agent upstream has to do through a Dragoman in front of it: all that the playground does.
+"""Checks of upstream agents behind Dragoman, with all commands of the playground.
 
 The agent is a foreign one, in this process (`Completions` says what it does); the caller speaks A2A 1.0 over REST to
 the
@@ -24,25 +24,25 @@ OVER = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
 
 
 class Front:
-    """One agent of the Dragoman in front."""
+    """Client of one agent of the Dragoman server."""
 
     def __init__(self, web: httpx.AsyncClient, url: str, agent: str) -> None:
         self._web = web
         self._base = f"{url}/{agent}"
 
     async def ask(self, text: str, configuration: dict[str, Any] | None = None, **message: Any) -> dict[str, Any]:
-        """Sends a message and gives the answer: `{"task": ...}` or `{"message": ...}`."""
+        """Sends a message and returns the response: `{"task": ...}` or `{"message": ...}`."""
         body = {"message": _message(text, message), "configuration": configuration or {}}
         return await self._value(self._web.post(f"{self._base}/message:send", json=body))
 
     async def stream(self, text: str, **message: Any) -> list[dict[str, Any]]:
-        """Sends a message and gives every event of the stream."""
+        """Sends a message and returns all events of the stream."""
         async with self.streaming(text, **message) as events:
             return [event async for event in events]
 
     @asynccontextmanager
     async def streaming(self, text: str, **message: Any) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Sends a message and gives the stream."""
+        """Sends a message and yields the stream."""
         body = {"message": _message(text, message)}
         headers = {"Accept": "text/event-stream"}
         async with self._web.stream("POST", f"{self._base}/message:stream", json=body, headers=headers) as response:
@@ -62,7 +62,7 @@ class Front:
         return await self._value(self._web.post(f"{self._base}/tasks/{task}:cancel"))
 
     async def until(self, task: str, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The task once `done` says so. The check's own limit of time ends the waiting."""
+        """Polls the task until `done` holds; the timeout of the check limits the wait."""
         while not done(found := await self.get(task)):
             await asyncio.sleep(0.05)
         return found

@@ -1,4 +1,4 @@
-"""What a generated Google client does with an agent, whichever family of paths its discovery document has.
+"""Checks of a generated Google client, for both path families of its discovery document.
 
 Static discovery, anonymous credentials, and our server as the endpoint: everything else is Google's own code.
 """
@@ -26,7 +26,7 @@ BARE = f"{ASSISTANT}/agents/bare"
 
 
 def agents(http: str) -> Any:
-    """The agents resource of Discovery Engine, aimed at `http`."""
+    """Returns the agents resource of Discovery Engine for the server at `http`."""
     service = build(
         "discoveryengine", "v1", static_discovery=True, credentials=AnonymousCredentials(),
         client_options={"api_endpoint": http},
@@ -60,7 +60,7 @@ class Caller:
         return self.root.tasks().cancel(tenant=self.agent, name=f"tasks/{task}", body={}).execute()
 
     def push(self, task: str, url: str) -> dict[str, Any]:
-        """Registers a webhook. Google's rule has the collection inside of the parent."""
+        """Registers a webhook. Google's rule has the collection in the parent."""
         body = {"pushNotificationConfig": {"url": url, "token": "t0ken"}}
         configs = self.root.tasks().pushNotificationConfigs()
         return configs.create(
@@ -140,7 +140,7 @@ def cancel_when_followed(caller: Caller, task: str) -> None:
 
 
 def caller_parts(caller: Caller) -> tuple[Any, Any]:
-    """Resources with a connection of their own: Google's client is not made for threads."""
+    """Resources with a separate connection, since Google's client is not thread-safe."""
     own = agents(caller.http)
     root = own if hasattr(own, "message") else own.a2a().v1()
     return root, None
@@ -233,7 +233,7 @@ def webhooks_are_not_supported(caller: Caller) -> None:
 
 
 def reason(call: Callable[[], Any]) -> str:
-    """The reason of the error that a call fails with."""
+    """Returns the reason of the error of a call."""
     try:
         answer = call()
     except HttpError as error:

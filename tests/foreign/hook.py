@@ -1,4 +1,4 @@
-"""A receiver of push notifications for the checks: accepts everything, in its own thread."""
+"""Webhook receiver for the checks: accepts every request, in its own thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Hook(ThreadingHTTPServer):
             return list(self.deliveries)
 
     async def until(self, last: Callable[[Any], bool]) -> list[tuple[dict[str, str], Any]]:
-        """`wait`, off the loop."""
+        """`wait` without blocking the event loop."""
         return await asyncio.to_thread(self.wait, last)
 
 
@@ -60,7 +60,7 @@ class _Take(BaseHTTPRequestHandler):
 
 @contextmanager
 def hook() -> Iterator[Hook]:
-    """A receiver for as long as the block runs."""
+    """Runs a receiver inside the block."""
     server = Hook()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""Servers that are replicas, behind a plain TCP round-robin, for `--replicated`.
+"""Replicated servers behind a TCP round-robin, for `--replicated`.
 
 No connection is sticky: each one goes to the next server. What a client began on one server it reads, follows and
 cancels on any of them. All clients have the same servers.
@@ -22,7 +22,7 @@ SERVERS: Final = 3
 
 @contextmanager
 def replicas(*arguments: str) -> Iterator[dict[str, str]]:
-    """Servers of the playground, or of what the arguments say. Gives the addresses of the round-robin."""
+    """Starts servers with the arguments, by default the playground. Yields the addresses of the round-robin."""
     app, *options = arguments or ("dragoman.playground",)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -40,7 +40,7 @@ def replicas(*arguments: str) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _round_robin() -> Iterator[RoundRobin]:
-    """One that is served by a thread of its own."""
+    """A round-robin in its own thread."""
     found, there, over = RoundRobin(), threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 

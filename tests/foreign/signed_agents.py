@@ -1,4 +1,4 @@
-"""Agents whose cards are hard to sign: texts of many scripts, numbers of every kind, empty things inside each other."""
+"""Agents with cards that test canonical JSON: many scripts, all kinds of numbers, nested empty values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of docs/reference/clients.md: what each foreign client did in a run, from the `op` lines they print."""
+"""The table of docs/reference/clients.md, from the `op` lines that foreign clients print."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 def read(line: str) -> Record | None:
-    """The record of a line of output, if it is one. Raises ValueError when it is a wrong one."""
+    """Parses a line of output; None for other lines. Raises ValueError for an invalid record."""
     word, *fields = line.split("\t")
     if word != "op":
         return None
@@ -45,7 +45,7 @@ def read(line: str) -> Record | None:
 
 
 def markdown(records: Iterable[Record]) -> str:
-    """The document. Rows are in the order in which they first appear."""
+    """Returns the document, with rows in order of first appearance."""
     rows: dict[tuple[str, str], dict[str, bool]] = {}
     for client, transport, operation, ok in records:
         cells = rows.setdefault((client, transport), {})

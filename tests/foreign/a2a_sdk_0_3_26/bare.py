@@ -1,7 +1,7 @@
-"""a2a-sdk 0.3.26 on a server that offers nothing: what is asked for all the same is refused.
+"""a2a-sdk 0.3.26 on a server without capabilities: unsupported calls are rejected.
 
-The SDK looks at the card before it streams, so its clients are given one that promises everything. Over gRPC and
-HTTP+JSON it looks at nothing but the status of an error.
+The SDK checks the card before it streams, so its clients get a card with all capabilities. Over gRPC and HTTP+JSON it
+evaluates only the status of an error.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ bare = Checks("a2a-sdk")
 
 URL = "https://one.example/hook"
 UNSUPPORTED = (-32004, 501, 400, grpc.StatusCode.UNIMPLEMENTED)
-"""400 is what the SDK itself makes of an answer to a send over HTTP+JSON that is no stream."""
+"""The SDK itself raises 400 for a response over HTTP+JSON that is not a stream."""
 NO_PUSH = (-32003, 501, grpc.StatusCode.UNIMPLEMENTED)
 
 
 async def refused(call: Any, codes: tuple[Any, ...]) -> None:
-    """Awaits `call`, which has to fail with one of these: a JSON-RPC number, an HTTP status, a gRPC code."""
+    """Awaits `call`, which has to fail with one of these JSON-RPC codes, HTTP statuses or gRPC codes."""
     try:
         answer = await call
     except grpc.aio.AioRpcError as error:

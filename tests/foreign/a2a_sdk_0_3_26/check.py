@@ -42,7 +42,7 @@ proto_only = Checks("a2a-sdk")
 jsonrpc_only = Checks("a2a-sdk")
 
 REFUSED = (grpc.aio.AioRpcError, A2AClientHTTPError, A2AClientJSONRPCError)
-"""What this SDK raises for an error of the server. Over gRPC and HTTP+JSON the status is all that it looks at."""
+"""Errors that this SDK raises for a server's error. Over gRPC and HTTP+JSON it evaluates only the status."""
 
 
 class Caller:
@@ -55,7 +55,7 @@ class Caller:
         polling: Client,
         pushed: Callable[[PushNotificationConfig], Client],
     ) -> None:
-        """`pushed` makes a client that sends a webhook along: the one way in which this SDK does."""
+        """`pushed` creates a client that sends a webhook with each message, the only way in this SDK."""
         self.pushed = pushed
         self.streaming = streaming
         self.blocking = blocking
@@ -82,7 +82,7 @@ class Caller:
         return await self.blocking.cancel_task(TaskIdParams(id=task))
 
     async def follow(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
-        """All events; `begun` is set with the first."""
+        """Returns all events; `begun` is set with the first."""
         events: list[Any] = []
         async for event in self.streaming.resubscribe(TaskIdParams(id=task)):
             events.append(event)
@@ -337,7 +337,7 @@ def our_protos_equal_its_descriptors() -> None:
 
 
 def callers(web: httpx.AsyncClient, card: AgentCard) -> Iterator[tuple[TransportProtocol, Caller]]:
-    """A caller for each transport."""
+    """Yields a caller for each transport."""
 
     def client(transport: TransportProtocol, streaming: bool, polling: bool, *pushed: PushNotificationConfig) -> Client:
         config = ClientConfig(

@@ -1,4 +1,4 @@
-"""An AgentExecutor as somebody writes it for a2a-sdk 0.3: it knows nothing of who runs it."""
+"""An AgentExecutor written for a2a-sdk 0.3, without knowledge of Dragoman."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ agent_card = AgentCard(
 
 
 class ScriptedAgentExecutor(AgentExecutor):
-    """Does what the first word of the message says."""
+    """Executes the command in the first word of the message."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         word, _, rest = context.get_user_input().partition(" ")
@@ -55,7 +55,7 @@ class ScriptedAgentExecutor(AgentExecutor):
                 await add(updates, "output", text(f"{number} "), append=number > 0, last=False)
             await add(updates, "output", text("end"), append=True)
         elif word == "parts":
-            # Data is an object in 0.3; what is none is wrapped, as the SDK's own converters do.
+            # Data is an object in 0.3; other values are wrapped, as in the SDK's own converters.
             data = Part(root=DataPart(data={"value": [7]}, metadata={"data_part_compat": True}))
             two = base64.b64encode(b"\x00\xff").decode()
             file = FileWithBytes(bytes=two, name="two.bin", mime_type="application/octet-stream")
@@ -80,7 +80,7 @@ class ScriptedAgentExecutor(AgentExecutor):
             user = context.call_context.user
             await add(updates, "who", text(f"{user.is_authenticated} {user.user_name}"))
         elif task is not None:
-            # The history holds the message that is answered, too, as of 0.3.
+            # In 0.3 the history includes the current message.
             texts = [part.root.text for message in task.history[:-1] for part in message.parts]
             await add(updates, "answer", text(f"after {texts}: {word}"))
         else:

@@ -1,4 +1,4 @@
-"""The executor beside this file, which Dragoman runs in this environment: does it come through whole?"""
+"""Checks of the executor in this folder, run by Dragoman in this environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""a2a-sdk 0.3.26 on a server that signs its cards: its own verifier, which has its own idea of canonical JSON."""
+"""a2a-sdk 0.3.26 on a server that signs its cards: the SDK's verifier, with its own canonical JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ signed = Checks()
 
 
 async def fetched(http: str, agent: str, path: str) -> tuple[AgentCard, object]:
-    """A card, and the SDK's verifier with the keys that the server shows."""
+    """Returns a card, and the SDK's verifier with the server's published keys."""
     async with httpx.AsyncClient() as client:
         keys = PyJWKSet.from_dict((await client.get(f"{http}/.well-known/jwks.json")).json())
         card = await A2ACardResolver(client, f"{http}{agent}").get_agent_card(relative_card_path=path)

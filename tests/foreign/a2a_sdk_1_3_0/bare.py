@@ -1,6 +1,6 @@
-"""a2a-sdk 1.3.0 on a server that offers nothing: what is asked for all the same is refused with the right error.
+"""a2a-sdk 1.3.0 on a server without capabilities: unsupported calls get the right error.
 
-The SDK looks at the card before it asks, so its clients are given one that promises everything.
+The SDK checks the card before a call, so its clients get a card with all capabilities.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Caller:
         return await self.blocking.cancel_task(pb.CancelTaskRequest(id=task))
 
     async def follow(self, task: str, begun: asyncio.Event | None = None) -> list[pb.StreamResponse]:
-        """All events; `begun` is set with the first."""
+        """Returns all events; `begun` is set with the first."""
         events: list[pb.StreamResponse] = []
         async for event in self.streaming.subscribe(pb.SubscribeToTaskRequest(id=task)):
             events.append(event)
@@ -142,7 +142,7 @@ async def a_stream_that_cannot_begin_says_why(caller: Caller) -> None:
     await raises(errors.TaskNotFoundError, caller.follow("no-such-task"))
 
 
-@v1_only  # the compat layer takes the bytes of 0.3 for base64 text: README.md
+@v1_only  # the compat layer treats the bytes of 0.3 as base64 text: README.md
 async def files_come_back(caller: Caller) -> None:
     part = (await caller.send("file")).task.artifacts[0].parts[0]
     assert part.filename == "hello.txt"
@@ -345,7 +345,7 @@ def check_headers(deliveries: list[Any]) -> None:
 @v1_only
 async def the_extended_card_is_off(caller: Caller) -> None:
     client = caller.blocking
-    # The SDK looks at the card first and does not ask where nothing is declared.
+    # The SDK checks the card first and makes no call for undeclared capabilities.
     card = await client.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
     assert card.name == "Playground"
 
@@ -366,7 +366,7 @@ class FixedCredentials(CredentialService):
 
 
 class Stranger:
-    """The SDK's client on one transport of a server that asks who calls."""
+    """The SDK's client on one transport of a server with authentication."""
 
     def __init__(self, card: pb.AgentCard, config: ClientConfig, key: str) -> None:
         self.card = card
@@ -409,7 +409,7 @@ async def callers_do_not_see_each_other_s_tasks(stranger: Stranger) -> None:
 
 
 async def with_credentials(project: str) -> bool:
-    """The same SDK with credentials, by what the card says of them."""
+    """The SDK with credentials for the security schemes of the card."""
     good = True
     with serving(project, "--token", TOKEN, "--api-keys") as addresses:
         key = command(project, "keys", "create", "sdk", "--grpc", addresses["grpc"], "--token", TOKEN)
@@ -469,7 +469,7 @@ async def main() -> bool:
         resolver = A2ACardResolver(web, where.http)
         for title, transport, caller in callers(web, resolver, await resolver.get_agent_card()):
             own = [v1_only] if title == "1.0" else [compat_only]
-            # Its 0.3 client over HTTP+JSON has neither.
+            # Its 0.3 client over HTTP+JSON supports neither.
             if (title, transport) != ("0.3 compat", "HTTP+JSON"):
                 own.append(lists)
             for some in (check, *own):

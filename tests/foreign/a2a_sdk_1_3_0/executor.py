@@ -1,4 +1,4 @@
-"""An AgentExecutor as somebody writes it for a2a-sdk 1.x: it knows nothing of who runs it."""
+"""An AgentExecutor written for a2a-sdk 1.x, without knowledge of Dragoman."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Updates:
 
 
 class ScriptedAgentExecutor(AgentExecutor):
-    """Does what the first word of the message says."""
+    """Executes the command in the first word of the message."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         word, _, rest = context.get_user_input().partition(" ")

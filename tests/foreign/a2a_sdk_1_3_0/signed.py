@@ -1,4 +1,4 @@
-"""a2a-sdk 1.3.0 on a server that signs its cards: its own verifier, through a change of keys of either algorithm."""
+"""a2a-sdk 1.3.0 on a server that signs its cards: the SDK's verifier, during a key rotation with both algorithms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Reader:
         self.client = client
 
     async def verifier(self, *algorithms: str):
-        """The SDK's, with the keys that the server shows now."""
+        """The SDK's verifier with the currently published keys."""
         keys = PyJWKSet.from_dict((await self.client.get(f"{self.http}/.well-known/jwks.json")).json())
 
         def key(kid: str | None, jku: str | None) -> PyJWK:
@@ -37,7 +37,7 @@ class Reader:
         return create_signature_verifier(key, list(algorithms or ("ES256", "EdDSA")))
 
     async def card(self, agent: str = "", **headers: str) -> pb.AgentCard:
-        """The card, checked while it is fetched."""
+        """Fetches the card and verifies its signature."""
         resolver = A2ACardResolver(self.client, f"{self.http}{agent}")
         return await resolver.get_agent_card(http_kwargs={"headers": headers}, signature_verifier=await self.verifier())
 
@@ -66,8 +66,8 @@ async def a_changed_card_is_rejected(reader: Reader) -> None:
 
 
 async def signed_with(reader: Reader, algorithm: str) -> None:
-    """Waits for a card with a signature of an algorithm: of several servers some sign with a new key a little later.
-    All show it at once, so what one of them signs is good with the keys of any other."""
+    """Waits for a card signed with an algorithm: some of several servers use a new key slightly later. All publish it
+    immediately, so a signature of one server is valid with the keys of any other."""
     verify = await reader.verifier(algorithm)
     while True:
         card = await reader.card()

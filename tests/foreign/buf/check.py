@@ -1,4 +1,4 @@
-"""`buf curl`: a server explained by reflection alone, called from the shell."""
+"""`buf curl`: calls from the shell, with reflection instead of protos."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Curl:
         return self.run("--list-methods", self._url).stdout.split()
 
     def call(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-        """The answers; more than one when the method streams."""
+        """Returns the responses; several for a streaming method."""
         done = self.run("-d", json.dumps(body), f"{self._url}/{path}")
         assert done.returncode == 0, done.stderr
         decoder, found, rest = json.JSONDecoder(), [], done.stdout.strip()

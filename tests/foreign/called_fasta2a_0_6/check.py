@@ -1,4 +1,4 @@
-"""An agent of fasta2a 0.6, called by our own client: it has neither streams nor a second message for a task."""
+"""An agent of fasta2a 0.6, called by our client: it supports neither streams nor follow-up messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent of fasta2a 2.x, called by our own client."""
+"""An agent of fasta2a 2.x, called by our client."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ PARTS = Namespace(
     data=lambda value: {"data": value, "media_type": "application/json"},
 )
 
-# Its tasks show an artifact once that is whole, so what a stream said after a gap is told anew.
+# Its tasks have an artifact only when it is complete, so content after a gap in a stream is repeated.
 finish(asyncio.run(serve_and_call("fasta2a 2", PARTS, "parts")))

@@ -34,14 +34,14 @@ streaming_response_ta = TypeAdapter(SendTaskStreamingResponse)
 
 
 class Caller:
-    """The package's client, and what its types say beyond its methods."""
+    """The package's client, and calls with its types for other methods."""
 
     def __init__(self, client: A2AClient, named: A2AClient) -> None:
         self.client = client
         self.named = named
 
     async def send(self, text: str, *parts: dict[str, Any]) -> Any:
-        """A new task: this client makes its id itself."""
+        """Creates a task: this client chooses the id."""
         return await self.client.send_task(message(text, *parts))
 
     async def task(self, text: str, *parts: dict[str, Any]) -> Any:
@@ -58,7 +58,7 @@ class Caller:
         return await call(self.client, "tasks/cancel", {"id": task}, a2a_request_ta, canceled_ta)
 
     async def push(self, verb: str, params: dict[str, Any]) -> Any:
-        """An operation on webhooks: its result."""
+        """Makes a call for webhooks and returns its result."""
         answers = PUSH[verb]
         response = await call(self.client, f"tasks/pushNotification/{verb}", params, a2a_request_ta, answers)
         return response["result"]
@@ -226,7 +226,7 @@ async def a_receiver_gets_what_comes_after_it_was_registered(caller: Caller) -> 
 @check.of("errors")
 async def an_unknown_task_is_not_found_in_so_many_words(caller: Caller) -> None:
     for answer in (await caller.get("no-such-task"), await caller.cancel("no-such-task")):
-        # Its types take these words and no others.
+        # Its types accept only these values.
         assert (answer["error"]["code"], answer["error"]["message"]) == (-32001, "Task not found")
 
 

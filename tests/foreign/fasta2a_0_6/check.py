@@ -33,14 +33,14 @@ delivery_ta = TypeAdapter(schema.Task)
 PUSH: dict[str, tuple[str, Any]] = {
     "set": ("tasks/pushNotification/set", schema.SetTaskPushNotificationResponse),
     "get": ("tasks/pushNotification/get", schema.GetTaskPushNotificationResponse),
-    # It has no types for the answers to these two.
+    # It has no types for the responses to these two.
     "list": ("tasks/pushNotificationConfig/list", dict[str, Any]),
     "delete": ("tasks/pushNotificationConfig/delete", dict[str, Any]),
 }
 
 
 class Caller:
-    """The package's client, and what its types say beyond its methods."""
+    """The package's client, and calls with its types for other methods."""
 
     def __init__(self, client: A2AClient, named: A2AClient) -> None:
         self.client = client
@@ -63,7 +63,7 @@ class Caller:
         return await call(self.client, "tasks/cancel", {"id": task}, a2a_request_ta, canceled_ta)
 
     async def push(self, verb: str, params: dict[str, Any]) -> Any:
-        """An operation on webhooks: its result."""
+        """Makes a call for webhooks and returns its result."""
         method, answers = PUSH[verb]
         return (await call(self.client, method, params, a2a_request_ta, TypeAdapter(answers)))["result"]
 
@@ -73,7 +73,7 @@ class Caller:
         return [answer async for answer in stream(self.client, "message/stream", params, asks, answers)]
 
     async def resubscribe(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
-        """All answers; `begun` is set with the first."""
+        """Returns all responses; `begun` is set with the first."""
         asks, answers = a2a_request_ta, stream_message_response_ta
         received: list[Any] = []
         async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers):
@@ -185,7 +185,7 @@ async def a_streamed_question_is_the_final_event(caller: Caller) -> None:
 @check.of("errors")
 async def an_unknown_task_is_not_found_in_so_many_words(caller: Caller) -> None:
     for answer in (await caller.get("no-such-task"), await caller.cancel("no-such-task")):
-        # Its types take these words and no others.
+        # Its types accept only these values.
         assert (answer["error"]["code"], answer["error"]["message"]) == (-32001, "Task not found")
 
 
@@ -255,7 +255,7 @@ async def a_stream_that_cannot_begin_says_why(caller: Caller) -> None:
 
 @check
 async def the_card_has_what_its_type_asks_for(caller: Caller) -> None:
-    # Its client reads no card, so this is no row of the table.
+    # Its client reads no card, so the table has no row for it.
     found = await caller.client.http_client.get("/.well-known/agent-card.json")
     assert agent_card_ta.validate_json(found.content)["name"] == "Playground"
 

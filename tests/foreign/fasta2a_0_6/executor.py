@@ -1,4 +1,4 @@
-"""A Worker as somebody writes it for fasta2a 0.6: it knows nothing of who runs it."""
+"""A Worker written for fasta2a 0.6, without knowledge of Dragoman."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = FastA2A(
 
 
 class ScriptedWorker(Worker[list[str]]):
-    """Does what the first word of the message says, and remembers the words of a conversation."""
+    """Executes the command in the first word, and stores the words of a context."""
 
     async def run_task(self, params: TaskSendParams) -> None:
         task = await self.storage.load_task(params["id"])
@@ -47,7 +47,7 @@ class ScriptedWorker(Worker[list[str]]):
         words = await self.storage.load_context(context) or []
         await self.storage.update_context(context, [*words, word])
         artifacts = []
-        if word == "stream":  # this generation of workers has the storage alone
+        if word == "stream":  # workers of this generation have only the storage
             for number in range(int(rest)):
                 await self.storage.update_task(id, state="working", new_messages=[agent_message(f"{number} ")])
             artifacts = [text("output", "".join(f"{number} " for number in range(int(rest))) + "end")]

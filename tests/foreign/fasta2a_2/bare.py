@@ -1,4 +1,4 @@
-"""fasta2a 2 on a server that offers nothing: what is asked for all the same is refused with the right error."""
+"""fasta2a 2 on a server without capabilities: unsupported calls get the right error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGE: dict[str, Any] = {"messageId": "m", "role": "user", "parts": [{"text": 
 
 
 async def code(caller: Caller, method: str, params: dict[str, Any]) -> int:
-    """The number of the error that answers a call, which for a stream may be inside of it."""
+    """Returns the error code of a call; a stream may contain it as an event."""
     response = await caller.client.http_client.post("/", json=envelope(method, params))
     assert response.status_code == 200
     text = response.text.removeprefix("data: ") if response.text.startswith("data: ") else response.text

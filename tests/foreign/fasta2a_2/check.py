@@ -40,7 +40,7 @@ PUSH: dict[str, tuple[str, Any]] = {
 
 
 class Caller:
-    """The package's client, and what its types say beyond its methods."""
+    """The package's client, and calls with its types for other methods."""
 
     def __init__(self, http: str, client: A2AClient, named: A2AClient) -> None:
         self.http = http
@@ -70,12 +70,12 @@ class Caller:
         return await call(self.client, "tasks/cancel", {"id": task}, a2a_request_ta, canceled_ta)
 
     async def push(self, verb: str, params: dict[str, Any]) -> Any:
-        """An operation on webhooks: its result."""
+        """Makes a call for webhooks and returns its result."""
         method, answers = PUSH[verb]
         return (await call(self.client, method, params, a2a_request_ta, TypeAdapter(answers)))["result"]
 
     async def resubscribe(self, task: str, begun: asyncio.Event | None = None) -> list[Any]:
-        """All answers; `begun` is set with the first."""
+        """Returns all responses; `begun` is set with the first."""
         asks, answers = a2a_request_ta, stream_message_response_ta
         received: list[Any] = []
         async for answer in stream(self.client, "tasks/resubscribe", {"id": task}, asks, answers):
@@ -94,7 +94,7 @@ def texts(task: Any) -> str:
 
 
 def results(answers: list[Any]) -> list[Any]:
-    """What a stream held. Nothing that its type knows would be an empty result, not an error."""
+    """Returns the content of a stream. Unknown content would be an empty result, not an error."""
     found = [answer["result"] for answer in answers]
     assert all(len(one) == 1 for one in found), found
     return found
@@ -253,7 +253,7 @@ def webhook(url: str) -> dict[str, Any]:
 @check.of("errors")
 async def an_unknown_task_is_not_found_in_so_many_words(caller: Caller) -> None:
     for answer in (await caller.get("no-such-task"), await caller.cancel("no-such-task")):
-        # Its types take these words and no others.
+        # Its types accept only these values.
         assert (answer["error"]["code"], answer["error"]["message"]) == (-32001, "Task not found")
     assert (await caller.send("hello", task_id="no-such-task"))["error"]["code"] == -32001
 
@@ -286,7 +286,7 @@ async def the_card_shows_it_where_to_post(caller: Caller) -> None:
     async with httpx.AsyncClient(timeout=60) as web:
         client = A2AClient(caller.http, web, fetch_card=True)
         assert client.agent_card["name"] == "Playground"
-        # It takes the first interface of the card, whatever its binding is.
+        # It uses the first interface of the card, regardless of the binding.
         assert texts((await client.send_message(message("echo hello")))["result"]["task"]) == "hello"
 
 

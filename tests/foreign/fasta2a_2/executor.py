@@ -1,4 +1,4 @@
-"""A Worker as somebody writes it for fasta2a 2.x: it knows nothing of who runs it."""
+"""A Worker written for fasta2a 2.x, without knowledge of Dragoman."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = FastA2A(
 
 
 class ScriptedWorker(Worker[list[str]]):
-    """Does what the first word of the message says, and remembers the words of a conversation."""
+    """Executes the command in the first word, and stores the words of a context."""
 
     async def run_task(self, params: TaskSendParams) -> None:
         task = await self.storage.load_task(params["id"])

@@ -1,4 +1,4 @@
-"""google-api-python-client 2.193.0 on a server that offers nothing."""
+"""google-api-python-client 2.193.0 on a server without capabilities."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A gRPC client that has no protos: it asks the server what there is, and calls it."""
+"""A gRPC client without protos: it uses reflection to discover and call the services."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ check = Checks()
 
 
 class Reflected:
-    """Services as the server describes them."""
+    """The services described by the server's reflection."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel = channel
@@ -32,7 +32,7 @@ class Reflected:
         return set(self._database.get_services())
 
     def call(self, service: str, rpc: str, body: dict[str, Any]) -> Any:
-        """One call, JSON in and out; a list when the RPC streams."""
+        """Makes a call with JSON; returns a list for a streaming RPC."""
         method = self._pool.FindServiceByName(service).methods_by_name[rpc]
         request = ParseDict(body, GetMessageClass(method.input_type)(), descriptor_pool=self._pool)
         answer_of = GetMessageClass(method.output_type).FromString

@@ -1,4 +1,4 @@
-"""An agent of a2a-sdk 0.3.26 behind a Dragoman, over each of its transports: it does what the playground does."""
+"""An agent of a2a-sdk 0.3.26 behind a Dragoman, over each of its transports, with the playground's commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def text(value: str) -> Part:
 
 
 class Words(AgentExecutor):
-    """Does what the first word of a message says."""
+    """Executes the command in the first word of a message."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         command, _, rest = context.get_user_input().partition(" ")

@@ -1,4 +1,4 @@
-"""An agent of a2a-sdk 1.3.0 behind a Dragoman, over each of its bindings: it does what the playground does."""
+"""An agent of a2a-sdk 1.3.0 behind a Dragoman, over each of its bindings, with the playground's commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BINDINGS = {"rpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}
 
 
 class Words(AgentExecutor):
-    """Does what the first word of a message says."""
+    """Executes the command in the first word of a message."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         command, _, rest = context.get_user_input().partition(" ")
