@@ -161,14 +161,14 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
             stage, time.monotonic() + seconds, lambda text: say(f"{stage.now:3.0f} s, {text}")
         )
         stage.over.set()
-        say(f"{stage.now:3.0f} s, the last fault has fallen")
+        say(f"{stage.now:3.0f} s, all faults injected")
         await asyncio.wait(clients, timeout=30)
         for client in clients:
             if client.done():
                 client.result()
         if such := await quiet(stage, GRACE + 15):
             problems.append(f"{GRACE + 15:g} s after the last fault, tasks still run or wait: {', '.join(such)}")
-        say(f"{stage.now:3.0f} s, nothing runs any more")
+        say(f"{stage.now:3.0f} s, no task is running")
         # Another restart with no running task: interrupted tasks survive it and can be answered.
         await stage.victim.restart(stage)
         await answer_the_left(stage)
@@ -182,7 +182,7 @@ async def scene(stage: Stage, seconds: float) -> list[str]:
     if left := await pushed(stage, GRACE + 15):
         problems.append(f"{GRACE + 15:g} s after everything was over, {left} receivers are still to be told something")
     await followers_end(stage)
-    say(f"{stage.now:3.0f} s, nobody hears anything any more")
+    say(f"{stage.now:3.0f} s, all followers are done")
     return problems
 
 
@@ -219,9 +219,11 @@ def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask]) -> str:
         "with cursor": numbered,
         "cancels": history.of_kind(entries, Canceled),
         "canceled": sum(isinstance(entry, Canceled) and entry.state == states.CANCELED for entry in entries),
-        "left asking": history.of_kind(entries, Left),
-        "letters": history.of_kind(entries, Delivered),
-        "refused letters": sum(isinstance(entry, Delivered) and not 200 <= entry.status < 300 for entry in entries),
+        "left interrupted": history.of_kind(entries, Left),
+        "webhook requests": history.of_kind(entries, Delivered),
+        "rejected webhook requests": sum(
+            isinstance(entry, Delivered) and not 200 <= entry.status < 300 for entry in entries
+        ),
         "keys": len({entry.key for entry in entries if isinstance(entry, Sent) and entry.key}),
     }
     return ", ".join(f"{number} {name}" for name, number in numbers.items())
@@ -275,7 +277,7 @@ def main() -> int:
         os.environ[FORKS] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.chaos.run", *sys.argv[1:]])
     if several and (why := missing()):
-        say(f"no replicas here: {why}")
+        say(f"replicas skipped: {why}")
         return 0
     seconds = max(5, int(os.environ.get("CHAOS_SECONDS", "120")))
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**9))
@@ -287,7 +289,7 @@ def main() -> int:
     if len(problems) > MOST_SHOWN:
         say(f"and {len(problems) - MOST_SHOWN} more")
     if problems:
-        say(f"what happened is in {folder}")
+        say(f"the history is in {folder}")
     else:
         shutil.rmtree(folder)
     report(numbers, len(problems), seconds, seed, several=several)

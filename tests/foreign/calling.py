@@ -1,10 +1,9 @@
-"""Our own client library against an agent of somebody else, which does what the playground does (`Completions`).
+"""Checks of our client library on a foreign agent with the playground's commands (`Completions`).
 
     calling.py --url URL --title TITLE [--without stream,message,...]
 
-Runs in the project's environment; `called` starts it from that of the agent. The second half goes through a proxy that
-cuts each connection after a while: these servers have no cursors, and the client makes up for what it missed by looking
-at the task.
+Runs in the project's environment; `called` starts it from the agent's. The second half uses a proxy that cuts each
+connection after a while: these servers have no cursors, and the client finds missed events by polling the task.
 """
 
 from __future__ import annotations
