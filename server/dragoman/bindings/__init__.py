@@ -1,5 +1,5 @@
-"""The bindings: gRPC and REST, over one method table (`methods.py`).
+"""Protocol bindings: A2A over gRPC and HTTP, from one method table (`method_table.py`).
 
-`grpc.serve` and `http.serve` are all that the composition root needs. They take the operations, the cards and
-their own options, and are lifetimes: inside, the server listens; on the way out it ends streams and stops.
+`grpc.server.serve_grpc` and `http.server.serve_http` are async context managers: the server listens while the block
+runs, then ends its streams and stops.
 """

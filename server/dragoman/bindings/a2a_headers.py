@@ -86,7 +86,7 @@ def activated_extensions(uris: Sequence[str], cards: Cards, agent: str) -> str:
 
 def activation_headers(uris: Sequence[str], cards: Cards, agent: str, dialect: Dialect) -> Mapping[str, str]:
     """The response header that names the activated extensions; empty for none."""
-    value = activated_extensions(uris, cards, agent)
-    if not value:
+    activated = activated_extensions(uris, cards, agent)
+    if not activated:
         return {}
-    return {EXTENSIONS_HEADER if dialect in (Dialect.V1, Dialect.RUST) else V03_EXTENSIONS_HEADER: value}
+    return {EXTENSIONS_HEADER if dialect in (Dialect.V1, Dialect.RUST) else V03_EXTENSIONS_HEADER: activated}

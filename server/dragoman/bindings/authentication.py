@@ -115,12 +115,12 @@ def challenge_headers(error: BaseException) -> dict[str, str]:
             code, scope = "insufficient_scope", error.scope
         case _:
             return {}
-    value = 'Bearer realm="dragoman"'
+    challenge = 'Bearer realm="dragoman"'
     if code:
-        value += f', error="{code}", error_description="{_quotable(error.message)}"'
+        challenge += f', error="{code}", error_description="{_quotable(error.message)}"'
     if scope:
-        value += f', scope="{_quotable(scope)}"'
-    return {"WWW-Authenticate": value}
+        challenge += f', scope="{_quotable(scope)}"'
+    return {"WWW-Authenticate": challenge}
 
 
 def _quotable(text: str) -> str:

@@ -1,7 +1,7 @@
 """Agent cards: their addresses, encodings, signatures and HTTP responses (A2A 1.0 §8).
 
-A card is made once for each address that callers use. Addresses come from the settings, else from the request,
-else from where the servers listen.
+A card is encoded once for each address that callers use. Addresses come from the settings, else from the request,
+else from the servers' bound addresses.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServedCard:
-    """One encoded card with its ETag."""
+    """An encoded card with its ETag."""
 
     body: bytes
     etag: str
 
 
 class Cards:
-    """The cards of all agents, with the address that each caller uses."""
+    """The cards of all agents, encoded with the address that each caller uses."""
 
     def __init__(
         self,
@@ -76,15 +76,16 @@ class Cards:
         push: bool = False,
         signer: CardSigner | None = None,
     ) -> None:
-        """`enforced`: what callers may show to say who they are; if there is anything, there are extended cards.
-        `push`: this server pushes. `signer`: cards are signed, which needs a `public_url`: nobody shall have a card
-        signed that leads to where its caller says.
+        """`security`: the server's security schemes; with any scheme, cards may have extended ones. `push`: the server
+        has push notifications. `signer` signs cards and needs a `public_url`, so that no caller gets a signed card with
+        an address of its choice.
 
-        `public_url` and `public_grpc` (HOST:PORT) are shown as they are; empty: what the request says."""
+        `public_url` and `public_grpc` (HOST:PORT) are written into cards unchanged; if empty, the request decides.
+        """
         self._declared_specs = dict(agents)
         self._overrides: Mapping[str, CardOverride] = {}
-        self.agents = {id: _with_security(spec, security, access_policy) for id, spec in agents.items()}
-        """As cards show them."""
+        self.agents = {agent: _with_security(spec, security, access_policy) for agent, spec in agents.items()}
+        """The agents as in their cards, by id: with overrides and security schemes."""
         self._access_policy = access_policy
         self.security = security
         """The security schemes of the server."""
@@ -103,8 +104,8 @@ class Cards:
         """Adds or updates the card of an agent, which becomes the root agent if there is none."""
         self.root = self.root or spec.id
         self._declared_specs[spec.id] = spec
-        shown = agent_spec.apply_card_override(spec, self._overrides.get(spec.id))
-        self.agents[spec.id] = _with_security(shown, self.security, self._access_policy)
+        card_spec = agent_spec.apply_card_override(spec, self._overrides.get(spec.id))
+        self.agents[spec.id] = _with_security(card_spec, self.security, self._access_policy)
         for key in [key for key in self._cache if key[1] == spec.id]:
             del self._cache[key]
 
@@ -124,18 +125,20 @@ class Cards:
         self._cache.clear()
 
     def document(self, agent: str, origin: Origin | None, version: str = "", *, legacy: bool = False) -> ServedCard:
-        """The card in the shape of a version, `Major.Minor`; for those who name none, one that readers of all
-        generations accept. `old`: it was asked for where 0.1 looks for it. Raises AgentNotFound."""
-        make = agent_card.legacy_document if legacy else agent_card.combined_document
-        return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], make), agent, origin)
+        """The card for a version, `Major.Minor`; without one, a card that clients of all versions accept.
+
+        `legacy`: requested at 0.1's path. Raises AgentNotFound.
+        """
+        encode = agent_card.legacy_document if legacy else agent_card.combined_document
+        return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], encode), agent, origin)
 
     def v03_document(self, agent: str, origin: Origin | None, identity: Identity) -> ServedCard:
-        """The 0.3 card as JSON, for `GET /v1/card`: the extended one for who may see it. Raises AgentNotFound."""
+        """The 0.3 card as JSON, for `GET /v1/card`: the extended card for authenticated callers. Raises AgentNotFound."""
         trusted = identity.is_authenticated and self._has_extended_card(self._find_spec(agent))
         return self._cached_card(agent_card.v03_document, agent, origin, trusted=trusted)
 
     def v03_card(self, agent: str, identity: Identity) -> v03_pb.AgentCard:
-        """The 0.3 card as message, for the gRPC method GetAgentCard, as `v03_document`. Raises AgentNotFound."""
+        """As `v03_document`, as a message for the gRPC method GetAgentCard. Raises AgentNotFound."""
         spec = self._find_spec(agent)
         trusted = identity.is_authenticated and self._has_extended_card(spec)
         return agent_card.sign_v03_card(
@@ -145,12 +148,12 @@ class Cards:
     def extended_document(self, agent: str, origin: Origin | None, identity: Identity, dialect: Dialect) -> bytes:
         """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
 
-        Raises UnsupportedOperation when the card declares none (0.3: ExtendedAgentCardNotConfigured),
-        Unauthenticated for a caller who has not shown who it is.
+        Raises UnsupportedOperation for an agent without one (0.3: ExtendedAgentCardNotConfigured), Unauthenticated for
+        a caller without credentials.
         """
         self._check_extended(agent, identity, dialect)
-        make = agent_card.v1_document if dialect in (Dialect.V1, Dialect.RUST) else agent_card.v03_document
-        return self._cached_card(make, agent, origin, trusted=True).body
+        encode = agent_card.v1_document if dialect in (Dialect.V1, Dialect.RUST) else agent_card.v03_document
+        return self._cached_card(encode, agent, origin, trusted=True).body
 
     def extended_message(self, agent: str, identity: Identity) -> pb.AgentCard:
         """As `extended_document`, as a message."""
@@ -163,7 +166,7 @@ class Cards:
         if not self._has_extended_card(self._find_spec(agent)):
             raise UnsupportedOperation if dialect in (Dialect.V1, Dialect.RUST) else ExtendedAgentCardNotConfigured
         if not identity.is_authenticated:
-            raise Unauthenticated("the extended card is for callers who show who they are")
+            raise Unauthenticated("the extended card needs credentials")
 
     def _has_extended_card(self, spec: AgentSpec) -> bool:
         return bool(self.security.schemes and spec.extended_skills)
@@ -187,11 +190,11 @@ class Cards:
     def _cached_card(
         self, encode: _EncodeCard, agent: str, origin: Origin | None, *, trusted: bool = False
     ) -> ServedCard:
-        spec, at = self._find_spec(agent), self._addresses(agent, origin, trusted=trusted)
-        key = encode, agent, at.http, at.grpc, trusted
+        spec, addresses = self._find_spec(agent), self._addresses(agent, origin, trusted=trusted)
+        key = encode, agent, addresses.http, addresses.grpc, trusted
         served = self._cache.get(key)
         if served is None:
-            body = encode(spec, at, self._sign)
+            body = encode(spec, addresses, self._sign)
             served = self._cache[key] = ServedCard(body, agent_card.etag(body))
             if len(self._cache) > _MAX_CACHED_CARDS:
                 self._cache.popitem(last=False)
@@ -227,7 +230,7 @@ class Cards:
         if self._public_grpc or self.grpc is None:
             return self._public_grpc
         if self._public_url or (origin is not None and origin.forwarded):
-            return ""  # behind a proxy: where gRPC comes in from outside is only known when somebody says so
+            return ""  # behind a proxy only the setting knows the public address of gRPC
         if self.grpc.is_any and origin is not None:
             return f"{origin.name}:{self.grpc.port}"
         return str(_reachable_address(self.grpc))
@@ -238,24 +241,27 @@ def _reachable_address(address: BoundAddress) -> BoundAddress:
 
 
 def _with_security(spec: AgentSpec, security: ServerSecurity, access_policy: AccessPolicy) -> AgentSpec:
-    shown, valueses = apply_security(spec, security, public=access_policy.is_public(spec.id))
-    for one in valueses:
+    card_spec, dropped = apply_security(spec, security, public=access_policy.is_public(spec.id))
+    for requirement in dropped:
         _log.warning(
-            "an agent declares security that is not what this server asks for; its card does not show it",
-            extra={"agent": spec.id, "schemes": sorted(one)},
+            "an agent declares security schemes that this server does not use; its card omits them",
+            extra={"agent": spec.id, "schemes": sorted(requirement)},
         )
-    return shown
+    return card_spec
 
 
 def caller_origin(request: web.BaseRequest, cards: Cards) -> Origin | None:
-    """The address that the caller of this request used, as far as it matters and is told."""
+    """The address that the caller used; None if the request names no valid one."""
     return request_origin(request, cards.trusted_proxies)
 
 
 def card_response(
     request: web.BaseRequest, served: ServedCard, *, vary: str = "A2A-Version", private: bool = False
 ) -> web.Response:
-    """200 with the card, or 304 when the caller has it (RFC 9110 §13.1.2). `private`: it is for this caller alone."""
+    """Returns 200 with the card, or 304 if the caller's copy is current (RFC 9110 §13.1.2).
+
+    `private`: shared caches must not store the response.
+    """
     headers = {
         "ETag": served.etag,
         "Cache-Control": "private, no-cache" if private else f"public, max-age={CARD_MAX_AGE}",
@@ -267,9 +273,9 @@ def card_response(
 
 
 def _matches_etag(conditions: list[str] | tuple[()], etag: str) -> bool:
-    # If-None-Match compares weakly: a proxy that compressed the card has made its tag a weak one.
-    known = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
-    return any(tag in (etag, "*") for tag in known)
+    # If-None-Match uses weak comparison: a proxy that compressed the card has weakened its tag.
+    tags = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
+    return any(tag in (etag, "*") for tag in tags)
 
 
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
@@ -295,17 +301,17 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
     scheme, host, prefix, forwarded = request.scheme, headers.get("Host", ""), "", False
     if trusted and _is_trusted(request.remote, trusted):
         # Of several values the last was written by the proxy next to this server.
-        values = {
+        forwarded_fields = {
             name.lower(): quoted or plain
             for name, quoted, plain in _FORWARDED.findall(_last(headers.getall("Forwarded", ())))
         }
-        response_scheme = values.get("proto") or _last(headers.getall("X-Forwarded-Proto", ()))
-        response_host = values.get("host") or _last(headers.getall("X-Forwarded-Host", ()))
+        forwarded_scheme = forwarded_fields.get("proto") or _last(headers.getall("X-Forwarded-Proto", ()))
+        forwarded_host = forwarded_fields.get("host") or _last(headers.getall("X-Forwarded-Host", ()))
         prefix = _last(headers.getall("X-Forwarded-Prefix", ())).rstrip("/")
-        forwarded = bool(response_scheme or response_host or prefix)
-        scheme = response_scheme.lower() or scheme
-        if response_host:
-            host = response_host
+        forwarded = bool(forwarded_scheme or forwarded_host or prefix)
+        scheme = forwarded_scheme.lower() or scheme
+        if forwarded_host:
+            host = forwarded_host
             port = _last(headers.getall("X-Forwarded-Port", ()))
             if (
                 port.isascii()
@@ -314,10 +320,10 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
                 and not _is_default_port(scheme, port)
             ):
                 host += ":" + port
-    found = _HOST.fullmatch(host)
-    if found is None or scheme not in ("http", "https") or not _PREFIX.fullmatch(prefix):
+    match = _HOST.fullmatch(host)
+    if match is None or scheme not in ("http", "https") or not _PREFIX.fullmatch(prefix):
         return None
-    return Origin(f"{scheme}://{host}{prefix}", found["name"], forwarded)
+    return Origin(f"{scheme}://{host}{prefix}", match["name"], forwarded)
 
 
 def _last(values: Sequence[str]) -> str:

@@ -46,8 +46,8 @@ class SseEventEncoder(EventEncoder):
         key = (self, is_last)
         data: bytes | None = event.encodings.get(key)
         if data is None:
-            value = self._encode(pb.StreamResponse.FromString(event.data), is_last)
-            data = event.encodings[key] = sse.frame(value, id=event.cursor or None)
+            json = self._encode(pb.StreamResponse.FromString(event.data), is_last)
+            data = event.encodings[key] = sse.frame(json, id=event.cursor or None)
         return data
 
 
@@ -89,8 +89,8 @@ V03_STREAM_ENCODERS: Final = StreamEncoders(
 def _rust_envelope(event: pb.StreamResponse) -> bytes:
     """An event for both readers of a2a-rust 0.3: its client expects JSON-RPC responses over REST, its documentation
     shows bare events. Each ignores the other's keys."""
-    value = _RUST_JSON.to_dict(event)
-    return orjson.dumps({"jsonrpc": "2.0", "id": None, "result": value, **value})
+    response = _RUST_JSON.to_dict(event)
+    return orjson.dumps({"jsonrpc": "2.0", "id": None, "result": response, **response})
 
 
 RUST_STREAM_ENCODERS: Final = StreamEncoders(
@@ -118,9 +118,9 @@ def v01_results() -> EncodeResults:
     stream = json_v01.V01StreamWriter()
 
     def results(event: Event, final: bool) -> Sequence[bytes]:
-        every = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
-        last = len(every) - 1
-        return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(every)]
+        updates = json_v01.to_updates(pb.StreamResponse.FromString(event.data))
+        last = len(updates) - 1
+        return [orjson.dumps(stream.write(update, final and index == last)) for index, update in enumerate(updates)]
 
     return results
 
@@ -207,8 +207,8 @@ class DialectWebhookEncoder:
         return _WEBHOOK_FORMATS[Dialect(dialect)].sends_task
 
     def field_prefix(self, dialect: str, *, inline: bool) -> str:
-        form = _WEBHOOK_FORMATS[Dialect(dialect)]
-        return form.inline_prefix if inline else form.field_prefix
+        webhook_format = _WEBHOOK_FORMATS[Dialect(dialect)]
+        return webhook_format.inline_prefix if inline else webhook_format.field_prefix
 
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
         encrypt, url = self._secret_box.encrypt, config.url
@@ -216,10 +216,12 @@ class DialectWebhookEncoder:
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         config = record.config
-        form = _WEBHOOK_FORMATS[Dialect(config.dialect)]
-        body: bytes | None = event.encodings.get(form)
+        webhook_format = _WEBHOOK_FORMATS[Dialect(config.dialect)]
+        body: bytes | None = event.encodings.get(webhook_format)
         if body is None:
-            body = event.encodings[form] = form.encode_body(pb.StreamResponse.FromString(event.data))
+            body = event.encodings[webhook_format] = webhook_format.encode_body(
+                pb.StreamResponse.FromString(event.data)
+            )
         token, credentials = (
             self._secret_box.decrypt(secret, config.url) for secret in (config.token, config.credentials)
         )
@@ -230,7 +232,7 @@ class DialectWebhookEncoder:
             WEBHOOK_SIGNATURE_HEADER: signature,
         }
         if token:
-            headers[form.token_header] = token
+            headers[webhook_format.token_header] = token
         if config.scheme and credentials:
             headers["Authorization"] = f"{config.scheme} {credentials}"
         elif config.scheme.lower() == "bearer":

@@ -131,8 +131,8 @@ _SERVER_FAULT_STATUSES: Final = frozenset(
 
 def request_task_id(request: object) -> str:
     """The task id of a 1.0 request, empty for none. Push configuration requests have `task_id` and their own `id`."""
-    kind: Any = type(request)
-    return _task_id_reader(kind)(request)
+    message_type: Any = type(request)
+    return _task_id_reader(message_type)(request)
 
 
 @cache
@@ -175,11 +175,11 @@ class RequestMetrics:
 
     def count(self, binding: str, method: str, dialect: str, code: object, seconds: float) -> None:
         """Counts one finished request."""
-        kind = self._series.get((binding, method, dialect))
-        if kind is None:
-            kind = self._series[binding, method, dialect] = RequestSeries()
-        kind.codes[code] = kind.codes.get(code, 0) + 1
-        kind.seconds.add(seconds)
+        series = self._series.get((binding, method, dialect))
+        if series is None:
+            series = self._series[binding, method, dialect] = RequestSeries()
+        series.codes[code] = series.codes.get(code, 0) + 1
+        series.seconds.add(seconds)
 
     def add_stream_count(self, binding: str, count_open: Callable[[], int]) -> None:
         """Adds a gauge; `count_open` returns the number of open streams."""
@@ -187,33 +187,37 @@ class RequestMetrics:
 
     def families(self) -> Iterator[MetricFamily]:
         """Yields the metrics."""
-        kinds = sorted(self._series.items())
+        all_series = sorted(self._series.items())
         yield MetricFamily(
             "requests",
             "counter",
-            "Requests answered. What nothing serves has the method `other`.",
+            "Finished requests. Requests for unknown methods and paths have the method `other`.",
             ("binding", "method", "dialect", "code"),
-            [MetricSample((*name, str(code)), count) for name, kind in kinds for code, count in kind.codes.items()],
+            [
+                MetricSample((*labels, str(code)), count)
+                for labels, series in all_series
+                for code, count in series.codes.items()
+            ],
         )
         yield MetricFamily(
             "request_duration_seconds",
             "histogram",
-            "From the first look at a request to the end of its answer; a stream's is how long it was open.",
+            "Seconds from the start of a request to the end of its response; for streams, how long they were open.",
             ("binding", "method", "dialect"),
-            [MetricSample(name, kind.seconds) for name, kind in kinds],
+            [MetricSample(labels, series.seconds) for labels, series in all_series],
         )
         yield MetricFamily(
             "open_streams",
             "gauge",
-            "Streams and connections of WebSockets that are open.",
+            "Open streams and WebSocket connections.",
             ("binding",),
-            [MetricSample((binding,), streams()) for binding, streams in self._stream_counts],
+            [MetricSample((binding,), count_open()) for binding, count_open in self._stream_counts],
         )
 
 
 AUTH_FAILURE_BURST: Final = 30
 AUTH_FAILURES_PER_MINUTE: Final = 30
-"""Log lines."""
+"""Maximum log lines: at once, and on average."""
 
 MAX_LOGGED_FIELD_CHARS: Final = 200
 """Maximum characters of one field."""
@@ -244,13 +248,13 @@ class AuthFailureLog:
             # Calls without credentials may be harmless; invalid credentials are a mistake or an attack.
             level = logging.WARNING if isinstance(error, PermissionDenied) or error.error else logging.INFO
             fields = {"peer": peer, "method": method, **error.log_details}
-            logged = self._write(level, f"a caller was refused: {error.message}", fields)
+            logged = self._write(level, f"request rejected: {error.message}", fields)
             if logged and level == logging.WARNING and self._audit is not None:
                 self._audit(error, peer, method)
 
     def record_invalid_http(self, reason: str, *, peer: str) -> None:
         """Logs bytes that are not a valid HTTP request, without quoting them: they may contain credentials."""
-        self._write(logging.INFO, f"what came is no HTTP that can be read: {reason}", {"peer": peer})
+        self._write(logging.INFO, f"invalid HTTP request: {reason}", {"peer": peer})
 
     def _write(self, level: int, text: str, fields: dict[str, str]) -> bool:
         now = self._clock()

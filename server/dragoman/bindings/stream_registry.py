@@ -95,7 +95,7 @@ class StreamRegistry:
                 await authenticator.recheck(identity)
             except Unauthenticated as error:
                 self._end_streams(key, error)
-            except A2AError:  # not known now; checked again next time
+            except A2AError:  # unknown for now; the next check decides
                 continue
 
     def _end_streams(self, key: str, error: A2AError) -> None:

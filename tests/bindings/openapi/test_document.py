@@ -1,4 +1,4 @@
-"""The description: valid, complete, and true to what the codecs write."""
+"""The OpenAPI document is valid, complete, and matches what the codecs write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dragoman.wire.dialects import Dialect
 from dragoman.wire.http import httprule
 
 
-def served() -> Iterator[openapi.ServedRule]:
+def served_rules() -> Iterator[openapi.ServedRule]:
     for service, rows in method_table.rpc_services():
         for method, rule in httprule.rules(service):
             row = rows[method.name]
@@ -33,7 +33,7 @@ def served() -> Iterator[openapi.ServedRule]:
 
 @cache
 def document(table: errors.ErrorTable = "1.0.1", *, push: bool = True) -> Any:
-    return json.loads(json.dumps(openapi.openapi_document(served(), root="echo", table=table, push=push)))
+    return json.loads(json.dumps(openapi.openapi_document(served_rules(), root="echo", table=table, push=push)))
 
 
 def operations() -> Iterator[tuple[str, str, Any]]:
@@ -45,33 +45,35 @@ def operations() -> Iterator[tuple[str, str, Any]]:
 def resolved(node: Any) -> Any:
     if "$ref" not in node:
         return node
-    found = document()
+    target = document()
     for step in node["$ref"].removeprefix("#/").split("/"):
-        found = found[step]
-    return found
+        target = target[step]
+    return target
 
 
-def mistakes(value: Any, schema: Any) -> list[str]:
+def schema_errors(instance: Any, schema: Any) -> list[str]:
     validator = OAS31Validator({**schema, "components": document()["components"]})
-    return [error.message for error in validator.iter_errors(value)]
+    return [error.message for error in validator.iter_errors(instance)]
 
 
-def test_it_is_valid_openapi() -> None:
+def test_the_document_is_valid_openapi() -> None:
     assert [str(error) for error in OpenAPIV31SpecValidator(document()).iter_errors()] == []
 
 
-def test_every_rule_is_a_path_with_its_segments_spelled_out() -> None:
+def test_every_http_rule_is_a_path() -> None:
     paths = document()["paths"]
     for path in ("/message:send", "/v1/tasks/{task}:cancel", "/{tenant}/v1/card", "/tasks/{task}:subscribe"):
         assert path in paths
     assert "/v1/projects/{project}/locations/{location}/collections/{collection}/engines/{engine}/assistants/" in str(
         sorted(paths)
     )
-    count = {(rule.http_method, openapi._openapi_path(rule.template)[0]) for rule in (one.rule for one in served())}
+    count = {
+        (rule.http_method, openapi._openapi_path(rule.template)[0]) for rule in (one.rule for one in served_rules())
+    }
     assert count == {(verb.upper(), path) for path, verb, one in operations() if one["tags"] != ["Server"]}
 
 
-def test_the_variables_of_a_path_are_its_parameters() -> None:
+def test_path_variables_are_parameters() -> None:
     for path, _, operation in operations():
         parameters = [resolved(one) for one in operation["parameters"]]
         assert {one["name"] for one in parameters if one["in"] == "path"} == set(re.findall(r"\{(\w+)\}", path))
@@ -84,13 +86,13 @@ def test_operation_ids_are_unique_and_tags_declared() -> None:
     assert {tag for _, _, operation in operations() for tag in operation["tags"]} == declared
 
 
-def test_it_refers_to_what_it_has_and_has_nothing_else() -> None:
+def test_every_component_is_referenced_and_every_reference_resolves() -> None:
     text = json.dumps(document())
     for kind, had in document()["components"].items():
         assert set(re.findall(rf'"#/components/{kind}/([^"]+)"', text)) == set(had)
 
 
-def test_every_example_is_what_its_schema_says() -> None:
+def test_every_example_matches_its_schema() -> None:
     seen = 0
     for _, _, operation in operations():
         bodies = [operation.get("requestBody", {}), *map(resolved, operation["responses"].values())]
@@ -98,15 +100,15 @@ def test_every_example_is_what_its_schema_says() -> None:
         for media in (media for media_type, media in contents if media_type != "text/event-stream"):
             shown = [one["value"] for one in media.get("examples", {}).values()]
             for value in shown + ([media["example"]] if "example" in media else []):
-                assert mistakes(value, media["schema"]) == []
+                assert schema_errors(value, media["schema"]) == []
                 seen += 1
         for parameter in map(resolved, operation["parameters"]):
             if "example" in parameter:
-                assert mistakes(parameter["example"], parameter["schema"]) == []
+                assert schema_errors(parameter["example"], parameter["schema"]) == []
     assert seen > 300
 
 
-def test_every_operation_shows_a_request_and_an_answer() -> None:
+def test_every_operation_has_request_and_response_examples() -> None:
     for path, verb, operation in operations():
         if "requestBody" in operation:
             assert operation["requestBody"]["content"]["application/json"]["examples"], (verb, path)
@@ -116,7 +118,7 @@ def test_every_operation_shows_a_request_and_an_answer() -> None:
                 assert media.get("examples") or media["example"], (verb, path)
 
 
-def test_a_stream_is_events_and_on_resource_paths_an_array_as_well() -> None:
+def test_streams_are_sse_and_also_arrays_on_resource_paths() -> None:
     for path, _, operation in operations():
         answer = operation["responses"].get("200", {"content": {}})["content"]
         if "text/event-stream" not in answer:
@@ -126,20 +128,20 @@ def test_a_stream_is_events_and_on_resource_paths_an_array_as_well() -> None:
         frames = answer["text/event-stream"]["example"].strip().split("\n\n")
         assert len(frames) == 5
         for frame in frames:
-            assert mistakes(json.loads(frame.removeprefix("data: ")), schema) == []
+            assert schema_errors(json.loads(frame.removeprefix("data: ")), schema) == []
 
 
-def test_a_schema_catches_what_is_wrong() -> None:
+def test_schemas_reject_invalid_messages() -> None:
     part = {"$ref": "#/components/schemas/lf.a2a.v1.Part"}
-    assert mistakes({"text": "a"}, part) == []
-    assert mistakes({"data": None}, part) == []
-    for wrong in ({}, {"text": "a", "url": "b"}, {"text": 1}):
-        assert mistakes(wrong, part)
-    assert mistakes({"messageId": "m", "role": "ROLE_USER"}, {"$ref": "#/components/schemas/lf.a2a.v1.Message"})
-    assert mistakes("WORKING", {"$ref": "#/components/schemas/a2a.v1.TaskState"})
+    assert schema_errors({"text": "a"}, part) == []
+    assert schema_errors({"data": None}, part) == []
+    for invalid in ({}, {"text": "a", "url": "b"}, {"text": 1}):
+        assert schema_errors(invalid, part)
+    assert schema_errors({"messageId": "m", "role": "ROLE_USER"}, {"$ref": "#/components/schemas/lf.a2a.v1.Message"})
+    assert schema_errors("WORKING", {"$ref": "#/components/schemas/a2a.v1.TaskState"})
 
 
-def test_what_the_path_says_is_not_asked_for_again() -> None:
+def test_fields_in_the_path_are_not_in_the_body() -> None:
     body = document()["paths"]["/tasks/{task}:cancel"]["post"]["requestBody"]
     assert body["required"] is False
     assert sorted(body["content"]["application/json"]["schema"]["properties"]) == ["metadata", "tenant"]
@@ -147,7 +149,7 @@ def test_what_the_path_says_is_not_asked_for_again() -> None:
     assert [resolved(one)["name"] for one in query] == ["tenant", "task", "historyLength", "A2A-Version"]
 
 
-def test_a_resource_path_of_both_packages_allows_either_schema() -> None:
+def test_a_path_of_both_packages_allows_both_schemas() -> None:
     paths = document()["paths"]
     path = next(path for path in paths if path.startswith("/projects/") and path.endswith("/message:send"))
     answer = paths[path]["post"]["responses"]["200"]["content"]["application/json"]
@@ -159,15 +161,15 @@ def test_a_resource_path_of_both_packages_allows_either_schema() -> None:
     assert len(paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]["anyOf"]) == 2
 
 
-def test_a_server_without_push_promises_no_answer() -> None:
+def test_without_push_notifications_their_operations_have_no_success_response() -> None:
     path, verb = "/tasks/{task}/pushNotificationConfigs", "get"
     assert "200" in document()["paths"][path][verb]["responses"]
     operation = document(push=False)["paths"][path][verb]
     assert "200" not in operation["responses"]
-    assert operation["description"].startswith("**Not offered here**")
+    assert operation["description"].startswith("**Not supported by this server**")
 
 
-def test_errors_have_the_statuses_of_the_table_and_the_dialect() -> None:
+def test_error_statuses_follow_the_table_and_the_dialect() -> None:
     def statuses(path: str, table: errors.ErrorTable = "1.0.1") -> list[str]:
         return list(document(table)["paths"][path]["post"]["responses"])
 
@@ -176,7 +178,7 @@ def test_errors_have_the_statuses_of_the_table_and_the_dialect() -> None:
     assert statuses("/v1/tasks/{task}:cancel") == ["200", "400", "404", "409", "413", "415", "422", "429", "500"]
 
 
-def test_the_words_are_those_of_the_protos() -> None:
+def test_descriptions_come_from_the_proto_comments() -> None:
     operation = document()["paths"]["/v1/tasks/{task}"]["get"]
     assert operation["summary"] == "Reads a task as it is now"
     assert "- NOT_FOUND: there is no such task" in operation["description"]
@@ -184,51 +186,51 @@ def test_the_words_are_those_of_the_protos() -> None:
     assert "- `TASK_STATE_COMPLETED`: Done, successfully. Final." in state["description"]
 
 
-def test_without_the_image_there_are_no_words() -> None:
+def test_an_empty_descriptor_image_has_no_comments() -> None:
     assert parse_comments(b"") == {}
     assert proto_comments()["lf.a2a.v1.Task.id"].startswith("Names the task.")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/.well-known/agent-card.json", "/v1/card"])
-async def test_what_the_server_answers_is_what_the_description_says(path: str) -> None:
+async def test_responses_match_the_document(path: str) -> None:
     async with over_http(FakeService()) as client:
         async with client.get("/openapi.json") as answer:
             assert answer.headers["Content-Type"] == "application/json"
-            found = await answer.json()
-            assert found["servers"] == [{"url": str(client._base_url).rstrip("/")}]
+            served_document = await answer.json()
+            assert served_document["servers"] == [{"url": str(client._base_url).rstrip("/")}]
         async with client.get(path) as answer:
-            value = await answer.json()
-    described = found["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
-    assert mistakes(value, described["schema"]) == []
+            body = await answer.json()
+    described = served_document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
+    assert schema_errors(body, described["schema"]) == []
 
 
-def asking(public: frozenset[str] = frozenset()) -> Any:
-    """The description of a server that asks callers who they are."""
-    enforced = secured.server_security(token=True, keys=True, issuers=())
+def secured_document(public: frozenset[str] = frozenset()) -> Any:
+    """The document of a server with authentication."""
+    security = secured.server_security(token=True, keys=True, issuers=())
     policy = AccessPolicy(credentials_required=True, public_agents=public)
     return json.loads(
-        json.dumps(openapi.openapi_document(served(), root="echo", security=enforced, access_policy=policy))
+        json.dumps(openapi.openapi_document(served_rules(), root="echo", security=security, access_policy=policy))
     )
 
 
-def test_without_authentication_nothing_is_said_of_it() -> None:
+def test_without_authentication_there_are_no_security_schemes() -> None:
     assert "securitySchemes" not in document()["components"]
     assert not [path for path, _, operation in operations() if "security" in operation]
 
 
-def test_what_callers_have_to_show_is_said_where_they_have_to() -> None:
-    found = asking()
-    assert [str(error) for error in OpenAPIV31SpecValidator(found).iter_errors()] == []
-    assert found["components"]["securitySchemes"] == {
+def test_operations_that_need_credentials_declare_them() -> None:
+    with_auth = secured_document()
+    assert [str(error) for error in OpenAPIV31SpecValidator(with_auth).iter_errors()] == []
+    assert with_auth["components"]["securitySchemes"] == {
         "bearer": {"type": "http", "scheme": "bearer"},
         "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     }
-    for path, verbs in found["paths"].items():
+    for path, verbs in with_auth["paths"].items():
         for operation in verbs.values():
-            # Cards and health are everybody's.
+            # Cards and health are public.
             is_open = operation["tags"] == ["Server"] or path.endswith("/card")
             assert ("security" in operation) is not is_open, path
             assert ({"401", "403"} <= set(operation["responses"])) is not is_open, path
-    assert found["paths"]["/tasks"]["get"]["security"] == [{"bearer": []}, {"apiKey": []}]
-    some = asking(frozenset(("echo",)))
-    assert some["paths"]["/tasks"]["get"]["security"] == [{"bearer": []}, {"apiKey": []}, {}]
+    assert with_auth["paths"]["/tasks"]["get"]["security"] == [{"bearer": []}, {"apiKey": []}]
+    with_public_agent = secured_document(frozenset(("echo",)))
+    assert with_public_agent["paths"]["/tasks"]["get"]["security"] == [{"bearer": []}, {"apiKey": []}, {}]

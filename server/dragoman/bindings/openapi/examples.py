@@ -1,13 +1,8 @@
-"""Examples of requests and answers, for the description of the routes.
-
-They are messages, written by the codecs that write the real ones, so an example is never in a form that the server
-would not speak.
-"""
+"""Examples of requests and responses for the OpenAPI document, encoded by the server's own codecs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -31,46 +26,37 @@ _CONTEXT_ID: Final = "5515f0fb-2b99-4b70-94db-0c046e219aea"
 _EPOCH_SECONDS: Final = 1_795_215_245
 
 NamedExamples = dict[str, dict[str, Any]]
-"""Examples by name, as OpenAPI's `examples` has them."""
+"""Examples by name, for OpenAPI's `examples`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SendExample:
-    """A message to send, and what is asked with it."""
-
-    name: str
-    summary: str
-    message: pb.Message
-    configuration: pb.SendMessageConfiguration | None = None
-
-
-def _part(**fields: Any) -> pb.Part:
-    return pb.Part(**fields)
-
-
-def _data(value: Any) -> pb.Part:
+def _order_data() -> pb.Part:
     part = pb.Part()
-    ParseDict(value, part.data.struct_value)
+    ParseDict({"orders": [{"id": 17, "due": "2026-11-20"}]}, part.data.struct_value)
     return part
 
 
-_SEND_EXAMPLES: Final = (
-    _SendExample(
-        "text",
-        "A question, which begins a task",
-        pb.Message(message_id="hello-1", role=pb.ROLE_USER, parts=[_part(text="echo hello")]),
-    ),
-    _SendExample(
-        "data",
-        "Data with a question, answered as soon as the task is stored",
-        pb.Message(
-            message_id="orders-1",
-            role=pb.ROLE_USER,
-            parts=[_part(text="Which of these are late?"), _data({"orders": [{"id": 17, "due": "2026-11-20"}]})],
+_SEND_EXAMPLES: Final = {
+    "text": (
+        "A question, which starts a task",
+        pb.SendMessageRequest(
+            message=pb.Message(message_id="hello-1", role=pb.ROLE_USER, parts=[pb.Part(text="echo hello")])
         ),
-        pb.SendMessageConfiguration(accepted_output_modes=["text/plain"], return_immediately=True, history_length=10),
     ),
-)
+    "data": (
+        "Data with a question; the response returns as soon as the task is stored",
+        pb.SendMessageRequest(
+            message=pb.Message(
+                message_id="orders-1",
+                role=pb.ROLE_USER,
+                parts=[pb.Part(text="Which of these are late?"), _order_data()],
+            ),
+            configuration=pb.SendMessageConfiguration(
+                accepted_output_modes=["text/plain"], return_immediately=True, history_length=10
+            ),
+        ),
+    ),
+}
+"""Summary and request by name."""
 
 
 def _status(state: pb.TaskState, millis: int, text: str = "") -> pb.TaskStatus:
@@ -83,18 +69,18 @@ def _status(state: pb.TaskState, millis: int, text: str = "") -> pb.TaskStatus:
 
 
 def _reply(text: str) -> pb.Message:
-    return pb.Message(message_id="reply-1", context_id=_CONTEXT_ID, role=pb.ROLE_AGENT, parts=[_part(text=text)])
+    return pb.Message(message_id="reply-1", context_id=_CONTEXT_ID, role=pb.ROLE_AGENT, parts=[pb.Part(text=text)])
 
 
 def _artifact(text: str) -> pb.Artifact:
-    return pb.Artifact(artifact_id="output", parts=[_part(text=text)])
+    return pb.Artifact(artifact_id="output", parts=[pb.Part(text=text)])
 
 
 def _task(status: pb.TaskStatus, *artifacts: pb.Artifact) -> pb.Task:
-    message = pb.Message()
-    message.CopyFrom(_SEND_EXAMPLES[0].message)
-    message.task_id, message.context_id = EXAMPLE_TASK_ID, _CONTEXT_ID
-    return pb.Task(id=EXAMPLE_TASK_ID, context_id=_CONTEXT_ID, status=status, artifacts=artifacts, history=[message])
+    _, request = _SEND_EXAMPLES["text"]
+    task = pb.Task(id=EXAMPLE_TASK_ID, context_id=_CONTEXT_ID, status=status, artifacts=artifacts)
+    task.history.add(task_id=EXAMPLE_TASK_ID, context_id=_CONTEXT_ID).MergeFrom(request.message)
+    return task
 
 
 _WEBHOOK: Final[Mapping[str, Any]] = {"url": "https://client.example.com/hooks/a2a", "token": "9f0c2d"}
@@ -104,26 +90,26 @@ _PUSH_CONFIG_PAGE: Final = pb.ListTaskPushNotificationConfigsResponse(configs=[_
 _COMPLETED_TASK: Final = _task(_status(states.COMPLETED, 118), _artifact("hello"))
 _RESPONSES: Final[Mapping[str, tuple[tuple[str, str, Message], ...]]] = {
     "SendMessage": (
-        ("task", "The agent worked on a task", pb.SendMessageResponse(task=_COMPLETED_TASK)),
-        ("message", "The agent answered without a task", pb.SendMessageResponse(message=_reply("hello"))),
+        ("task", "The agent works on a task", pb.SendMessageResponse(task=_COMPLETED_TASK)),
+        ("message", "The agent replies without a task", pb.SendMessageResponse(message=_reply("hello"))),
     ),
     "GetTask": (
-        ("done", "A task that is finished", _COMPLETED_TASK),
-        ("asks", "A task that waits", _task(_status(states.INPUT_REQUIRED, 95, "Which month?"))),
+        ("completed", "A completed task", _COMPLETED_TASK),
+        ("question", "A task that waits for input", _task(_status(states.INPUT_REQUIRED, 95, "Which month?"))),
     ),
     "ListTasks": (
         (
             "page",
-            "A page that is the last",
+            "The last page",
             pb.ListTasksResponse(tasks=[_task(_status(states.WORKING, 40))], page_size=50, total_size=1),
         ),
     ),
-    "CreateTaskPushNotificationConfig": (("kept", "What is kept; secrets are not shown", _PUSH_CONFIG),),
-    "GetTaskPushNotificationConfig": (("kept", "One webhook", _PUSH_CONFIG),),
-    "ListTaskPushNotificationConfigs": (("page", "A page that is the last", _PUSH_CONFIG_PAGE),),
-    "ListTaskPushNotificationConfig": (("page", "A page that is the last", _PUSH_CONFIG_PAGE),),
-    "DeleteTaskPushNotificationConfig": (("gone", "It is gone", empty_pb2.Empty()),),
-    "CancelTask": (("canceled", "The work has stopped", _task(_status(states.CANCELED, 260))),),
+    "CreateTaskPushNotificationConfig": (("stored", "The stored configuration without its secrets", _PUSH_CONFIG),),
+    "GetTaskPushNotificationConfig": (("config", "One configuration", _PUSH_CONFIG),),
+    "ListTaskPushNotificationConfigs": (("page", "The last page", _PUSH_CONFIG_PAGE),),
+    "ListTaskPushNotificationConfig": (("page", "The last page", _PUSH_CONFIG_PAGE),),
+    "DeleteTaskPushNotificationConfig": (("deleted", "The configuration is deleted", empty_pb2.Empty()),),
+    "CancelTask": (("canceled", "The agent has stopped", _task(_status(states.CANCELED, 260))),),
 }
 
 
@@ -140,53 +126,49 @@ def _stream_updates() -> Iterator[pb.StreamResponse]:
 
 
 def stream_example(row: RpcRow) -> tuple[str, list[Any]]:
-    """A stream as it is over SSE, and its elements as a JSON array."""
-    *before, last = [Event(number, update.SerializeToString()) for number, update in enumerate(_stream_updates(), 1)]
-    frames = [(event, False) for event in before] + [(last, True)]
+    """Returns a stream as SSE text and as the elements of a JSON array."""
+    events = [Event(number, update.SerializeToString()) for number, update in enumerate(_stream_updates(), 1)]
+    frames = [(event, event is events[-1]) for event in events]
     text = b"".join(row.stream_encoders.sse(event, final) for event, final in frames).decode()
     return text, [orjson.loads(row.stream_encoders.json(event, final)) for event, final in frames]
 
 
 def response_examples(row: RpcRow) -> NamedExamples:
-    """The answers of an operation that does not stream."""
+    """Returns the responses of a unary operation."""
     if row.op.operation is None:
         make = agent_card.v1_document if row.op.extended_card else agent_card.v03_document
         return {"card": {"summary": "The card of an agent", "value": orjson.loads(make(_AGENT_SPEC, _CARD_ADDRESSES))}}
     codec = protojson.compile(row.response, row.json)
     return {
-        name: {"summary": summary, "value": codec.to_dict(row.response_message(answer.SerializeToString()))}
-        for name, summary, answer in _RESPONSES.get(row.name, ())
+        name: {"summary": summary, "value": codec.to_dict(row.response_message(response.SerializeToString()))}
+        for name, summary, response in _RESPONSES.get(row.name, ())
     }
 
 
 def request_examples(row: RpcRow) -> NamedExamples:
-    """The bodies that a route of an operation takes, less what its path says."""
+    """Returns the request bodies of an operation, without the fields in the path."""
     if row.name in ("SendMessage", "SendStreamingMessage"):
         codec = protojson.compile(row.request, row.json)
-        make = _v1_send_request if row.dialect is Dialect.V1 else _v03_send_request
-        return {send.name: {"summary": send.summary, "value": codec.to_dict(make(send))} for send in _SEND_EXAMPLES}
+        make = _v03_send_request if row.dialect is not Dialect.V1 else lambda request: request
+        return {
+            name: {"summary": summary, "value": codec.to_dict(make(request))}
+            for name, (summary, request) in _SEND_EXAMPLES.items()
+        }
     if row.name == "CreateTaskPushNotificationConfig":
         config = _V1_CONFIG if row.dialect is Dialect.V1 else _V03_CONFIG
-        value = protojson.compile(type(config), row.json).to_dict(config)
-        return {"webhook": {"summary": "A webhook with a token", "value": value}}
-    return {"nothing": {"summary": "The path says it all", "value": {}}}
+        body = protojson.compile(type(config), row.json).to_dict(config)
+        return {"webhook": {"summary": "A webhook with a token", "value": body}}
+    return {"empty": {"summary": "No fields: the path has them all", "value": {}}}
 
 
-def _v1_send_request(example: _SendExample) -> pb.SendMessageRequest:
-    return pb.SendMessageRequest(message=example.message, configuration=example.configuration)
-
-
-def _v03_send_request(example: _SendExample) -> v03_pb.SendMessageRequest:
-    request = v03_pb.SendMessageRequest(request=v03.write_message(example.message))
-    if given := example.configuration:
-        request.configuration.MergeFrom(
-            v03_pb.SendMessageConfiguration(
-                accepted_output_modes=given.accepted_output_modes,
-                blocking=not given.return_immediately,
-                history_length=given.history_length,
-            )
-        )
-    return request
+def _v03_send_request(request: pb.SendMessageRequest) -> v03_pb.SendMessageRequest:
+    v03_request = v03_pb.SendMessageRequest(request=v03.write_message(request.message))
+    if request.HasField("configuration"):
+        configuration = request.configuration
+        v03_request.configuration.accepted_output_modes.extend(configuration.accepted_output_modes)
+        v03_request.configuration.blocking = not configuration.return_immediately
+        v03_request.configuration.history_length = configuration.history_length
+    return v03_request
 
 
 _V1_CONFIG: Final = pb.TaskPushNotificationConfig(**_WEBHOOK)
@@ -215,5 +197,5 @@ _CARD_ADDRESSES: Final = agent_card.CardAddresses(
 
 
 def card_example() -> Any:
-    """The card for both generations."""
+    """Returns the card for A2A 1.0 and 0.3 together."""
     return orjson.loads(agent_card.combined_document(_AGENT_SPEC, _CARD_ADDRESSES))

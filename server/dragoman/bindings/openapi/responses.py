@@ -1,7 +1,6 @@
-"""Which errors a route may answer with, for the description of the routes.
+"""Error responses of the OpenAPI document, and its paths for cards, keys and health.
 
-One table of what each operation may raise; what it is called in a dialect and how it looks is said by
-`wire/errors.py` alone.
+One table lists the errors that each operation may raise. Their codes and bodies come from `wire/errors.py`.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _COMMON_ERRORS: Final = (errors.VersionNotSupported('A2A-Version: "9.9" is not s
 _AUTH_ERRORS: Final = (
     errors.Unauthenticated("credentials are required: send Authorization: Bearer CREDENTIALS"),
     errors.PermissionDenied('tenant: these credentials do not reach agent "playground" in scope "default"'),
-    errors.Unavailable("the keys of the token's issuer cannot be had now; try again"),
+    errors.Unavailable("the keys of the token's issuer are not available now; retry later"),
 )
 _BODY_ERRORS: Final = (
-    errors.ParseError("the body is no JSON: line 1, column 2"),
+    errors.ParseError("the body is not JSON: line 1, column 2"),
     errors.InvalidRequest("the body cannot be read: it ended early"),
     errors.ContentTypeNotSupported('Content-Type: "text/plain" is not supported; use application/json'),
     errors.PayloadTooLarge("body: at most 23418197 bytes are accepted"),
 )
-UNKNOWN_AGENT_ERROR: Final = errors.AgentNotFound('tenant: no agent "nobody" here; use one of playground')
+UNKNOWN_AGENT_ERROR: Final = errors.AgentNotFound('tenant: no agent "unknown" here; use one of playground')
 _RATE_LIMIT_ERROR: Final = errors.RateLimited(
     "open_streams: 2000 of your streams and waiting calls are open; at most 2000 may be. Close some",
     limit="open_streams",
@@ -66,10 +65,7 @@ _OPERATION_ERRORS: Final[Mapping[str, tuple[A2AError, ...]]] = {
     ),
     "SubscribeToTask": (*_SUBSCRIBE_ERRORS, errors.UnsupportedOperation("the task has ended; read it with GetTask")),
     "TaskSubscription": _SUBSCRIBE_ERRORS,
-    "CreateTaskPushNotificationConfig": (
-        InvalidParams.field("url", "is required"),
-        errors.TaskNotFound(),
-    ),
+    "CreateTaskPushNotificationConfig": (InvalidParams.field("url", "is required"), errors.TaskNotFound()),
     "GetTaskPushNotificationConfig": (
         InvalidParams.field("id", "is required"),
         errors.TaskNotFound("the task has no such push notification configuration"),
@@ -84,9 +80,9 @@ _ENCODING_ERROR: Final = InvalidParams.field("tenant", "must be percent-encoded 
 
 
 def possible_errors(rule: Rule, row: RpcRow, *, push: bool = True, auth_required: bool = False) -> Iterator[A2AError]:
-    """Every error that a caller of a route may meet, with a text such as it may have. Repeats a class at times.
+    """Yields every error of a route with an example message; a class may come several times.
 
-    `push`: there are push notifications. `asks`: callers are asked who they are.
+    `push`: the server has push notifications. `auth_required`: callers need credentials.
     """
     yield from _COMMON_ERRORS
     if auth_required:
@@ -104,11 +100,9 @@ def possible_errors(rule: Rule, row: RpcRow, *, push: bool = True, auth_required
     yield errors.InternalError()
 
 
-# How they look ------------------------------------------------------------------------------------------------
-
 _ERROR_SCHEMA: Final[Schema] = {
     "type": "object",
-    "description": "An error as AIP-193 writes it.",
+    "description": "An error in the format of AIP-193.",
     "required": ["error"],
     "properties": {
         "error": {
@@ -117,11 +111,11 @@ _ERROR_SCHEMA: Final[Schema] = {
             "properties": {
                 "code": {"type": "integer", "description": "The HTTP status."},
                 "status": {"type": "string", "description": "The name of the `google.rpc.Code`."},
-                "message": {"type": "string", "description": "For people."},
+                "message": {"type": "string", "description": "A message for people."},
                 "details": {
                     "type": "array",
-                    "description": "A `google.rpc.ErrorInfo` with the reason; a `google.rpc.BadRequest` with fields;"
-                    " a `google.rpc.RetryInfo` with the time after which to try again.",
+                    "description": "A `google.rpc.ErrorInfo` with the reason; a `google.rpc.BadRequest` with the"
+                    " invalid fields; a `google.rpc.RetryInfo` with the delay before a retry.",
                     "items": {
                         "type": "object",
                         "required": ["@type"],
@@ -147,51 +141,52 @@ _ERROR_SCHEMA: Final[Schema] = {
     },
 }
 _V03_ERROR_SCHEMA: Final[Schema] = {
-    "description": "The same, with the fields that readers of 0.3 look for beside it.",
+    "description": "The same error, with the fields that clients of 0.3 read.",
     "allOf": [schema_ref("Error")],
     "type": "object",
     "required": ["code", "type", "message"],
     "properties": {
-        "code": {"type": "integer", "description": "The JSON-RPC number."},
-        "type": {"type": "string", "description": "The class of the error in the official SDKs."},
+        "code": {"type": "integer", "description": "The JSON-RPC error code."},
+        "type": {"type": "string", "description": "The error's class in the official SDKs."},
         "message": {"type": "string"},
     },
 }
 ERROR_SCHEMAS: Final[Mapping[str, Schema]] = {"Error": _ERROR_SCHEMA, "Error03": _V03_ERROR_SCHEMA}
-"""The bodies of errors, by name."""
+"""The schemas of error bodies by name."""
 
 
 class ErrorResponses:
-    """The error responses of a document, one for each set of errors."""
+    """Collects the error responses of a document, one for each set of errors."""
 
     def __init__(self, table: wire.ErrorTable) -> None:
         self.responses: dict[str, Any] = {}
         self._table = table
 
     def refs(self, prefix: str, error_cases: Iterable[tuple[A2AError, Dialect]]) -> dict[str, Any]:
-        """References by status to responses that show these errors, each in its dialect."""
-        shown: dict[int, dict[str, Any]] = {}
+        """Returns references to error responses by status; each error is encoded in its dialect."""
+        examples_by_status: dict[int, dict[str, Any]] = {}
         schema = schema_ref("Error")
         for error, dialect in error_cases:
             row = wire.codes(error, dialect, table=self._table)
             body = wire.rest_error(error, dialect, table=self._table).body
-            shown.setdefault(row.http, {}).setdefault(row.reason, {"value": orjson.loads(body)})
+            examples_by_status.setdefault(row.http, {}).setdefault(row.reason, {"value": orjson.loads(body)})
             if dialect is Dialect.V03:
                 schema = schema_ref("Error03")
         return {
-            str(status): self._response_ref(f"{prefix}_{status}", schema, shown[status]) for status in sorted(shown)
+            str(status): self._response_ref(f"{prefix}_{status}", schema, examples)
+            for status, examples in sorted(examples_by_status.items())
         }
 
     def _response_ref(self, name: str, schema: Schema, examples: dict[str, Any]) -> dict[str, Any]:
-        values = {
+        response = {
             "description": ", ".join(f"`{reason}`" for reason in examples),
             "content": {"application/json": {"schema": schema, "examples": examples}},
         }
-        number, free = 1, name
-        while self.responses.setdefault(free, values) != values:
+        number, unique_name = 1, name
+        while self.responses.setdefault(unique_name, response) != response:
             number += 1
-            free = f"{name}_{number}"
-        return {"$ref": f"#/components/responses/{free}"}
+            unique_name = f"{name}_{number}"
+        return {"$ref": f"#/components/responses/{unique_name}"}
 
 
 SERVER_TAG: Final = "Server"
@@ -202,7 +197,7 @@ _EXAMPLE_JWK: Final = {
     "y": "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM",
     "kid": "cn-I_WNMClehiVp51i_0VpOENW1upEerA8sEam5hn-s",
 }
-"""The key of RFC 7517, A.1, by its thumbprint."""
+"""The key of RFC 7517, A.1, with its thumbprint as `kid`."""
 
 SERVER_SCHEMAS: Final[dict[str, Schema]] = {
     "Health": {
@@ -212,9 +207,9 @@ SERVER_SCHEMAS: Final[dict[str, Schema]] = {
             "status": {
                 "type": "string",
                 "enum": ["ok", "degraded", "draining", "not ready"],
-                "description": "`degraded`: everything is served, but servers hear late of each other.",
+                "description": "`degraded`: all requests are served, but events of other servers arrive late.",
             },
-            "reason": {"type": "string", "description": "Why it is degraded."},
+            "reason": {"type": "string", "description": "Why the server is degraded."},
         },
     },
     "Keys": {
@@ -225,7 +220,7 @@ SERVER_SCHEMAS: Final[dict[str, Schema]] = {
                 "type": "array",
                 "items": {
                     "type": "object",
-                    "required": sorted(_EXAMPLE_JWK.keys() - {"y"}),  # keys of Ed25519 have none
+                    "required": sorted(_EXAMPLE_JWK.keys() - {"y"}),  # Ed25519 keys have no y
                     "properties": {name: {"type": "string"} for name in sorted(_EXAMPLE_JWK)},
                 },
             }
@@ -237,66 +232,41 @@ SERVER_SCHEMAS: Final[dict[str, Schema]] = {
 def server_paths(
     schemas: SchemaBuilder, responses: ErrorResponses, root: str, *, push: bool
 ) -> dict[str, dict[str, Any]]:
-    """The paths with their operations."""
+    """Returns the paths of cards, keys and health, with their operations."""
+    paths: dict[str, dict[str, Any]] = {}
+
+    def add(path: str, operation_id: str, summary: str, operation_responses: dict[str, Any], **fields: Any) -> None:
+        operation = {"operationId": operation_id, "summary": summary, "tags": [SERVER_TAG], "parameters": [], **fields}
+        paths[path] = {"get": {**operation, "responses": operation_responses}}
+
+    def ok(description: str, **media: Any) -> dict[str, Any]:
+        return {"description": description, "content": {_JSON_TYPE: media}}
+
     cards = [schemas.message_ref(cast(Descriptor, message.DESCRIPTOR)) for message in (pb.AgentCard, v03_pb.AgentCard)]
-    unknown = responses.refs("site", [(UNKNOWN_AGENT_ERROR, Dialect.V1)])
-    found: dict[str, dict[str, Any]] = {}
-    for path, name in (
-        ("/.well-known/agent-card.json", "card"),
-        ("/.well-known/agent.json", "card_of_0_3"),
-        ("/{agent}/.well-known/agent-card.json", "agent_card"),
-        ("/{agent}/.well-known/agent.json", "agent_card_of_0_3"),
-    ):
-        own = path.startswith("/{agent}")
-        shown = {"card": {"summary": "One card for both generations", "value": examples.card_example()}}
-        answer = {"schema": {"allOf": cards}, "examples": shown}
-        found[path] = {
-            "get": {
-                "operationId": name,
-                "summary": f"The card of {'an' if own else 'the root'} agent",
-                "description": "Who the agent is, what it can do, how it is reached; in one object for 1.0 and 0.3.",
-                "tags": [SERVER_TAG],
-                "parameters": [path_parameter("agent", root)] if own else [],
-                "responses": {
-                    "200": {"description": "The card.", "content": {_JSON_TYPE: answer}},
-                    "304": {"description": "The caller has this card already."},
-                    **(unknown if own else {}),
-                },
-            }
-        }
+    example = {"summary": "One card for A2A 1.0 and 0.3", "value": examples.card_example()}
+    card_responses = {
+        "200": ok("The card.", schema={"allOf": cards}, examples={"card": example}),
+        "304": {"description": "The caller's copy of the card is current."},
+    }
+    description = "The agent's identity, skills and addresses, in one object for 1.0 and 0.3."
+    unknown_agent = responses.refs("site", [(UNKNOWN_AGENT_ERROR, Dialect.V1)])
+    for file, operation_id in (("agent-card.json", "card"), ("agent.json", "card_of_0_3")):
+        path = f"/.well-known/{file}"
+        add(path, operation_id, "The card of the root agent", card_responses, description=description)
+        add(
+            f"/{{agent}}{path}",
+            f"agent_{operation_id}",
+            "The card of an agent",
+            card_responses | unknown_agent,
+            description=description,
+            parameters=[path_parameter("agent", root)],
+        )
     if push:
-        found["/.well-known/jwks.json"] = {
-            "get": {
-                "operationId": "keys",
-                "summary": "What signatures of push notifications are checked with",
-                "description": "A JWK Set (RFC 7517).",
-                "tags": [SERVER_TAG],
-                "parameters": [],
-                "responses": {
-                    "200": {
-                        "description": "The keys.",
-                        "content": {_JSON_TYPE: {"schema": schema_ref("Keys"), "example": {"keys": [_EXAMPLE_JWK]}}},
-                    }
-                },
-            }
-        }
-    for path, summary, states in (
-        ("/healthz", "Is the process alive?", ((200, "ok"),)),
-        ("/readyz", "Does it take new messages?", ((200, "ok"), (503, "draining"))),
-    ):
-        found[path] = {
-            "get": {
-                "operationId": path.strip("/"),
-                "summary": summary,
-                "tags": [SERVER_TAG],
-                "parameters": [],
-                "responses": {
-                    str(status): {
-                        "description": f"`{state}`",
-                        "content": {_JSON_TYPE: {"schema": schema_ref("Health"), "example": {"status": state}}},
-                    }
-                    for status, state in states
-                },
-            }
-        }
-    return found
+        keys = ok("The keys.", schema=schema_ref("Keys"), example={"keys": [_EXAMPLE_JWK]})
+        summary = "The keys that verify the signatures of push notifications"
+        add("/.well-known/jwks.json", "keys", summary, {"200": keys}, description="A JWK Set (RFC 7517).")
+    healthy = ok("`ok`", schema=schema_ref("Health"), example={"status": "ok"})
+    draining = ok("`draining`", schema=schema_ref("Health"), example={"status": "draining"})
+    add("/healthz", "healthz", "Is the process alive?", {"200": healthy})
+    add("/readyz", "readyz", "Does the server accept new messages?", {"200": healthy, "503": draining})
+    return paths

@@ -1,19 +1,20 @@
-"""Protobuf messages as JSON Schema 2020-12, in the form that ProtoJSON gives them.
+"""Protobuf messages as JSON Schema 2020-12, in ProtoJSON's form, and OpenAPI parameters.
 
-One schema serves requests and answers. Requests may have more: keys that nobody knows are skipped, and both spellings
-of a key are read; what is written here is what we write ourselves.
+One schema describes requests and responses: the JSON that the server writes. In requests the server also ignores
+unknown keys and accepts both spellings of a key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, cast
 
 from google.api import field_behavior_pb2
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FileDescriptorSet
+from google.protobuf.message import Message
 
 from dragoman.bindings import a2a_headers
 from dragoman.bindings.openapi import examples
@@ -41,31 +42,35 @@ _ALWAYS_PRESENT: Final[Mapping[str, Set[str]]] = {
 
 
 def schema_ref(name: str) -> Schema:
-    """A reference to a schema of the document."""
+    """Returns a reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 class SchemaBuilder:
-    """The schemas of a document, which grow as its messages are asked for."""
+    """Builds the schemas of a document; each referenced message adds its own."""
 
     def __init__(self, comments: Mapping[str, str]) -> None:
         self.schemas: dict[str, Schema] = {}
-        """By full name of the message or enum."""
+        """By the full name of the message or enum."""
         self._comments = comments
 
     def message_ref(self, message: Descriptor) -> Schema:
-        """A reference to the schema of a message; a well-known type stands for itself."""
+        """Returns a reference to the schema of a message, or the schema of a well-known type."""
         name = message.full_name
         if name in _WELL_KNOWN:
             return dict(_WELL_KNOWN[name])
         if name not in self.schemas:
-            values: Schema = {}
-            self.schemas[name] = values  # before its fields: messages hold each other
-            values |= self.message_schema(message, frozenset())
+            schema: Schema = {}
+            self.schemas[name] = schema  # before its fields, which may refer to it
+            schema |= self.message_schema(message, frozenset())
         return schema_ref(name)
 
+    def resolve(self, schema: Schema) -> Schema:
+        """Returns the schema that a reference names, or the schema itself."""
+        return self.schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
     def message_schema(self, message: Descriptor, excluded: Set[str]) -> Schema:
-        """The schema of a message less some of its fields: those that the path of a request has."""
+        """Returns the schema of a message without the excluded fields, which a request has in its path."""
         fields = [field for field in message.fields if field.name not in excluded]
         schema = self._with_description(message.full_name, {"type": "object"})
         schema["properties"] = {field.json_name: self.field_schema(field) for field in fields}
@@ -75,26 +80,26 @@ class SchemaBuilder:
         choices = [
             [{"required": [member.json_name]} for member in oneof.fields]
             for oneof in message.oneofs
-            if len(oneof.fields) > 1  # an `optional` scalar lives in a oneof of its own
+            if len(oneof.fields) > 1  # an `optional` scalar has a oneof of its own
         ]
         if choices:
             (schema["oneOf"],) = choices
         return schema
 
     def field_schema(self, field: FieldDescriptor) -> Schema:
-        """The schema of a field, with what its comment says."""
+        """Returns the schema of a field, with its comment as description."""
         if is_map(field):
-            value = cast(Descriptor, field.message_type).fields_by_name["value"]
-            schema: Schema = {"type": "object", "additionalProperties": self._value_schema(value)}
+            value_field = cast(Descriptor, field.message_type).fields_by_name["value"]
+            schema: Schema = {"type": "object", "additionalProperties": self._element_schema(value_field)}
         else:
-            schema = self._value_schema(field)
+            schema = self._element_schema(field)
             if field.is_repeated:
                 schema = {"type": "array", "items": schema}
         if field.GetOptions().deprecated:
             schema["deprecated"] = True
         return self._with_description(field.full_name, schema)
 
-    def _value_schema(self, field: FieldDescriptor) -> Schema:
+    def _element_schema(self, field: FieldDescriptor) -> Schema:
         if field.message_type is not None:
             return self.message_ref(field.message_type)
         if field.enum_type is not None:
@@ -103,114 +108,84 @@ class SchemaBuilder:
 
     def _enum_ref(self, enum: EnumDescriptor) -> Schema:
         if enum.full_name not in self.schemas:
-            schema = self._with_description(
-                enum.full_name, {"type": "string", "enum": [value.name for value in enum.values]}
-            )
-            scope = enum.full_name.removesuffix(enum.name)
-            texts = {value.name: self._comments.get(scope + value.name, "") for value in enum.values}
+            names = [value.name for value in enum.values]
+            schema = self._with_description(enum.full_name, {"type": "string", "enum": names})
             if "description" in schema:
-                lines = [f"- `{name}`: {' '.join(text.split())}" for name, text in texts.items()]
+                scope = enum.full_name.removesuffix(enum.name)
+                comments = {name: self._comments.get(scope + name, "") for name in names}
+                lines = [f"- `{name}`: {' '.join(comment.split())}" for name, comment in comments.items()]
                 schema["description"] += "\n\n" + "\n".join(lines)
             self.schemas[enum.full_name] = schema
         return schema_ref(enum.full_name)
 
     def _with_description(self, name: str, schema: Schema) -> Schema:
-        if text := self._comments.get(name):
-            schema["description"] = text
+        if comment := self._comments.get(name):
+            schema["description"] = comment
         return schema
 
 
 def _is_required(field: FieldDescriptor) -> bool:
-    # Options live in the default pool also when the message does not, hence this spelling of the extension.
+    # Options are in the default pool even when the message is not, so the extension is read from the generated module.
     behavior = field.GetOptions().Extensions[field_behavior_pb2.field_behavior]
     return field_behavior_pb2.REQUIRED in behavior
 
 
 _PROTO_PACKAGES: Final = ("a2a.v1", "lf.a2a.v1")
 
-# Numbers of fields in descriptor.proto, of which a location's path is made.
-_MESSAGES, _ENUMS, _SERVICES = 4, 5, 6
-_FIELDS, _NESTED, _NESTED_ENUMS = 2, 3, 4
-_METHODS = _VALUES = 2
+_NAMED_CHILDREN: Final = ("service", "method", "message_type", "nested_type", "field", "enum_type", "value")
+"""The fields in which messages of descriptor.proto hold what has a name and a comment."""
 
 
 @cache
 def proto_comments() -> Mapping[str, str]:
-    """Comments of our packages by full name; none where the installation has no image."""
+    """Returns the comments of the A2A packages by full name; empty in installations without the descriptor image."""
     package = files("dragoman_pb")
-    for place in (package / "dragoman.binpb", package / ".." / "dragoman.binpb"):  # a wheel, a source tree
-        if place.is_file():
-            return parse_comments(place.read_bytes())
+    for path in (package / "dragoman.binpb", package / ".." / "dragoman.binpb"):  # a wheel, a source tree
+        if path.is_file():
+            return parse_comments(path.read_bytes())
     return {}
 
 
 def parse_comments(image: bytes) -> dict[str, str]:
-    """The comments in a serialized FileDescriptorSet."""
-    found: dict[str, str] = {}
+    """Returns the comments in a serialized FileDescriptorSet by full name."""
+    comments: dict[str, str] = {}
     for file in FileDescriptorSet.FromString(image).file:
         if file.package in _PROTO_PACKAGES:
-            texts = {
-                tuple(location.path): location.leading_comments
-                for location in file.source_code_info.location
-                if location.leading_comments
-            }
-            found |= {
-                f"{file.package}.{name}": _comment_text(texts[path])
-                for name, path in _named_paths(file)
-                if path in texts
-            }
-    return found
+            locations = {tuple(location.path): location.leading_comments for location in file.source_code_info.location}
+            for name, path in _named_paths(file, f"{file.package}.", ()):
+                if comment := locations.get(path):
+                    lines = (line.removeprefix(" ").rstrip() for line in comment.splitlines())
+                    comments[name] = "\n".join(lines).strip()
+    return comments
 
 
-_NamedPaths = Iterator[tuple[str, tuple[int, ...]]]
-
-
-def _named_paths(file: FileDescriptorProto) -> _NamedPaths:
-    """Every name of a file with the path of its location."""
-    for at, service in enumerate(file.service):
-        yield service.name, (_SERVICES, at)
-        for number, method in enumerate(service.method):
-            yield f"{service.name}.{method.name}", (_SERVICES, at, _METHODS, number)
-    yield from _enum_paths(file.enum_type, "", (_ENUMS,))
-    yield from _message_paths(file.message_type, "", (_MESSAGES,))
-
-
-def _message_paths(messages: Iterable[DescriptorProto], prefix: str, path: Sequence[int]) -> _NamedPaths:
-    for at, message in enumerate(messages):
-        name, here = prefix + message.name, (*path, at)
-        yield name, here
-        for number, field in enumerate(message.field):
-            yield f"{name}.{field.name}", (*here, _FIELDS, number)
-        yield from _message_paths(message.nested_type, f"{name}.", (*here, _NESTED))
-        yield from _enum_paths(message.enum_type, f"{name}.", (*here, _NESTED_ENUMS))
-
-
-def _enum_paths(enums: Iterable[EnumDescriptorProto], prefix: str, path: Sequence[int]) -> _NamedPaths:
-    for at, enum in enumerate(enums):
-        yield prefix + enum.name, (*path, at)
-        for number, value in enumerate(enum.value):
-            yield prefix + value.name, (*path, at, _VALUES, number)  # values are their enum's neighbours
-
-
-def _comment_text(comment: str) -> str:
-    return "\n".join(line.removeprefix(" ").rstrip() for line in comment.splitlines()).strip()
+def _named_paths(node: Message, scope: str, path: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yields the full names below a node of descriptor.proto, each with the path of its source location."""
+    for field in node.DESCRIPTOR.fields:
+        if field.name not in _NAMED_CHILDREN:
+            continue
+        for index, child in enumerate(getattr(node, field.name)):
+            name, child_path = scope + child.name, (*path, field.number, index)
+            yield name, child_path
+            # The values of an enum are in the scope of the enum itself.
+            yield from _named_paths(child, scope if isinstance(child, EnumDescriptorProto) else f"{name}.", child_path)
 
 
 SHARED_PARAMETERS: Final[dict[str, Any]] = {
     a2a_headers.VERSION_HEADER: {
         "name": a2a_headers.VERSION_HEADER,
         "in": "header",
-        "description": "The version that the caller speaks. Whatever the path does not say already is served by shape.",
+        "description": "The caller's version of A2A. Needed only where a path serves several versions.",
         "schema": {"type": "string", "enum": list(a2a_headers.SUPPORTED_VERSIONS)},
     },
     "alt": {
         "name": "alt",
         "in": "query",
-        "description": "How the stream comes: `json` for an array, `sse` for events. Absent: as `Accept` says.",
+        "description": "Format of the stream: `json` for an array, `sse` for events. Default: from `Accept`.",
         "schema": {"type": "string", "enum": ["json", "sse"]},
     },
 }
-"""Those that more than one route has, by name."""
+"""Parameters that several routes have, by name."""
 
 _PATH_SAMPLES: Final = {
     "project": "my-project",
@@ -227,7 +202,7 @@ _AGENT_ID_PATTERN: Final = "^[a-z][a-z0-9-]{0,62}$"
 
 
 def path_parameter(name: str, root: str) -> dict[str, Any]:
-    """A variable of a path. `root` is the id of an agent that exists."""
+    """Returns the parameter for a path variable. `root`: the id of an existing agent, used as example."""
     schema: Schema = {"type": "string", "minLength": 1}
     if names_agent := name in ("tenant", "agent"):
         schema["pattern"] = _AGENT_ID_PATTERN
@@ -242,21 +217,21 @@ def path_parameter(name: str, root: str) -> dict[str, Any]:
 
 
 def query_parameter(field: FieldDescriptor, schemas: SchemaBuilder) -> dict[str, Any]:
-    """A field of the request that neither the path nor the body has."""
+    """Returns the parameter for a request field that is neither in the path nor in the body."""
     schema = schemas.field_schema(field)
     parameter: dict[str, Any] = {"name": field.json_name, "in": "query", "schema": schema}
-    if text := schema.pop("description", ""):
-        parameter["description"] = text
+    if description := schema.pop("description", ""):
+        parameter["description"] = description
     if (sample := _QUERY_SAMPLES.get(field.json_name)) is not None:
         parameter["example"] = sample
     return parameter
 
 
 def is_query_field(field: FieldDescriptor) -> bool:
-    """Whether a field can be given as text."""
+    """Whether a field can be a query parameter."""
     return field.message_type is None or field.message_type.full_name == "google.protobuf.Timestamp"
 
 
 def parameter_ref(name: str) -> dict[str, Any]:
-    """A reference to a parameter that more than one route has."""
+    """Returns a reference to one of SHARED_PARAMETERS."""
     return {"$ref": f"#/components/parameters/{name}"}
