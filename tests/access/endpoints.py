@@ -1,6 +1,6 @@
-"""Every door of a server, as its own tables have it: what was added to the trie of paths, and what gRPC was given.
+"""Every endpoint of a server, recorded while it registers its HTTP paths and gRPC handlers.
 
-Nothing is listed here by hand but what no table holds: the page at `/`, and JSON-RPC, whose doors are its methods.
+Two kinds are added by hand: the page at `/`, which has no route, and JSON-RPC, whose endpoints are its methods.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from grpc.aio._server import Server as _Server  # what grpc.aio.server() makes; grpc.aio.Server is its description
+from grpc.aio._server import Server as _Server  # what grpc.aio.server() returns; grpc.aio.Server is abstract
 
 from dragoman.bindings import method_table
 from dragoman.bindings.http.rest import RestRoute
@@ -28,25 +28,25 @@ _RULES: Final = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One way in. `op` is the operation of A2A behind it, None for what is no part of the protocol."""
+    """One endpoint. `op` is its A2A operation; None if it is not part of the protocol."""
 
     kind: str
     """HTTP, JSON-RPC or gRPC."""
     name: str
-    what: Any = None
-    """The row of the method table, and for HTTP the rule with it."""
+    route: Any = None
+    """The row of the method table; for HTTP a tuple of row and rule."""
     op: A2AOperation | None = None
 
 
 class RecordedEndpoints:
-    """What a server was given while it was opened."""
+    """The endpoints that a server registered."""
 
     def __init__(self) -> None:
         self.paths: dict[tuple[str, str], list[Any]] = {}
         self.rpcs: dict[str, Any] = {}
 
     def endpoints(self) -> list[Endpoint]:
-        """All of them, in the order in which they were given."""
+        """All endpoints in the order of their registration."""
         return [*self._http(), *_json_rpc(), *self._grpc()]
 
     def _http(self) -> Iterator[Endpoint]:
@@ -56,9 +56,9 @@ class RecordedEndpoints:
                 continue
             rows = [target.row for target in targets if isinstance(target, RestRoute)]
             for row in rows:
-                text = f" ({row.dialect.value})" if len(rows) > 1 else ""
+                suffix = f" ({row.dialect.value})" if len(rows) > 1 else ""
                 yield Endpoint(
-                    "HTTP", f"{method} {path}{text}", (row, _RULES[row.service, row.name, method, path]), row.op
+                    "HTTP", f"{method} {path}{suffix}", (row, _RULES[row.service, row.name, method, path]), row.op
                 )
             if not rows:
                 yield Endpoint("HTTP", f"{method} {path}")
@@ -77,35 +77,35 @@ def _json_rpc() -> Iterator[Endpoint]:
 
 @contextmanager
 def recorded() -> Iterator[RecordedEndpoints]:
-    """Notes what a server is given that is opened meanwhile."""
-    found = RecordedEndpoints()
+    """Records the endpoints of the server that is opened in the block."""
+    endpoints = RecordedEndpoints()
     add, generic = Routes.add, _Server.add_generic_rpc_handlers
     registered = _Server.add_registered_method_handlers
 
-    def note_path(self: Any, method: str, template: Any, target: Any) -> None:
-        found.paths.setdefault((method, str(template)), []).append(target)
+    def record_path(self: Any, method: str, template: Any, target: Any) -> None:
+        endpoints.paths.setdefault((method, str(template)), []).append(target)
         add(self, method, template, target)
 
-    def note_generic(self: Any, handlers: Any) -> None:
+    def record_generic(self: Any, handlers: Any) -> None:
         handlers = tuple(handlers)
         for handler in handlers:
-            found.rpcs |= vars(handler)["_method_handlers"]
+            endpoints.rpcs |= vars(handler)["_method_handlers"]
         generic(self, handlers)
 
-    def note_registered(self: Any, service: str, handlers: Any) -> None:
-        found.rpcs |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
+    def record_registered(self: Any, service: str, handlers: Any) -> None:
+        endpoints.rpcs |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
         registered(self, service, handlers)
 
     with (
-        patch.object(Routes, "add", note_path),
-        patch.object(_Server, "add_generic_rpc_handlers", note_generic),
-        patch.object(_Server, "add_registered_method_handlers", note_registered),
+        patch.object(Routes, "add", record_path),
+        patch.object(_Server, "add_generic_rpc_handlers", record_generic),
+        patch.object(_Server, "add_registered_method_handlers", record_registered),
     ):
-        yield found
+        yield endpoints
 
 
 def row_of(endpoint: Endpoint) -> RpcRow | JsonRpcRow:
-    """The row that a door of the protocol is of."""
-    row = endpoint.what[0] if endpoint.kind == "HTTP" else endpoint.what
+    """Returns the row of an A2A endpoint."""
+    row = endpoint.route[0] if endpoint.kind == "HTTP" else endpoint.route
     assert isinstance(row, RpcRow | JsonRpcRow)
     return row

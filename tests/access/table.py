@@ -1,7 +1,7 @@
-"""What every door answers to whom, and the page of the manual that says so (docs/reference/access.md).
+"""The expected result of every endpoint for every caller, and the page docs/reference/access.md.
 
-A door of the protocol answers by its operation, an operator's verb by its service; every other one has its line here.
-Who adds a door that is none of these is told by the test.
+Endpoints of A2A are expected by operation, operator calls by service; every other endpoint has a line here. A new
+endpoint that is in none of these tables fails the test.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 
-REFUSED: Final = "refused"
+REJECTED: Final = "unauthenticated"
 FORBIDDEN: Final = "forbidden"
-ABSENT: Final = "not there"
+ABSENT: Final = "not found"
 SERVED: Final = "served"
 
-Answers = tuple[str, str, str, str]
-"""To who shows nothing, to another principal, to the owner of the task, to an operator."""
+Results = tuple[str, str, str, str]
+"""For a caller without credentials, another principal, the owner of the task, and an operator."""
 
-NAMES_A_TASK: Final[Answers] = (REFUSED, ABSENT, SERVED, ABSENT)
-OWN: Final[Answers] = (REFUSED, SERVED, SERVED, SERVED)
-OPEN: Final[Answers] = (SERVED, SERVED, SERVED, SERVED)
-OPERATORS: Final[Answers] = (REFUSED, FORBIDDEN, FORBIDDEN, SERVED)
-WORKERS_ONLY: Final[Answers] = (REFUSED, FORBIDDEN, FORBIDDEN, FORBIDDEN)
-SIGNED: Final[Answers] = (FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
+NAMES_A_TASK: Final[Results] = (REJECTED, ABSENT, SERVED, ABSENT)
+OWN: Final[Results] = (REJECTED, SERVED, SERVED, SERVED)
+OPEN: Final[Results] = (SERVED, SERVED, SERVED, SERVED)
+OPERATORS: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, SERVED)
+WORKERS_ONLY: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, FORBIDDEN)
+SIGNED: Final[Results] = (FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
 
 _OPS: Final = (
     (method_table.SEND_MESSAGE, OWN),
@@ -59,9 +59,9 @@ PAGES: Final = (
     "GET /openapi/{file=**}",
     "GET /docs",
 )
-"""What `--private-pages` closes."""
+"""The pages that need credentials with `--private-pages`."""
 
-_LINES: Final[dict[str, Answers]] = {
+_LINES: Final[dict[str, Results]] = {
     **dict.fromkeys(PAGES, OPEN),
     "GET /docs/{file}": OPEN,
     "GET /.well-known/jwks.json": OPEN,
@@ -83,10 +83,10 @@ _LINES: Final[dict[str, Answers]] = {
 }
 
 
-def expected(endpoint: Endpoint, *, private: bool = False) -> Answers:
-    """Raises KeyError for a door that nobody has thought of. `private`: under --private-pages."""
+def expected(endpoint: Endpoint, *, private: bool = False) -> Results:
+    """Returns the expected results. Raises KeyError for an unlisted endpoint. `private`: with --private-pages."""
     if endpoint.op is not None:
-        return next(answers for op, answers in _OPS if op is endpoint.op)
+        return next(results for op, results in _OPS if op is endpoint.op)
     if private and endpoint.name in PAGES:
         return OWN
     if endpoint.name.startswith(f"/{OPS.full_name}/") or " /operations/" in endpoint.name:
@@ -97,34 +97,35 @@ def expected(endpoint: Endpoint, *, private: bool = False) -> Answers:
 
 
 _HEAD: Final = """\
-# Who may ask what
+# Access to endpoints
 
-Made by `make access` from the server's own tables, and asked of a running server by `tests/access`: every path,
-every method of JSON-RPC and every RPC, by four callers. A door without an answer here fails the test.
+`make access` writes this page from the server's own tables. `tests/access` calls every path, JSON-RPC method and RPC
+of a running server as each of four callers, and compares the results with this page.
 
-| caller | is |
+| caller | description |
 |---|---|
-| anonymous | who shows nothing, on a server with `--api-keys`, `--issuers` or `--token` and no `--public-agents` |
-| stranger | another principal, which may call the agent |
-| owner | the principal that made the task |
-| operator | a principal with the grant `operator`, which made no task |
+| anonymous | no credentials, on a server with `--api-keys`, `--issuers` or `--token` and without `--public-agents` |
+| stranger | another principal that may call the agent |
+| owner | the principal that created the task |
+| operator | a principal with the grant `operator`, which owns no task |
 
-| answer | over HTTP | over gRPC | in JSON-RPC |
+| result | HTTP | gRPC | JSON-RPC |
 |---|---|---|---|
-| refused | 401 with `WWW-Authenticate` | UNAUTHENTICATED | the same 401 |
+| unauthenticated | 401 with `WWW-Authenticate` | UNAUTHENTICATED | the same 401 |
 | forbidden | 403 | PERMISSION_DENIED | the same 403 |
-| not there | 404, to the byte what a task gets that never was | NOT_FOUND | error -32001 |
-| served | what was asked for | the same | the same |
+| not found | 404, byte-identical to that of a nonexistent task | NOT_FOUND | error -32001 |
+| served | the response | the response | the response |
 
-- An operator is nobody's owner: its grant opens the verbs of `dragoman.ops.v1`, and no task over A2A.
-- **served** to a stranger means: about its own tasks. It sends, and lists what it has sent.
-- Whose credentials have grants that do not reach the agent, or its scope, is forbidden wherever a stranger is served.
-- With `--public-agents` those agents answer the anonymous as one principal, whose tasks all of them share.
-- With `--isolation scope` everybody in the scope is the owner; with `context`, whoever takes part in the conversation.
-- Where nobody is asked who they are, everybody is owner and operator; with `--insecure`, workers and those verbs of
-  operators that touch the store are for this machine only.
+- The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A.
+- **served** for a stranger concerns its own tasks: it can send messages and list its tasks.
+- Callers whose grants do not include the agent or its scope get **forbidden** where a stranger is served.
+- With `--public-agents`, all anonymous callers of those agents are one principal and share its tasks.
+- With `--isolation scope`, every principal in the scope is the owner; with `context`, every participant of the
+  conversation.
+- Without authentication every caller is owner and operator. With `--insecure`, workers and operator calls on the store
+  are limited to the server's machine.
 - RESOURCE is `projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*`.
-- `HEAD` is answered wherever `GET` is, but for streams. Other paths are not there, for anybody.
+- `HEAD` is served wherever `GET` is, except for streams. Other paths are not found for all callers.
 """
 
 _RESOURCE: Final = "projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*"
@@ -133,29 +134,29 @@ _PRIVATE: Final = """\
 
 ## With `--private-pages`
 
-These ask who calls, as `/tasks` does. Health, reflection, the files of `/docs` and `/.well-known/jwks.json` stay open.
-An agent that a caller may not call is to it, on every road, as one that is not there: not found for who has
-credentials, refused for who has none.
+These pages need credentials, as `/tasks` does. Health, reflection, the files of `/docs` and `/.well-known/jwks.json`
+stay public. An agent that a caller may not call looks nonexistent over every transport: callers with credentials get
+**not found**, callers without get **unauthenticated**.
 
 """
 
 _AFTER: Final = {
-    "HTTP": "\nBlobs are for whoever has their link, which is signed and expires; the doors were asked without one.\n",
-    "JSON-RPC": "\nBy POST at `/`, `/AGENT`, `/tenants/AGENT` and resource names, and in the frames of a WebSocket.\n",
+    "HTTP": "\nBlobs need a signed link, which expires; the test requests them without one.\n",
+    "JSON-RPC": "\nBy POST to `/`, `/AGENT`, `/tenants/AGENT` and resource names, and in WebSocket frames.\n",
     "gRPC": "\n`Connect` is for workers: principals with the grant `worker`, or `worker:ID`.\n",
 }
 
 
 def page(endpoints: Iterable[Endpoint]) -> str:
-    """The text of docs/reference/access.md."""
+    """Returns the text of docs/reference/access.md."""
     endpoints = list(endpoints)
     texts = [_HEAD]
     for kind in ("HTTP", "JSON-RPC", "gRPC"):
-        texts.append(f"\n## {kind}\n\n| door | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")
-        shown = [
+        texts.append(f"\n## {kind}\n\n| endpoint | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")
+        rows = [
             (endpoint.name.replace(_RESOURCE, "RESOURCE"), endpoint) for endpoint in endpoints if endpoint.kind == kind
         ]
-        texts += [f"| `{name}` | {' | '.join(expected(endpoint))} |\n" for name, endpoint in shown]
+        texts += [f"| `{name}` | {' | '.join(expected(endpoint))} |\n" for name, endpoint in rows]
         texts.append(_AFTER[kind])
     texts.append(_PRIVATE)
     texts += [f"- `{name}`\n" for name in PAGES]

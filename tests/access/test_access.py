@@ -1,6 +1,6 @@
-"""Every door, asked by everybody: docs/reference/access.md is what the server does.
+"""Every endpoint called by every caller: the results are those of docs/reference/access.md.
 
-`make access` writes the page anew.
+`make access` regenerates the page.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
 
-@agent(default=True, extended_skills=[{"id": "more", "name": "More", "description": "For who shows who it is"}])
+@agent(default=True, extended_skills=[{"id": "more", "name": "More", "description": "For authenticated callers"}])
 async def playground(turn: Turn) -> None:
-    """Asks back."""
+    """Asks a question."""
     turn.ask("what?")
 
 
@@ -40,7 +40,7 @@ CALLERS: Final = {
 
 @asynccontextmanager
 async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[EndpointCaller, list[Endpoint]]]:
-    """A server that asks everybody who they are, and its doors."""
+    """Runs a server with authentication; yields the caller of its endpoints, and the endpoints."""
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(
         http=anywhere,
@@ -50,37 +50,39 @@ async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[En
         requests_per_second=0,
         **more,  # type: ignore[arg-type]  # settings
     )
-    with recorded() as found:
+    with recorded() as recording:
         async with (
             open_app(settings, [playground], ByHeader()) as app,
             aiohttp.ClientSession(f"http://{app.http}") as http,
             grpc.aio.insecure_channel(str(app.grpc)) as channel,
         ):
-            yield EndpointCaller(app, CALLERS["owner"], http, channel), found.endpoints()
+            yield EndpointCaller(app, CALLERS["owner"], http, channel), recording.endpoints()
 
 
 @pytest.mark.slow
-async def test_every_endpoint_answers_every_caller_as_the_page_says(tmp_path: Path) -> None:
-    wrong = []
+async def test_every_endpoint_gives_every_caller_the_result_of_the_page(tmp_path: Path) -> None:
+    mismatches = []
     async with running_server(tmp_path) as (server, endpoints):
         for endpoint in endpoints:
-            answers = tuple([await server.call(endpoint, who) for who in CALLERS.values()])
-            if answers != expected(endpoint):
-                wrong.append(f"{endpoint.kind} {endpoint.name}:\n  is   {answers}\n  says {expected(endpoint)}")
-        assert not wrong, "\n".join(wrong)
-        assert PAGE.read_text("utf-8") == page(endpoints), "docs/reference/access.md is old: make access"
+            results = tuple([await server.call(endpoint, headers) for headers in CALLERS.values()])
+            if results != expected(endpoint):
+                mismatches.append(
+                    f"{endpoint.kind} {endpoint.name}:\n  is       {results}\n  expected {expected(endpoint)}"
+                )
+        assert not mismatches, "\n".join(mismatches)
+        assert PAGE.read_text("utf-8") == page(endpoints), "docs/reference/access.md is out of date: run make access"
 
 
-async def test_private_pages_are_for_who_shows_who_it_is(tmp_path: Path) -> None:
+async def test_private_pages_need_credentials(tmp_path: Path) -> None:
     async with running_server(tmp_path, private_pages=True) as (server, endpoints):
-        closed = [endpoint for endpoint in endpoints if endpoint.op is None and endpoint.kind == "HTTP"]
-        assert {endpoint.name for endpoint in closed} >= set(PAGES)
-        for endpoint_value in closed:
-            answers = tuple([await server.call(endpoint_value, who) for who in CALLERS.values()])
-            assert answers == expected(endpoint_value, private=True), endpoint_value.name
+        http_endpoints = [endpoint for endpoint in endpoints if endpoint.op is None and endpoint.kind == "HTTP"]
+        assert {endpoint.name for endpoint in http_endpoints} >= set(PAGES)
+        for endpoint in http_endpoints:
+            results = tuple([await server.call(endpoint, headers) for headers in CALLERS.values()])
+            assert results == expected(endpoint, private=True), endpoint.name
 
 
-def test_an_endpoint_that_the_table_lacks_has_no_answer() -> None:
+def test_an_unlisted_endpoint_has_no_expected_result() -> None:
     with pytest.raises(KeyError):
         expected(Endpoint("HTTP", "GET /secrets"))
     with pytest.raises(KeyError):
@@ -97,7 +99,7 @@ def test_an_endpoint_that_the_table_lacks_has_no_answer() -> None:
         )
 
 
-async def test_every_added_route_is_an_endpoint_of_the_table(tmp_path: Path) -> None:
+async def test_every_registered_route_is_recorded(tmp_path: Path) -> None:
     async with running_server(tmp_path) as (_, endpoints):
         names = {endpoint.name for endpoint in endpoints}
         assert {f"/{row.service}/{row.name}" for row in method_table.RPC_ROWS} <= names

@@ -1,4 +1,4 @@
-"""`make access`: writes docs/reference/access.md anew."""
+"""`make access`: regenerates docs/reference/access.md."""
 
 from __future__ import annotations
 

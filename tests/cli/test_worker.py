@@ -110,7 +110,7 @@ def test_a_rejected_worker_prints_the_reason_and_exits(
     with worker_process(*options, server=secured.grpc, cwd=app.parent, app=app, ready=False) as worker:
         assert text in worker.err.until("error: ")
         assert worker.ends() == 3
-    secured.err.until("a caller was refused")
+    secured.err.until("request rejected")
 
 
 @pytest.mark.parametrize(

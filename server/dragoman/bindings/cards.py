@@ -133,7 +133,7 @@ class Cards:
         return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], encode), agent, origin)
 
     def v03_document(self, agent: str, origin: Origin | None, identity: Identity) -> ServedCard:
-        """The 0.3 card as JSON, for `GET /v1/card`: the extended card for authenticated callers. Raises AgentNotFound."""
+        """The 0.3 card as JSON, for `GET /v1/card`; extended for authenticated callers. Raises AgentNotFound."""
         trusted = identity.is_authenticated and self._has_extended_card(self._find_spec(agent))
         return self._cached_card(agent_card.v03_document, agent, origin, trusted=trusted)
 
