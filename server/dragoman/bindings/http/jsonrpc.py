@@ -39,7 +39,14 @@ from dragoman.wire.body_scan import AmbiguousJson
 from dragoman.wire.dialects import Dialect, json_mixed, parts
 from dragoman.wire.http import sse
 
+_log: Final = logging.getLogger("dragoman.bindings.http.jsonrpc")
+
 JSONRPC_CONTENT_TYPE: Final = "application/json"
+
+_DIALECT_BY_VERSION: Final = {"0.3": Dialect.V03, "0.2": Dialect.V03, "0.1": Dialect.V01}
+
+_FLAT_PUSH_DIALECTS: Final = (Dialect.V1, Dialect.FASTA2A, Dialect.RUST)
+"""Dialects whose push configuration requests have the task as `taskId`, without a wrapper."""
 
 
 async def request_metadata(
@@ -168,11 +175,6 @@ class JsonRpcEndpoint:
                 body=sse.frame(body), headers={"Content-Type": bodies.JSONRPC_SSE_FRAMING.media_type, **headers}
             )
         return web.Response(body=body, headers={"Content-Type": JSONRPC_CONTENT_TYPE, **headers})
-
-
-_log: Final = logging.getLogger("dragoman.bindings.http.jsonrpc")
-
-_DIALECT_BY_VERSION: Final = {"0.3": Dialect.V03, "0.2": Dialect.V03, "0.1": Dialect.V01}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -355,9 +357,6 @@ def _rows_by_shape(rows: dict[Dialect, JsonRpcRow], params: object) -> dict[Dial
         return rows
     is_flat = "taskId" in params and "pushNotificationConfig" not in params
     return {dialect: row for dialect, row in rows.items() if (dialect in _FLAT_PUSH_DIALECTS) == is_flat} or rows
-
-
-_FLAT_PUSH_DIALECTS: Final = (Dialect.V1, Dialect.FASTA2A, Dialect.RUST)
 
 
 def encode_failure(error: BaseException, id: str | int | None, dialect: Dialect, log_entry: RequestLogEntry) -> bytes:

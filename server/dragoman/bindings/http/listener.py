@@ -16,6 +16,28 @@ from aiohttp import web
 from dragoman.bindings.http.connections import HttpConnections
 from dragoman.bindings.options import BoundAddress, HttpOptions
 
+TLS_HANDSHAKE_TIMEOUT: Final = 10.0
+"""Seconds for a TLS handshake."""
+
+MAX_HANDSHAKES: Final = 512
+"""Maximum concurrent handshakes."""
+
+LISTEN_BACKLOG: Final = 1024
+
+ACCEPT_RETRY_DELAY: Final = 1.0
+"""Seconds to wait when the system is out of file descriptors."""
+
+_TLS_HANDSHAKE_BYTE: Final = b"\x16"
+"""The first byte of TLS: a handshake record (RFC 8446 §5.1)."""
+
+_PLAIN_HTTP_TEXT: Final = b"This port speaks HTTPS; use https://\n"
+PLAIN_HTTP_RESPONSE: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_PLAIN_HTTP_TEXT), _PLAIN_HTTP_TEXT)
+)
+
+log = logging.getLogger("dragoman.tls")
+
 
 @asynccontextmanager
 async def listen_http(
@@ -53,29 +75,6 @@ async def listen_http(
         if tls_listener is not None:
             await tls_listener.close()
         await runner.cleanup()
-
-
-TLS_HANDSHAKE_TIMEOUT: Final = 10.0
-"""Seconds for a TLS handshake."""
-
-MAX_HANDSHAKES: Final = 512
-"""Maximum concurrent handshakes."""
-
-LISTEN_BACKLOG: Final = 1024
-
-ACCEPT_RETRY_DELAY: Final = 1.0
-"""Seconds to wait when the system is out of file descriptors."""
-
-_TLS_HANDSHAKE_BYTE: Final = b"\x16"
-"""The first byte of TLS: a handshake record (RFC 8446 §5.1)."""
-
-_PLAIN_HTTP_TEXT: Final = b"This port speaks HTTPS; use https://\n"
-PLAIN_HTTP_RESPONSE: Final = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_PLAIN_HTTP_TEXT), _PLAIN_HTTP_TEXT)
-)
-
-log = logging.getLogger("dragoman.tls")
 
 
 class TlsListener:
