@@ -134,15 +134,15 @@ RESULTS: Final = {
     "fasta2a": "fasta2a_results",
     "a2a-rust": "rust_results",
 }
-THINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+EXAMPLES: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "A send that does not wait": (
-        "`params` of JSON-RPC, the body of REST. 0.1 names the task, and has no word for not waiting.",
+        "`params` of JSON-RPC, the body of REST. 0.1 has the task's id, and no field for not waiting.",
         send,
     ),
     "A task": ("With all kinds of parts: text, bytes, a link, an object, a number.", task),
-    "An event: a piece of an artifact": ("`result` of JSON-RPC, `data:` of REST.", event(CHUNK)),
+    "An event: a chunk of an artifact": ("`result` of JSON-RPC, `data:` of REST.", event(CHUNK)),
     "An event: the status with which a send's stream ends": ("", event(STATUS)),
-    "A webhook": ("As it is set; answers have neither token nor credentials.", webhook),
+    "A webhook": ("As sent by the client; responses have neither token nor credentials.", webhook),
 }
 
 
@@ -158,7 +158,7 @@ def lines(value: dict[str, Any]) -> Iterator[str]:
 
 def shapes() -> str:
     texts = []
-    for title, (about, write) in THINGS.items():
+    for title, (about, write) in EXAMPLES.items():
         texts.append(f"## {title}\n\n" + (f"{about}\n\n" if about else ""))
         for dialect, name in TITLES.items():
             text = "\n".join(lines(write(dialect)))
