@@ -24,9 +24,9 @@ def test_a_text_line_has_the_fields_after_the_message() -> None:
 
 
 def test_a_json_line_is_one_object() -> None:
-    value = json.loads(process_setup.JsonLogFormatter().format(record(task="t1", pages=2)))
-    assert value.pop("time").endswith("+00:00")
-    assert value == {
+    fields = json.loads(process_setup.JsonLogFormatter().format(record(task="t1", pages=2)))
+    assert fields.pop("time").endswith("+00:00")
+    assert fields == {
         "level": "WARNING",
         "logger": "dragoman.test",
         "message": "late by 3 s",

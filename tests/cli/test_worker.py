@@ -127,9 +127,9 @@ def test_an_invalid_key_file_is_reported(app: Path, content: str | None, text: s
         file.write_text(content)
     with worker_process("--key-file", str(file), server="127.0.0.1:1", cwd=app.parent, app=app, ready=False) as worker:
         assert worker.ends() == 2
-        reported_text = worker.err.rest()
-    assert reported_text.startswith("error: --key-file: ")
-    assert text in reported_text
+        output = worker.err.rest()
+    assert output.startswith("error: --key-file: ")
+    assert text in output
 
 
 def test_an_app_without_agents_is_rejected(tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ class Page:
     async def open(self) -> None:
         """Creates the page. `receive` must be running."""
         context = (await self.command("Target.createBrowserContext"))["browserContextId"]
-        value = await self.command("Target.createTarget", url="about:blank", browserContextId=context)
-        attached = await self.command("Target.attachToTarget", targetId=value["targetId"], flatten=True)
+        target = await self.command("Target.createTarget", url="about:blank", browserContextId=context)
+        attached = await self.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "DOM", "Network"):
             await self.command(f"{domain}.enable")
@@ -96,17 +96,17 @@ class Page:
     async def receive(self) -> None:
         """Receives messages of the browser."""
         async for message in self._socket:
-            value = json.loads(message.data)
-            if "id" in value:
-                answer = self._waiting[value["id"]]
+            reply = json.loads(message.data)
+            if "id" in reply:
+                answer = self._waiting[reply["id"]]
                 if answer.done():
                     continue
-                if "error" in value:
-                    answer.set_exception(BrowserError(value["error"]["message"]))
+                if "error" in reply:
+                    answer.set_exception(BrowserError(reply["error"]["message"]))
                 else:
-                    answer.set_result(value["result"])
+                    answer.set_result(reply["result"])
                 continue
-            match value["method"], value["params"]:
+            match reply["method"], reply["params"]:
                 case "Page.loadEventFired", _:
                     self._loaded.set()
                 case "Runtime.exceptionThrown", {"exceptionDetails": details}:

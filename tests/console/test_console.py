@@ -267,7 +267,7 @@ async def test_credentials_are_requested_once(browser: str, tmp_path: Path) -> N
 async def test_a_waiting_task_is_explained(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, slots=1) as stage:
         page = stage.page
-        values = await stage.put("paint", configuration={"taskPushNotificationConfig": {"url": DOWN}})
+        task_json = await stage.put("paint", configuration={"taskPushNotificationConfig": {"url": DOWN}})
         stage.receivers.answer(DOWN, then=answered(503))
         # An agent works on it.
         busy = await stage.send("go on")
@@ -287,9 +287,9 @@ async def test_a_waiting_task_is_explained(browser: str, tmp_path: Path) -> None
         await page.click("[data-tab=execution]")
         await page.see("It waits for a free slot here: all 1 are taken", ".next")
         # The task waits for its caller, and its receiver is unavailable.
-        await stage.to(f"#/tasks/curious/{values['id']}?tab=execution")
+        await stage.to(f"#/tasks/curious/{task_json['id']}?tab=execution")
         await page.see("It waits for a message from its caller", ".next")
-        spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": values["id"], "parts": [{"text": "red"}]}
+        spoken = {"messageId": "m-red", "role": "ROLE_USER", "taskId": task_json["id"], "parts": [{"text": "red"}]}
         body = {"message": spoken, "configuration": {"returnImmediately": True}}
         async with stage.http.post("/curious/message:send", json=body) as answer:
             assert answer.status == 200

@@ -46,11 +46,11 @@ def test_the_image_uses_a_supported_python_version() -> None:
 
 
 def test_the_image_sets_only_existing_settings() -> None:
-    values = dict(re.findall(r"(DRAGOMAN_\w+)=(\S+)", DOCKERFILE))
-    assert set(values) <= SETTINGS
-    check_settings({**values, "DRAGOMAN_API_KEYS": "true"})
+    variables = dict(re.findall(r"(DRAGOMAN_\w+)=(\S+)", DOCKERFILE))
+    assert set(variables) <= SETTINGS
+    check_settings({**variables, "DRAGOMAN_API_KEYS": "true"})
     with pytest.raises(CheckFailed, match="authentication is off"):
-        check_settings(values)
+        check_settings(variables)
 
 
 def test_the_image_does_not_run_as_root() -> None:

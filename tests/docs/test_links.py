@@ -67,10 +67,10 @@ def test_documentation_named_in_the_code_exists() -> None:
         if file.suffix in (".py", ".sh", ".toml", ".yaml", ".yml", ".ts", ".proto", ".tpl") or file.name == "Makefile":
             if not file.is_file() or file == Path(__file__):
                 continue
-            for value in named.findall(file.read_text("utf-8")):
-                path, _, anchor = value.partition("#")
-                assert ROOT / path in known(), (name(file), value)
-                assert not anchor or anchor in anchors_of(ROOT / path), (name(file), value)
+            for reference in named.findall(file.read_text("utf-8")):
+                path, _, anchor = reference.partition("#")
+                assert ROOT / path in known(), (name(file), reference)
+                assert not anchor or anchor in anchors_of(ROOT / path), (name(file), reference)
 
 
 def navigation(entry: Any) -> Iterator[str]:

@@ -94,14 +94,14 @@ def test_keys_are_rotated_and_revoked_by_id_or_complete_key(run: Run) -> None:
 
 
 def test_json_output_of_keys(run: Run) -> None:
-    value = json.loads(run("keys", "create", "machine", "--json").out)
-    assert KEY.fullmatch(value["text"])
-    assert value["key"]["name"] == "machine"
-    rotated = json.loads(run("keys", "rotate", value["key"]["id"], "--expires", "1d", "--json").out)
+    created = json.loads(run("keys", "create", "machine", "--json").out)
+    assert KEY.fullmatch(created["text"])
+    assert created["key"]["name"] == "machine"
+    rotated = json.loads(run("keys", "rotate", created["key"]["id"], "--expires", "1d", "--json").out)
     assert rotated["key"]["formerUntil"]
-    assert json.loads(run("keys", "revoke", value["key"]["id"], "--json").out)["revoked"]
+    assert json.loads(run("keys", "revoke", created["key"]["id"], "--json").out)["revoked"]
     lines = [json.loads(line) for line in run("keys", "list", "--all", "--json").out.splitlines()]
-    assert value["key"]["id"] in {line["id"] for line in lines}
+    assert created["key"]["id"] in {line["id"] for line in lines}
 
 
 @pytest.mark.parametrize(

@@ -92,20 +92,22 @@ def send(server: Server, text: str, url: str) -> str:
     """Creates a task with a push configuration."""
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
     config = {"id": "c", "url": url, "token": "s3cret"}
-    value = post(server, "/message:send", {"message": message, "configuration": {"taskPushNotificationConfig": config}})
-    return str(value["task"]["id"])
+    response = post(
+        server, "/message:send", {"message": message, "configuration": {"taskPushNotificationConfig": config}}
+    )
+    return str(response["task"]["id"])
 
 
 def test_a_receiver_without_backlog_is_listed_with_its_attempts(dragoman: Run, playground: Server, hook: Hook) -> None:
     task = send(playground, "echo hello", hook.url)
     hook.until(3)
-    values: dict[str, Any] = {}
-    while values.get("state") != "PUSH_STATE_DONE":
+    config: dict[str, Any] = {}
+    while config.get("state") != "PUSH_STATE_DONE":
         (line,) = dragoman("push", "list", task, "--json").out.splitlines()
-        values = json.loads(line)
-    assert (values["taskId"], values["id"], values["url"], values["dialect"]) == (task, "c", hook.url, "1.0")
-    assert (values["delivered"], values["last"], values["tries"]) == (3, 3, 3)
-    assert [(one["sequence"], one["status"]) for one in values["attempts"]] == [(3, 200), (2, 200), (1, 200)]
+        config = json.loads(line)
+    assert (config["taskId"], config["id"], config["url"], config["dialect"]) == (task, "c", hook.url, "1.0")
+    assert (config["delivered"], config["last"], config["tries"]) == (3, 3, 3)
+    assert [(one["sequence"], one["status"]) for one in config["attempts"]] == [(3, 200), (2, 200), (1, 200)]
     result = dragoman("push", "list", task)
     assert "state      DONE\ndelivered  3 of 3 events\n" in result.out
     assert "event 1  HTTP 200" in result.out
@@ -128,10 +130,10 @@ def test_a_failing_receiver_is_listed_and_redelivered_at_once(dragoman: Run, pla
     hook.status = 500
     task = send(playground, "echo hello", hook.url)
     hook.until(1)
-    values: dict[str, Any] = {}
-    while not values.get("failures"):
-        values = json.loads(dragoman("push", "list", task, "--json").out)
-    assert values["why"] == "answered 500"
+    config: dict[str, Any] = {}
+    while not config.get("failures"):
+        config = json.loads(dragoman("push", "list", task, "--json").out)
+    assert config["why"] == "answered 500"
     assert task in dragoman("push", "list").out
     text = dragoman("push", "list", task).out
     assert ", 3 remaining" in text

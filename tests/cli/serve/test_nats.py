@@ -49,8 +49,8 @@ def url(postgres_database: str) -> str:
 
 def ready(server: Server) -> dict[str, Any]:
     with urllib.request.urlopen(f"{server.http}/readyz") as answer:
-        values: dict[str, Any] = json.load(answer)
-        return values
+        status: dict[str, Any] = json.load(answer)
+        return status
 
 
 def task_of(text: str) -> str:

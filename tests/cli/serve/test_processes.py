@@ -30,20 +30,20 @@ for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda came, _: (print(signal.Signals(came).name, file=log), came == 1 or sys.exit({code})))
 end.sendall(b'{{"ready": true}}\\n')
 while word := end.recv(4096):
-    print("told", word.decode().strip(), file=log)
+    print("announced", word.decode().strip(), file=log)
 print("orphan", file=log)
 """
 """A program that behaves like a server towards its supervisor."""
 
 
-class Story:
+class SupervisedPrograms:
     """A supervisor with such programs, and their output."""
 
     def __init__(self, folder: Path, number: int = 2, before: str = "", code: int = 0, *, reload: bool = False) -> None:
         self.log = folder / "log"
         self.log.touch()
         program = CHILD.format(before=before, code=code)
-        self.herd = ProcessSupervisor([[sys.executable, "-c", program, str(self.log)]] * number, reload=reload)
+        self.supervisor = ProcessSupervisor([[sys.executable, "-c", program, str(self.log)]] * number, reload=reload)
 
     def output(self, word: str) -> list[str]:
         """Returns the lines that begin with this word, without it."""
@@ -62,71 +62,73 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_all_servers_start_one_announces_and_a_signal_stops_all(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    running = asyncio.create_task(story.herd.run())
-    (text,) = await story.until("told")
-    pids = await story.until("begun", 2)
+    programs = SupervisedPrograms(tmp_path)
+    running = asyncio.create_task(programs.supervisor.run())
+    (text,) = await programs.until("announced")
+    pids = await programs.until("begun", 2)
     assert text == '{"announce": [' + ", ".join(pids) + "]}"
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
-    assert story.output("SIGTERM") == ["", ""]
+    assert programs.output("SIGTERM") == ["", ""]
 
 
 async def test_a_server_that_dies_is_restarted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    story = Story(tmp_path)
-    running = asyncio.create_task(story.herd.run())
-    await story.until("told")
-    first = int(story.output("begun")[0])
+    programs = SupervisedPrograms(tmp_path)
+    running = asyncio.create_task(programs.supervisor.run())
+    await programs.until("announced")
+    first = int(programs.output("begun")[0])
     os.kill(first, signal.SIGKILL)
-    await story.until("begun", 3)
+    await programs.until("begun", 3)
     assert f"server 1 (pid {first}) was killed by SIGKILL; restarting it in " in caplog.text
-    await eventually(story.herd._children[0].ready.is_set)
+    await eventually(programs.supervisor._children[0].ready.is_set)
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
 
 
 async def test_if_the_first_server_fails_no_other_is_started(tmp_path: Path) -> None:
-    story = Story(tmp_path, 3, before="sys.exit(2)")
-    assert await story.herd.run() == 2
-    assert len(story.output("begun")) == 1
+    programs = SupervisedPrograms(tmp_path, 3, before="sys.exit(2)")
+    assert await programs.supervisor.run() == 2
+    assert len(programs.output("begun")) == 1
 
 
 async def test_a_server_that_fails_to_start_stops_all(tmp_path: Path) -> None:
     first = tmp_path / "first"
-    story = Story(tmp_path, 2, before=f"os.path.exists({str(first)!r}) and sys.exit(1); open({str(first)!r}, 'w')")
-    assert await story.herd.run() == 1
-    assert story.output("told") == []
+    programs = SupervisedPrograms(
+        tmp_path, 2, before=f"os.path.exists({str(first)!r}) and sys.exit(1); open({str(first)!r}, 'w')"
+    )
+    assert await programs.supervisor.run() == 1
+    assert programs.output("announced") == []
 
 
 async def test_the_highest_exit_code_is_returned(tmp_path: Path) -> None:
-    story = Story(tmp_path, code=3)
-    running = asyncio.create_task(story.herd.run())
-    await story.until("told")
+    programs = SupervisedPrograms(tmp_path, code=3)
+    running = asyncio.create_task(programs.supervisor.run())
+    await programs.until("announced")
     os.kill(os.getpid(), signal.SIGINT)
     assert await running == 3
 
 
 @pytest.mark.parametrize("reload", [True, False])
 async def test_sighup_is_forwarded_with_a_certificate_and_else_stops_the_servers(tmp_path: Path, reload: bool) -> None:
-    story = Story(tmp_path, reload=reload)
-    running = asyncio.create_task(story.herd.run())
-    await story.until("told")
+    programs = SupervisedPrograms(tmp_path, reload=reload)
+    running = asyncio.create_task(programs.supervisor.run())
+    await programs.until("announced")
     os.kill(os.getpid(), signal.SIGHUP)
     if reload:
-        await story.until("SIGHUP", 2)
+        await programs.until("SIGHUP", 2)
         os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 0
-    assert len(story.output("SIGTERM")) == 2
+    assert len(programs.output("SIGTERM")) == 2
 
 
 async def test_servers_detect_the_death_of_the_supervisor(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    running = asyncio.create_task(story.herd.run())
-    await story.until("told")
-    for child in story.herd._children:
+    programs = SupervisedPrograms(tmp_path)
+    running = asyncio.create_task(programs.supervisor.run())
+    await programs.until("announced")
+    for child in programs.supervisor._children:
         assert child._channel is not None
         child._channel.close()
-    await story.until("orphan", 2)
+    await programs.until("orphan", 2)
     os.kill(os.getpid(), signal.SIGTERM)
     await running
 
