@@ -91,7 +91,7 @@ DATA: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("value", "json"), DATA, ids=repr)
-async def test_data_becomes_one_data_part_returned_or_yielded(value: object, json: object) -> None:
+async def test_returned_and_yielded_data_become_one_data_part(value: object, json: object) -> None:
     for task in (await returned(value), await yielded(value)):
         assert state_of(task) == "COMPLETED"
         [artifact] = task.artifacts
@@ -101,7 +101,7 @@ async def test_data_becomes_one_data_part_returned_or_yielded(value: object, jso
         assert type(value_to_json(part.data)) is type(json)
 
 
-async def test_a_returned_text_is_an_artifact_with_one_text_part() -> None:
+async def test_a_returned_string_is_an_artifact_with_one_text_part() -> None:
     task = await returned("hi")
     [artifact] = task.artifacts
     assert list(artifact.parts) == [TEXT]
@@ -109,7 +109,7 @@ async def test_a_returned_text_is_an_artifact_with_one_text_part() -> None:
     assert not task.status.HasField("message")
 
 
-async def test_yielded_texts_are_chunks_of_the_artifact_output() -> None:
+async def test_yielded_strings_are_chunks_of_the_artifact_output() -> None:
     task = await yielded("one ", "two ", "")
     [artifact] = task.artifacts
     assert artifact.artifact_id == "output"
@@ -133,14 +133,14 @@ FILES: list[tuple[object, str, str]] = [
 @pytest.mark.parametrize(
     ("value", "name", "media_type"), FILES, ids=lambda case: type(case).__name__ if not isinstance(case, str) else case
 )
-async def test_bytes_are_a_file_of_an_artifact_of_its_own(value: bytes, name: str, media_type: str) -> None:
+async def test_bytes_become_a_file_in_a_separate_artifact(value: bytes, name: str, media_type: str) -> None:
     for task in (await returned(value), await yielded("text", value)):
         artifact = task.artifacts[-1]
         assert list(artifact.parts) == [pb.Part(raw=bytes(value), filename=name, media_type=media_type)]
         assert artifact.artifact_id != "output"
 
 
-async def test_a_path_is_a_file_with_its_name_and_type(tmp_path: Path) -> None:
+async def test_a_path_becomes_a_file_with_its_name_and_type(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(b"hello")
     for task in (await returned(path), await yielded(path)):
@@ -149,33 +149,33 @@ async def test_a_path_is_a_file_with_its_name_and_type(tmp_path: Path) -> None:
         assert list(artifact.parts) == [pb.Part(raw=b"hello", filename="notes.txt", media_type="text/plain")]
 
 
-async def test_a_path_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:
-    task = await returned(tmp_path / "nowhere.txt")
+async def test_a_missing_path_fails_with_its_name(tmp_path: Path) -> None:
+    task = await returned(tmp_path / "missing.txt")
     assert state_of(task) == "FAILED"
-    assert "nowhere.txt cannot be read: No such file or directory" in status_text(task)
+    assert "missing.txt cannot be read: No such file or directory" in status_text(task)
     assert str(tmp_path) not in status_text(task)
 
 
-async def test_a_list_of_parts_is_one_artifact() -> None:
+async def test_a_list_of_parts_becomes_one_artifact() -> None:
     task = await returned([TEXT, types.data({"a": 1})])
     [artifact] = task.artifacts
     assert [part.WhichOneof("content") for part in artifact.parts] == ["text", "data"]
 
 
-async def test_an_artifact_is_that_artifact_and_replaces_the_one_of_its_id() -> None:
+async def test_an_artifact_is_sent_unchanged_and_replaces_one_with_the_same_id() -> None:
     first = types.artifact("old", id="report", name="Report")
     second = types.artifact("new", id="report", name="Report", metadata={"v": 2}, extensions=["urn:x"])
     assert list((await returned(second)).artifacts) == [second]
     assert list((await yielded(first, second)).artifacts) == [second]
 
 
-async def test_a_chunk_after_an_artifact_of_that_id_is_appended_to_it() -> None:
-    task = await yielded(types.artifact("whole. ", id="output"), "more")
+async def test_a_chunk_is_appended_to_an_earlier_artifact_with_its_id() -> None:
+    task = await yielded(types.artifact("first. ", id="output"), "more")
     [artifact] = task.artifacts
-    assert [part.text for part in artifact.parts] == ["whole. ", "more"]
+    assert [part.text for part in artifact.parts] == ["first. ", "more"]
 
 
-async def test_a_message_is_the_status_message_of_working_or_completed() -> None:
+async def test_a_message_becomes_the_status_message_of_working_or_completed() -> None:
     message = types.message("halfway", metadata={"k": "v"}, references=["task-0"])
     done = await returned(message)
     assert state_of(done) == "COMPLETED"
@@ -195,7 +195,7 @@ async def test_a_message_gets_the_agents_role_ids_and_task() -> None:
     assert message.message_id
 
 
-async def test_the_callers_own_message_given_back_becomes_a_message_of_the_agent() -> None:
+async def test_a_returned_user_message_becomes_an_agent_message() -> None:
     @agent
     async def parrot(turn: Turn) -> types.Message:
         return turn.message
@@ -207,29 +207,31 @@ async def test_the_callers_own_message_given_back_becomes_a_message_of_the_agent
     assert task.history[0].role == pb.ROLE_USER
 
 
-async def test_nothing_returned_completes_without_an_artifact() -> None:
+async def test_a_returned_none_completes_without_an_artifact() -> None:
     task = await returned(None)
     assert state_of(task) == "COMPLETED"
     assert not task.artifacts
 
 
 async def test_a_yielded_none_fails_and_names_agent_file_and_line() -> None:
-    @agent(id="slip")
-    async def slip(turn: Turn) -> AsyncIterator[object]:
+    @agent(id="yields-none")
+    async def yields_none(turn: Turn) -> AsyncIterator[object]:
         yield "fine"
         yield None  # <- here
 
     line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.endswith("# <- here"))
-    task, _ = await run_turn(slip, "go")
+    task, _ = await run_turn(yields_none, "go")
     assert state_of(task) == "FAILED"
-    assert status_text(task).startswith(f"InvalidAgentResponse: agent slip, test_values.py line {line}: yielded None")
+    assert status_text(task).startswith(
+        f"InvalidAgentResponse: agent yields-none, test_values.py line {line}: yielded None"
+    )
     assert task.artifacts[0].parts[0].text == "fine"
 
 
 @pytest.mark.parametrize(
     "make", [lambda: TEXT, lambda: types.artifact("hi", id="a"), lambda: types.message("hi"), lambda: [TEXT, TEXT]]
 )
-async def test_objects_of_another_library_are_taken_by_their_bytes(make: Callable[[], Any]) -> None:
+async def test_objects_of_another_library_are_converted_through_their_bytes(make: Callable[[], Any]) -> None:
     ours = make()
     theirs = [foreign(part) for part in ours] if isinstance(ours, list) else foreign(ours)
     for ask in (returned, yielded):
@@ -292,8 +294,8 @@ BROKEN: list[tuple[str, Callable[[], object], str]] = [
     ("number of a key", lambda: {1: "one"}, "the key 1 of an object is an int"),
     ("beyond 2^53", lambda: 2**53 + 1, "beyond 2^53"),
     ("far beyond 2^53", lambda: -(10**6000), "beyond 2^53"),
-    ("half a pair", lambda: "a\ud800", "a lone surrogate"),
-    ("half a pair in data", lambda: {"\udfff": 1}, "a lone surrogate"),
+    ("lone surrogate", lambda: "a\ud800", "a lone surrogate"),
+    ("lone surrogate in data", lambda: {"\udfff": 1}, "a lone surrogate"),
     ("bytes in data", lambda: {"a": b"b"}, "a bytes is not JSON"),
     ("a set", lambda: {1, 2}, "set is not content"),
     ("an object", object, "object is not content"),
@@ -304,15 +306,13 @@ BROKEN: list[tuple[str, Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "why"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN])
-async def test_a_value_that_breaks_the_protocol_fails_the_task_and_says_why(
-    make: Callable[[], object], why: str
-) -> None:
+@pytest.mark.parametrize(("make", "reason"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN])
+async def test_an_invalid_value_fails_the_task_with_the_reason(make: Callable[[], object], reason: str) -> None:
     for ask in (returned, yielded):
         task = await ask(make())
         assert state_of(task) == "FAILED"
         assert status_text(task).startswith("InvalidAgentResponse: agent it, test_values.py line ")
-        assert why in status_text(task)
+        assert reason in status_text(task)
         assert not task.artifacts
 
 
@@ -332,14 +332,14 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_comes_back_from_its_data_part_as_it_was(value: object) -> None:
+def test_any_json_value_survives_a_data_part(value: object) -> None:
     assert value_to_json(types.data(value).data) == value
     wire = types.data(value).SerializeToString()
     assert value_to_json(pb.Part.FromString(wire).data) == value
 
 
 @given(st.text())
-def test_any_text_becomes_a_part_with_that_text_or_is_refused(text: str) -> None:
+def test_any_string_becomes_a_text_part_or_is_rejected(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:

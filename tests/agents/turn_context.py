@@ -69,8 +69,8 @@ class RecordingTurnContext:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
 
-    def refuse_cancel(self, why: str) -> None:
-        self.refusal = why
+    def refuse_cancel(self, reason: str) -> None:
+        self.refusal = reason
 
     def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
         with self._lock:
@@ -123,8 +123,8 @@ class NoGuard:
 async def run_turn(agent: Agent, *parts: pb.Part | str) -> tuple[pb.Task, TurnResult]:
     """Runs one turn of `agent` on these parts. Returns the task that its caller sees, and the result."""
     turn_context = RecordingTurnContext(*parts)
-    ending = await agent.take_turn(turn_context)
-    return turn_context.task(ending), ending
+    result = await agent.take_turn(turn_context)
+    return turn_context.task(result), result
 
 
 def state_of(task: pb.Task) -> str:

@@ -1,4 +1,4 @@
-"""A2A 0.3 JSON from and to 1.0: round trips lose nothing."""
+"""A2A 0.3 JSON from and to 1.0: round trips without loss."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ parts = st.one_of(
 
 
 @given(part=parts)
-def test_a_part_comes_back_as_it_went(part: dict[str, Any]) -> None:
+def test_a_part_survives_a_round_trip(part: dict[str, Any]) -> None:
     assert json_v03.part_from_v03(json_v03.part_to_v03(part)) == part
 
 
-def test_a_wrapped_value_is_told_from_an_object_of_the_same_form() -> None:
+def test_a_wrapped_value_is_distinguished_from_an_object_of_the_same_form() -> None:
     plain = {"kind": "data", "data": {"value": 1}}
     assert json_v03.part_from_v03(plain) == {"data": {"value": 1}}
     assert json_v03.part_from_v03({**plain, "metadata": {"data_part_compat": True}}) == {"data": 1}
 
 
-def test_a_flat_part_is_as_in_one_dot_zero() -> None:
+def test_a_flat_part_has_the_form_of_1_0() -> None:
     assert json_v03.part_from_v03({"text": "x", "metadata": None}) == {"text": "x"}
 
 
-def test_a_kind_of_part_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_kind_of_part_is_rejected() -> None:
     with pytest.raises(ValueError, match='a part has the unknown kind "song"'):
         json_v03.part_from_v03({"kind": "song"})
 
 
-def test_a_message_comes_back_as_it_went() -> None:
+def test_a_message_survives_a_round_trip() -> None:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}], "contextId": "c", "metadata": {"a": 1}}
     assert json_v03.message_from_v03(json_v03.message_to_v03(message)) == message
     assert json_v03.message_to_v03(message)["kind"] == "message"
@@ -61,12 +61,12 @@ def test_a_message_comes_back_as_it_went() -> None:
     }
 
 
-def test_an_artifact_comes_back_as_it_went() -> None:
+def test_an_artifact_survives_a_round_trip() -> None:
     artifact = {"artifactId": "a", "name": "n", "parts": [{"data": [1]}], "extensions": ["urn:x"]}
     assert json_v03.artifact_from_v03(json_v03.artifact_to_v03(artifact)) == artifact
 
 
-def test_every_state_has_its_word() -> None:
+def test_every_state_has_a_0_3_name() -> None:
     for state in dict(pb.TaskState.items()):
         if state != "TASK_STATE_UNSPECIFIED":
             word = re.sub("_", "-", state.removeprefix("TASK_STATE_").lower())
@@ -76,7 +76,7 @@ def test_every_state_has_its_word() -> None:
 
 
 @given(part=parts)
-def test_it_is_the_same_form_that_the_server_speaks(part: dict[str, Any]) -> None:
+def test_data_parts_equal_those_of_the_server(part: dict[str, Any]) -> None:
     """The data of a part, converted by the server's implementation with protobuf."""
     message = ParseDict(
         {"messageId": "m", "role": "ROLE_AGENT", "parts": [part]}, pb.Message(), descriptor_pool=_pool.POOL

@@ -79,7 +79,7 @@ async def test_events_are_numbered_from_one(turn: ExecutorTurn, sent: SentFrames
     ]
 
 
-async def test_a_bare_working_is_said_once_until_something_else_was(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_repeated_working_is_sent_only_after_another_event(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.ensure_started()
     await turn.status(WORKING)
     await turn.status(WORKING)
@@ -88,31 +88,33 @@ async def test_a_bare_working_is_said_once_until_something_else_was(turn: Execut
     assert [next(iter(event)) for event in sent.events] == ["status", "artifact", "status"]
 
 
-async def test_submitted_says_nothing(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_submitted_is_not_sent(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status("TASK_STATE_SUBMITTED")
     assert sent.frames == []
 
 
-async def test_the_first_piece_of_an_artifact_replaces_and_others_append(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_the_first_chunk_of_an_artifact_replaces_and_later_ones_append(
+    turn: ExecutorTurn, sent: SentFrames
+) -> None:
     for _ in range(2):
         await turn.artifact(artifact("x"), append=True)
     assert [event["artifact"].get("append", False) for event in sent.events] == [False, True]
 
 
-async def test_a_later_turn_may_go_on_with_an_artifact_of_an_earlier_one(sent: SentFrames) -> None:
+async def test_a_follow_up_can_append_to_an_earlier_artifact(sent: SentFrames) -> None:
     turn = ExecutorTurn({"turnId": "1", "taskId": "t", "turnsBefore": 1}, sent, 10_000)
     await turn.artifact(artifact("x"), append=True)
     assert sent.events[0]["artifact"]["append"]
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "REJECTED", "INPUT_REQUIRED"])
-async def test_a_state_that_ends_the_turn_ends_it_at_once(turn: ExecutorTurn, sent: SentFrames, state: str) -> None:
+async def test_a_final_state_ends_the_turn_immediately(turn: ExecutorTurn, sent: SentFrames, state: str) -> None:
     await turn.status(f"TASK_STATE_{state}", {"parts": [{"text": "so"}]})
     assert sent.end == {"status": {"state": f"TASK_STATE_{state}", "message": {"parts": [{"text": "so"}]}}}
     assert turn.is_over
 
 
-async def test_what_comes_after_the_end_is_dropped_and_logged(
+async def test_events_after_the_end_are_dropped_and_logged(
     turn: ExecutorTurn, sent: SentFrames, caplog: pytest.LogCaptureFixture
 ) -> None:
     await turn.status(DONE)
@@ -124,25 +126,25 @@ async def test_what_comes_after_the_end_is_dropped_and_logged(
     assert caplog.text.count("was sent after the end of the turn") == 3
 
 
-async def test_a_message_is_the_whole_answer(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_a_message_ends_the_turn(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.reply({"parts": [{"text": "hi"}]})
     turn.on_returned(None)
     assert sent.end == {"reply": {"parts": [{"text": "hi"}]}}
 
 
-async def test_a_state_that_is_none_is_the_executors_error(turn: ExecutorTurn) -> None:
+async def test_an_unknown_state_raises(turn: ExecutorTurn) -> None:
     with pytest.raises(ValueError, match="is not a task state"):
         await turn.status("TASK_STATE_DREAMING")
 
 
-async def test_auth_required_ends_the_turn_of_one_that_returns_then(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_auth_required_ends_the_turn_if_execute_returns(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status(AUTH, {"parts": [{"text": "log in"}]})
     turn.on_returned(None)
     assert sent.events == []
     assert sent.end["status"] == {"state": AUTH, "message": {"parts": [{"text": "log in"}]}}
 
 
-async def test_auth_required_is_an_event_of_one_that_goes_on(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_auth_required_is_an_event_if_execute_continues(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status(AUTH)
     await turn.artifact(artifact("x"))
     await turn.status(DONE)
@@ -166,7 +168,7 @@ async def test_an_error_fails_the_task_with_its_name(turn: ExecutorTurn, sent: S
     assert sent.end["status"]["state"] == "TASK_STATE_FAILED"
 
 
-def test_an_error_of_the_sdk_is_told_by_what_it_wraps() -> None:
+def test_a_wrapped_sdk_error_is_described_by_its_cause() -> None:
     class Inner:
         message = "not like this"
 
@@ -178,13 +180,13 @@ def test_an_error_of_the_sdk_is_told_by_what_it_wraps() -> None:
     assert turns.describe_error(ValueError()) == "ValueError"
 
 
-async def test_one_that_returns_without_an_end_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_execute_without_a_final_state_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status(WORKING)
     turn.on_returned(None)
     assert "returned without a final state" in sent.text
 
 
-async def test_a_turn_that_was_told_to_stop_and_did_is_canceled(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_a_stopped_turn_is_canceled(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.canceled, turn.cancel_reason = True, "client"
     await turn.status("TASK_STATE_CANCELED", {"parts": [{"text": "cleaned up"}]})
     assert sent.events == [{"status": {"state": WORKING, "message": {"parts": [{"text": "cleaned up"}]}}}]
@@ -192,30 +194,30 @@ async def test_a_turn_that_was_told_to_stop_and_did_is_canceled(turn: ExecutorTu
     assert sent.end == {"canceled": {}}
 
 
-async def test_a_result_that_is_faster_than_a_cancel_counts(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_a_result_before_the_stop_wins(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.canceled, turn.cancel_reason = True, "client"
     await turn.status(DONE)
     turn.on_returned(asyncio.CancelledError())
     assert sent.end == {"status": {"state": DONE}}
 
 
-async def test_a_turn_that_is_stopped_by_a_drain_is_given_back(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_a_turn_stopped_by_a_drain_is_returned_to_the_server(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.canceled, turn.cancel_reason = True, "drain"
     turn.on_returned(asyncio.CancelledError())
     assert sent.end == {"givenBack": {}}
 
 
-async def test_one_that_cancels_itself_has_failed(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_canceled_without_a_request_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:
     await turn.status("TASK_STATE_CANCELED")
     assert sent.text == "The agent canceled this task without a cancel request."
 
 
-async def test_a_cancellation_from_within_has_failed(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_a_cancellation_by_the_executors_own_code_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.on_returned(asyncio.CancelledError())
     assert sent.text.startswith("CancelledError")
 
 
-async def test_notes_go_out_with_whatever_is_said_next(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_state_is_sent_with_the_next_frame(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.set_state(context_state='{"a":1}')
     await turn.artifact(artifact("x"))
     turn.set_state(task_state='{"b":1}')
@@ -224,14 +226,16 @@ async def test_notes_go_out_with_whatever_is_said_next(turn: ExecutorTurn, sent:
     assert sent.end["notes"] == {"taskState": '{"b":1}'}
 
 
-async def test_an_event_that_is_too_large_is_the_executors_error(turn: ExecutorTurn, sent: SentFrames) -> None:
+async def test_an_oversized_event_raises(turn: ExecutorTurn, sent: SentFrames) -> None:
     with pytest.raises(ValueError, match=r"Send it in several chunks, or .* --message-bytes"):
         await turn.artifact(artifact("x" * 10_001))
     await turn.artifact(artifact("x"))
     assert [frame["events"]["number"] for frame in sent.frames][-1:] == ["2"]
 
 
-async def test_it_waits_where_too_much_is_not_on_disk(turn: ExecutorTurn, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_waits_while_too_many_are_unconfirmed(
+    turn: ExecutorTurn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(turns, "MAX_UNCONFIRMED_EVENTS", 2)
     await turn.artifact(artifact("1"))
     second = asyncio.create_task(turn.artifact(artifact("2")))
@@ -241,7 +245,9 @@ async def test_it_waits_where_too_much_is_not_on_disk(turn: ExecutorTurn, monkey
     await second
 
 
-async def test_bytes_count_as_well_as_events(turn: ExecutorTurn, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_waits_while_too_many_bytes_are_unconfirmed(
+    turn: ExecutorTurn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(turns, "MAX_UNCONFIRMED_BYTES", 50)
     first = asyncio.create_task(turn.artifact(artifact("1")))
     await asyncio.sleep(0)

@@ -49,7 +49,7 @@ def copied(language: str, folder: Path) -> Path:
 
 
 def run(*command: str | Path, cwd: Path, **more: str) -> str:
-    """What a command says; it has to end well. buf and python3 are those of the environment."""
+    """The output of a command, which must succeed. buf and python3 are those of the environment."""
     here = Path(sys.executable).parent
     environment = {**os.environ, **more}
     environment["PATH"] = f"{more.get('PATH', '')}:{here}:{os.environ['PATH']}".removeprefix(":")

@@ -30,7 +30,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, W
 
 
 @pytest.mark.parametrize("agent", ["big", "big-chunks"])
-async def test_it_fails_its_task_and_nothing_else(narrow: tuple[Server, WorkerProcess], agent: str) -> None:
+async def test_an_oversized_event_fails_only_its_task(narrow: tuple[Server, WorkerProcess], agent: str) -> None:
     server, worker = narrow
     async with Client(server.grpc, agent=agent) as client:
         task = (await client.send(message(str(2 * LIMIT)))).task
@@ -47,14 +47,14 @@ def chunk(text: str) -> ArtifactChange:
     return ArtifactChange("a", b"", text=text, append=True)
 
 
-def test_many_events_are_cut_into_frames_in_order() -> None:
+def test_many_events_are_split_into_frames_in_order() -> None:
     changes = [chunk(str(number)) for number in range(MAX_FRAME_EVENTS + 1)]
     first, second = encode_events("t", 7, changes, StateUpdate(task_state=b"{}"), 10 * TARGET_FRAME_BYTES)
     assert [one.text.text for frame in (first, second) for one in frame.events] == [change.text for change in changes]
     assert (first.number, second.number, first.HasField("notes"), second.notes.task_state) == (7, 8, False, "{}")
 
 
-def test_large_events_go_in_frames_of_their_own() -> None:
+def test_large_events_have_separate_frames() -> None:
     encoded = encode_events(
         "t",
         1,
@@ -65,6 +65,6 @@ def test_large_events_go_in_frames_of_their_own() -> None:
     assert [len(frame.events) for frame in encoded] == [1, 1, 1]
 
 
-def test_notes_may_be_too_large_as_well() -> None:
+def test_an_oversized_state_update_raises() -> None:
     with pytest.raises(EventTooLarge):
         encode_events("t", 1, [chunk("x")], StateUpdate(task_state=b"x" * LIMIT), LIMIT)

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def is_there(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Whether a process runs. A zombie does not count."""
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
@@ -48,15 +48,15 @@ def is_there(pid: int) -> bool:
 
 
 def wait_for_exit(pid: int) -> None:
-    eventually_blocking(lambda: not is_there(pid))
+    eventually_blocking(lambda: not is_running(pid))
 
 
-async def test_it_is_the_only_agent_where_nobody_named_an_app(server: Server) -> None:
+async def test_the_executor_is_the_only_agent_without_an_app(server: Server) -> None:
     assert server.startup_info["agents"] == ["counter"]
     assert server.startup_info["root"] == "counter"
 
 
-async def test_it_answers_and_keeps_what_it_notes_of_a_conversation(server: Server) -> None:
+async def test_an_executor_responds_and_keeps_its_context_state(server: Server) -> None:
     async with Client(server.grpc) as client:
         first = (await client.send(message("count"))).task
         again = message("count")
@@ -65,10 +65,10 @@ async def test_it_answers_and_keeps_what_it_notes_of_a_conversation(server: Serv
     assert [texts(task)["output"] for task in (first, second)] == ["0", "1"]
 
 
-async def test_what_it_prints_is_in_the_servers_log(server: Server) -> None:
+async def test_printed_output_goes_to_the_log_of_the_server(server: Server) -> None:
     async with Client(server.grpc) as client:
         assert (await client.send(message("print"))).task.status.state == states.COMPLETED
-        assert (await client.send(message("read x"))).task.status.state == states.COMPLETED  # of nothing
+        assert (await client.send(message("read x"))).task.status.state == states.COMPLETED  # stdin is empty
     assert '"agent": "counter"' in server.err.until("printed by the executor")
     server.err.until("written by the executor")
 
@@ -80,7 +80,7 @@ async def test_a_cancel_stops_the_executor(server: Server) -> None:
         assert (await client.cancel(task)).status.state == states.CANCELED
 
 
-async def test_one_that_blocks_looks_alive_and_is_overtaken_by_a_cancel(
+async def test_a_blocked_executor_stays_connected_and_its_task_can_be_canceled(
     tmp_path: Path,
 ) -> None:
     with serving("--executor", f"{COUNTER}:CounterWorker", cwd=tmp_path) as server:
@@ -89,13 +89,13 @@ async def test_one_that_blocks_looks_alive_and_is_overtaken_by_a_cancel(
             pid = int(await wait_for_text(client, task))
             await client.cancel(task)
             await wait_for_state(client, task, states.CANCELED)
-            assert is_there(pid)
+            assert is_running(pid)
         server.signal(signal.SIGTERM)
         assert server.ends() == 0
         wait_for_exit(pid)
 
 
-async def test_a_turn_whose_process_dies_begins_again_and_then_fails(server: Server) -> None:
+async def test_a_turn_whose_process_dies_is_repeated_and_then_fails(server: Server) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message("die"))).task
         assert status_text(task) == "INTERRUPTED: The worker running this task was lost."
@@ -103,7 +103,7 @@ async def test_a_turn_whose_process_dies_begins_again_and_then_fails(server: Ser
         assert texts((await client.send(message("echo again"))).task) == {"output": "again"}
 
 
-async def test_a_turn_that_ends_in_its_second_attempt_is_completed(server: Server, tmp_path: Path) -> None:
+async def test_a_turn_that_succeeds_in_its_second_attempt_completes(server: Server, tmp_path: Path) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message(f"once {tmp_path / 'died'}"))).task
         assert task.status.state == states.COMPLETED
@@ -119,7 +119,7 @@ async def test_a_repeated_attempt_receives_the_previous_artifacts(server: Server
     assert texts(task) == {"draft": "a draft", "output": "draft"}
 
 
-async def test_one_that_is_killed_is_replaced_and_its_turn_begins_again_there(server: Server) -> None:
+async def test_a_killed_process_is_replaced_and_its_turn_is_repeated(server: Server) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message("hang"), configuration=NOW)).task.id
         pids: list[str] = []
@@ -134,27 +134,27 @@ async def test_one_that_is_killed_is_replaced_and_its_turn_begins_again_there(se
         await client.cancel(task)
 
 
-async def test_its_id_is_no_workers_to_have(server: Server) -> None:
-    async with connected_worker(server.grpc) as line:
-        await line.send(hello=wk.Hello(name="thief", agents=[registration("counter", turns=1)]))
-        code, text = await line.status()
+async def test_a_worker_cannot_take_the_id_of_an_executor(server: Server) -> None:
+    async with connected_worker(server.grpc) as fake_worker:
+        await fake_worker.send(hello=wk.Hello(name="thief", agents=[registration("counter", turns=1)]))
+        code, text = await fake_worker.status()
     assert code == "ALREADY_EXISTS"
     assert "is an agent of the server itself" in text
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_it_ends_with_its_server(tmp_path: Path, how: signal.Signals) -> None:
+async def test_the_process_exits_with_its_server(tmp_path: Path, how: signal.Signals) -> None:
     with serving("--executor", f"{COUNTER}:CounterWorker", cwd=tmp_path) as server:
         async with Client(server.grpc) as client:
             task = (await client.send(message("count"))).task
             pid = int(task.history[-1].parts[0].text)
-        assert is_there(pid)
+        assert is_running(pid)
         server.signal(how)
         server.ends()
         wait_for_exit(pid)
 
 
-async def test_it_is_served_beside_an_app(tmp_path: Path) -> None:
+async def test_an_executor_is_served_beside_an_app(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(
         "from dragoman import agent, Turn\n\n@agent\nasync def echo(turn: Turn) -> str:\n    return turn.text\n"
@@ -164,18 +164,20 @@ async def test_it_is_served_beside_an_app(tmp_path: Path) -> None:
         assert server.startup_info["root"] == "echo"
 
 
-async def test_it_is_not_told_what_the_server_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRAGOMAN_TOKEN", "a secret of the server")
+async def test_the_process_does_not_get_environment_variables_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_TOKEN", "the secret of the server")
     monkeypatch.setenv("COUNTER_KEY", "a secret of the executor")
     monkeypatch.chdir(tmp_path)
     async with (
         open_app(settings(tmp_path, executor=f"{COUNTER}:CounterWorker")) as app,
-        Client(str(app.grpc), token="a secret of the server") as client,
+        Client(str(app.grpc), token="the secret of the server") as client,
     ):
         assert texts((await client.send(message("env"))).task) == {"output": "COUNTER_KEY"}
 
 
-async def test_a_worker_may_host_it(tmp_path: Path) -> None:
+async def test_a_worker_can_run_an_executor(tmp_path: Path) -> None:
     with serving("--workers-only", cwd=tmp_path) as server:
         executor = Path(f"--executor={COUNTER}:CounterWorker")
         with worker_process("--executor-retries", "1", server=server.grpc, cwd=tmp_path, app=executor) as worker:
@@ -202,13 +204,13 @@ async def test_a_worker_may_host_it(tmp_path: Path) -> None:
         ({"executor": f"{COUNTER}:CounterWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
     ],
 )
-async def test_what_gives_no_executor_is_told_at_the_start(tmp_path: Path, options: dict[str, str], text: str) -> None:
+async def test_an_unusable_target_is_reported_at_the_start(tmp_path: Path, options: dict[str, str], text: str) -> None:
     with pytest.raises(LoadError, match=re.escape(text)):
         async with open_app(settings(tmp_path, **options)):
             pass
 
 
-async def test_an_id_that_the_app_has_is_refused(tmp_path: Path) -> None:
+async def test_an_id_of_the_app_is_rejected(tmp_path: Path) -> None:
     options = {"app": "dragoman.playground", "executor": f"playground={COUNTER}:CounterWorker"}
     with pytest.raises(SettingsError, match="has the id of an agent of APP"):
         async with open_app(settings(tmp_path, **options)):
@@ -219,13 +221,13 @@ def settings(folder: Path, **options: str) -> Settings:
     return load_settings({"store": f"sqlite:///{folder}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **options})
 
 
-def test_a_server_that_has_no_executor_ends_with_the_reason(tmp_path: Path) -> None:
+def test_a_server_without_a_usable_executor_exits_with_the_reason(tmp_path: Path) -> None:
     with serving("--executor", "no_such_module:X", cwd=tmp_path, ready=False, text=True) as server:
         assert 'error: --executor no_such_module:X: module "no_such_module" was not found' in server.err.rest()
         assert server.ends() == 2
 
 
-def test_a_worker_without_anything_to_run_is_told_so() -> None:
+def test_a_worker_without_agents_exits_with_an_error() -> None:
     done = CliRunner().invoke(cli, ["worker"], env=clean_environment())
     assert done.exit_code == 2
     assert "no agents; pass APP or --executor" in done.stderr

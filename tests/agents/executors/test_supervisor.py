@@ -66,7 +66,7 @@ class FakeProcess:
 def hello(**registration: Any) -> wk.ConnectRequest:
     card = pb.AgentCard(name="Desk", description="A desk")
     one = wk.AgentRegistration(**{"id": "executor", "card": card, "direct": True, **registration})
-    return wk.ConnectRequest(hello=wk.Hello(name="by hand", agents=[one]))
+    return wk.ConnectRequest(hello=wk.Hello(name="test", agents=[one]))
 
 
 def finished(turn: str, text: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Supervised:
         self.restarted.set()
 
 
-async def test_its_agent_is_what_it_says_of_itself_under_the_id_that_it_was_given() -> None:
+async def test_the_agent_has_the_registered_card_and_the_configured_id() -> None:
     supervised = Supervised(FakeProcess(hello(retries=9, turns=1)), turns=3, retries=2)
     agent = await supervised.supervisor.open()
     assert (agent.spec.id, agent.spec.name, agent.spec.direct) == ("desk", "Desk", True)
@@ -131,7 +131,7 @@ async def test_a_turn_runs_in_the_process() -> None:
     await supervised.supervisor.close()
 
 
-async def test_whoever_waits_for_room_is_told_of_more() -> None:
+async def test_a_credit_reports_more_capacity() -> None:
     process = FakeProcess(hello())
     supervised = Supervised(process, turns=1)
     capacity_changed = asyncio.Event()
@@ -146,7 +146,7 @@ async def test_whoever_waits_for_room_is_told_of_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("life", "why"),
+    ("life", "reason"),
     [
         (
             OSError(2, "No such file"),
@@ -155,25 +155,25 @@ async def test_whoever_waits_for_room_is_told_of_more() -> None:
         (FakeProcess(wk.ConnectRequest(heartbeat=wk.Heartbeat())), "hello.agents: has 0 agents"),
         (FakeProcess(hello(card=pb.AgentCard(default_input_modes=["?"]))), "default_input_modes"),
     ],
-    ids=["no program", "no hello", "a card that is none"],
+    ids=["no interpreter", "no hello", "an invalid card"],
 )
-async def test_one_that_cannot_begin_is_refused(life: Any, why: str) -> None:
+async def test_a_process_that_cannot_start_is_an_error(life: Any, reason: str) -> None:
     supervised = Supervised(life)
-    with pytest.raises(ExecutorStartFailed, match=why):
+    with pytest.raises(ExecutorStartFailed, match=reason):
         await supervised.supervisor.open()
     await supervised.supervisor.close()
     assert isinstance(life, OSError) or life.ended
 
 
-async def test_one_that_ends_before_it_says_what_it_is_is_refused_with_its_last_words() -> None:
-    process = FakeProcess(last="there is no module app")
+async def test_a_process_that_exits_before_its_hello_is_an_error_with_its_exit_reason() -> None:
+    process = FakeProcess(last="module app is missing")
     process.break_off()
     supervised = Supervised(process)
-    with pytest.raises(ExecutorStartFailed, match=r"^there is no module app$"):
+    with pytest.raises(ExecutorStartFailed, match=r"^module app is missing$"):
         await supervised.supervisor.open()
 
 
-async def test_a_process_that_dies_loses_its_turns_and_is_started_again() -> None:
+async def test_a_process_that_dies_loses_its_turns_and_is_restarted() -> None:
     first, second = FakeProcess(hello()), FakeProcess(hello())
     supervised = Supervised(first, second)
     agent = await supervised.supervisor.open()
@@ -190,7 +190,7 @@ async def test_a_process_that_dies_loses_its_turns_and_is_started_again() -> Non
     await supervised.supervisor.close()
 
 
-async def test_the_longer_it_keeps_dying_the_longer_it_is_waited_for() -> None:
+async def test_the_restart_delay_grows_and_is_reset_after_a_stable_run() -> None:
     lives = [FakeProcess(hello()) for _ in range(8)]
     for life in lives[:7]:
         life.break_off()
@@ -207,7 +207,7 @@ async def test_the_longer_it_keeps_dying_the_longer_it_is_waited_for() -> None:
     await supervised.supervisor.close()
 
 
-async def test_one_that_cannot_be_started_again_is_tried_again() -> None:
+async def test_a_failed_restart_is_retried() -> None:
     first, third = FakeProcess(hello()), FakeProcess(hello())
     first.break_off()
     supervised = Supervised(first, OSError(12, "Cannot allocate memory"), third)
@@ -218,17 +218,17 @@ async def test_one_that_cannot_be_started_again_is_tried_again() -> None:
     await supervised.supervisor.close()
 
 
-async def test_a_process_that_breaks_a_rule_is_ended() -> None:
+async def test_a_process_that_violates_the_protocol_is_stopped() -> None:
     first, second = FakeProcess(hello()), FakeProcess(hello())
     supervised = Supervised(first, second)
     await supervised.supervisor.open()
-    first.break_off(InvalidParams("a line of the process is no frame"))
+    first.break_off(InvalidParams("a line of the process is not a frame"))
     await second.receive("welcome")
     assert first.ended
     await supervised.supervisor.close()
 
 
-async def test_a_process_that_is_silent_is_ended() -> None:
+async def test_a_silent_process_is_stopped() -> None:
     first, second = FakeProcess(hello()), FakeProcess(hello())
     supervised = Supervised(first, second, timings=HeartbeatTimings(0.01, 0.05))
     await supervised.supervisor.open()
@@ -237,7 +237,7 @@ async def test_a_process_that_is_silent_is_ended() -> None:
     await supervised.supervisor.close()
 
 
-async def test_an_event_that_is_too_large_fails_its_turn_alone() -> None:
+async def test_an_oversized_event_fails_only_its_turn() -> None:
     process = FakeProcess(hello())
     supervised = Supervised(process)
     agent = await supervised.supervisor.open()
@@ -255,7 +255,7 @@ async def test_an_event_that_is_too_large_fails_its_turn_alone() -> None:
     await supervised.supervisor.close()
 
 
-async def test_a_message_that_json_cannot_say_fails_its_turn_alone() -> None:
+async def test_a_message_without_a_json_form_fails_only_its_turn() -> None:
     process = FakeProcess(hello())
     supervised = Supervised(process, turns=1)
     agent = await supervised.supervisor.open()
@@ -271,7 +271,7 @@ async def test_a_message_that_json_cannot_say_fails_its_turn_alone() -> None:
     await supervised.supervisor.close()
 
 
-async def test_closing_ends_the_process_and_starts_no_other() -> None:
+async def test_close_stops_the_process_without_a_restart() -> None:
     process = FakeProcess(hello())
     supervised = Supervised(process, FakeProcess(hello()))
     await supervised.supervisor.open()

@@ -56,7 +56,7 @@ async def test_a_cancel_reaches_an_async_generator_even_at_its_yield() -> None:
     assert seen == ["canceled"]
 
 
-async def test_a_canceled_sync_function_is_waited_for_and_sees_it() -> None:
+async def test_a_cancel_waits_for_a_sync_function_which_sees_it() -> None:
     stopped = threading.Event()
 
     @agent
@@ -88,7 +88,7 @@ async def test_a_canceled_sync_generator_stops_at_its_yield() -> None:
     assert closed.is_set()
 
 
-async def test_a_result_that_comes_before_the_stop_wins() -> None:
+async def test_a_result_before_the_stop_wins() -> None:
     @agent
     async def loop(turn: Turn) -> str:
         turn.status("waiting")
@@ -117,7 +117,7 @@ async def test_a_result_that_comes_before_the_stop_wins() -> None:
 
 
 @pytest.mark.parametrize("stop_timeout", [0.0, 3600.0])
-async def test_a_thread_that_does_not_stop_is_left_behind_after_the_timeout_or_at_a_second_cancel(
+async def test_a_thread_that_does_not_stop_counts_as_leaked_after_the_timeout_or_a_second_cancel(
     stop_timeout: float,
 ) -> None:
     release = threading.Event()
@@ -125,7 +125,7 @@ async def test_a_thread_that_does_not_stop_is_left_behind_after_the_timeout_or_a
     def it(turn: Turn) -> None:
         turn.status("deaf")
         assert release.wait(60)
-        raise ValueError("nobody hears this")
+        raise ValueError("not reported")
 
     turn_context, left = RecordingTurnContext("go"), LeakedThreads()
     with ThreadPoolExecutor(1) as threads:
@@ -153,7 +153,7 @@ async def test_a_thread_that_does_not_stop_is_left_behind_after_the_timeout_or_a
     assert left.count == 0
 
 
-async def test_a_turn_that_is_canceled_before_it_got_a_thread_never_runs() -> None:
+async def test_a_turn_canceled_before_it_has_a_thread_never_runs() -> None:
     release = threading.Event()
     threads = DaemonThreadPool(1)
     threads.submit(release.wait, 30)
@@ -176,7 +176,7 @@ async def test_a_turn_that_is_canceled_before_it_got_a_thread_never_runs() -> No
     assert not ran
 
 
-async def test_a_cancel_that_nobody_asked_for_is_a_failure_of_the_agent() -> None:
+async def test_a_cancellation_without_a_request_fails_the_task() -> None:
     @agent
     async def it(turn: Turn) -> None:
         inner = asyncio.create_task(asyncio.Event().wait())

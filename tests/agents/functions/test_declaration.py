@@ -28,11 +28,11 @@ async def csv_profile(turn: Turn) -> str:
     return turn.text
 
 
-def test_a_bare_decorator_takes_everything_from_the_function() -> None:
+def test_a_bare_decorator_derives_the_spec_from_the_function() -> None:
     assert agent(csv_profile).spec == AgentSpec(id="csv-profile", name="Csv profile", description="Profiles a file.")
 
 
-def test_a_function_without_a_docstring_is_described_by_its_name() -> None:
+def test_a_function_without_a_docstring_has_its_name_as_description() -> None:
     @agent
     async def echo(turn: Turn) -> str:
         return turn.text
@@ -115,11 +115,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "why"), WRONG, ids=[why for _, why in WRONG])
-def test_a_wrong_argument_fails_where_the_agent_is_declared(arguments: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize(("arguments", "reason"), WRONG, ids=[reason for _, reason in WRONG])
+def test_an_invalid_argument_fails_at_the_declaration(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         agent(**arguments)(csv_profile)
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
 
 
 class Thing:
@@ -138,14 +138,14 @@ NO_AGENT: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("thing", "why"), NO_AGENT, ids=[why for _, why in NO_AGENT])
-def test_only_functions_of_one_argument_can_be_agents(thing: Any, why: str) -> None:
+@pytest.mark.parametrize(("thing", "reason"), NO_AGENT, ids=[reason for _, reason in NO_AGENT])
+def test_only_functions_of_one_argument_can_be_agents(thing: Any, reason: str) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         agent(thing)
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
 
 
-async def test_a_declared_function_is_still_that_function() -> None:
+async def test_a_declared_function_can_still_be_called() -> None:
     declared = agent(csv_profile)
     assert (declared.__name__, declared.__doc__, declared.__module__) == (
         csv_profile.__name__, csv_profile.__doc__, __name__,
@@ -160,7 +160,7 @@ async def test_a_declared_function_is_still_that_function() -> None:
     assert await declared(FixedContext()) == "hi"  # type: ignore[arg-type]
 
 
-def test_a_declared_function_is_an_agent_to_the_server() -> None:
+def test_a_declared_function_implements_agent() -> None:
     declared: Agent = agent(csv_profile)
     assert declared.spec.id == "csv-profile"
 
@@ -195,7 +195,7 @@ def named(name: str, **arguments: Any) -> DeclaredAgent[Any, Any]:
     return agent(id=name, **arguments)(one)
 
 
-def test_agents_are_found_in_the_order_of_the_text_and_once() -> None:
+def test_agents_in_a_module_are_found_once_in_source_order() -> None:
     zebra, ant = named("zebra"), named("ant")
     assert agents_in(module(z=zebra, number=3, a=ant, again=zebra, function=csv_profile)) == [zebra, ant]
 
@@ -207,9 +207,9 @@ PROBLEMS: list[tuple[Callable[[], ModuleType], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "why"), PROBLEMS, ids=[why for _, why in PROBLEMS])
-def test_a_module_whose_agents_cannot_be_served_says_why(make: Callable[[], ModuleType], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+@pytest.mark.parametrize(("make", "reason"), PROBLEMS, ids=[reason for _, reason in PROBLEMS])
+def test_a_module_with_unusable_agents_is_rejected(make: Callable[[], ModuleType], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         agents_in(make())
 
 
@@ -224,14 +224,14 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def test_importing_dragoman_brings_no_server_with_it() -> None:
+def test_importing_dragoman_does_not_import_the_server() -> None:
     heavy = run(
         "import sys, dragoman; print(*(m for m in ('grpc', 'aiohttp', 'pydantic', 'sqlite3') if m in sys.modules))"
     )
     assert heavy.split() == []
 
 
-def test_nothing_of_ours_is_in_the_default_descriptor_pool_in_either_order() -> None:
+def test_our_messages_are_not_in_the_default_descriptor_pool() -> None:
     run(
         """
         import dragoman
@@ -263,7 +263,7 @@ def test_another_library_may_register_the_same_names_before_or_after(first: str)
     run("\n".join(map(textwrap.dedent, (theirs, ours) if first == "theirs" else (ours, theirs))))
 
 
-def test_the_package_knows_its_version() -> None:
+def test_the_package_has_a_version() -> None:
     assert dragoman.__version__.count(".") == 2
     with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
         dragoman.no_such_name  # noqa: B018

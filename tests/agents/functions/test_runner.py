@@ -21,7 +21,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import FENCED, AppendRejected
 from dragoman.ports import BufferFull, LeaseLost, TurnResult
 
-who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="")
 
 
 # Kinds -------------------------------------------------------------------------------------------------------------
@@ -30,14 +30,14 @@ who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody
 async def test_a_sync_function_runs_in_a_thread_with_the_callers_context() -> None:
     @agent
     def it(turn: Turn) -> str:
-        return f"{who.get()} {threading.current_thread() is threading.main_thread()}"
+        return f"{caller.get()} {threading.current_thread() is threading.main_thread()}"
 
-    who.set("me")
+    caller.set("me")
     task, _ = await run_turn(it, "go")
     assert task.artifacts[0].parts[0].text == "me False"
 
 
-async def test_a_sync_generator_streams_and_may_also_return() -> None:
+async def test_a_sync_generator_can_stream_and_return() -> None:
     @agent
     def it(turn: Turn) -> Generator[object, None, object]:
         yield "a "
@@ -50,7 +50,7 @@ async def test_a_sync_generator_streams_and_may_also_return() -> None:
     assert (state_of(task), status_text(task)) == ("COMPLETED", "done")
 
 
-async def test_a_text_returned_after_chunks_is_an_artifact_of_its_own() -> None:
+async def test_a_string_returned_after_chunks_is_a_separate_artifact() -> None:
     @agent
     def it(turn: Turn) -> Generator[str, None, str]:
         yield "streamed"
@@ -60,7 +60,7 @@ async def test_a_text_returned_after_chunks_is_an_artifact_of_its_own() -> None:
     assert [artifact.parts[0].text for artifact in task.artifacts] == ["streamed", "result"]
 
 
-async def test_an_async_generator_waits_for_room_and_gives_the_loop_a_turn() -> None:
+async def test_an_async_generator_waits_for_room_and_yields_to_the_event_loop() -> None:
     seen: list[int] = []
 
     @agent
@@ -81,7 +81,7 @@ async def test_an_async_generator_waits_for_room_and_gives_the_loop_a_turn() -> 
     assert {1, 2, 3, 4, 5} <= set(seen)
 
 
-async def test_more_sync_turns_than_threads_wait_for_their_turn() -> None:
+async def test_sync_turns_wait_for_a_free_thread() -> None:
     begun = threading.Semaphore(0)
     go = threading.Event()
 
@@ -91,16 +91,16 @@ async def test_more_sync_turns_than_threads_wait_for_their_turn() -> None:
         return "done"
 
     threads = DaemonThreadPool(2)
-    desks = [RecordingTurnContext("go") for _ in range(5)]
+    turn_contexts = [RecordingTurnContext("go") for _ in range(5)]
     turns = [
-        asyncio.create_task(take_turn(it, d, agent="a", new_id=iter("abcde").__next__, thread_pool=threads))
-        for d in desks
+        asyncio.create_task(take_turn(it, turn_context, agent="a", new_id=iter("abcde").__next__, thread_pool=threads))
+        for turn_context in turn_contexts
     ]
     await asyncio.to_thread(lambda: (begun.acquire(), begun.acquire()))
     assert not begun.acquire(blocking=False)
     go.set()
-    endings = await asyncio.gather(*turns)
-    assert [ending.status.state for ending in endings] == [states.COMPLETED] * 5
+    results = await asyncio.gather(*turns)
+    assert [result.status.state for result in results] == [states.COMPLETED] * 5
     threads.shutdown()
 
 
@@ -121,10 +121,8 @@ WRONG: list[tuple[Callable[[Turn], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "why"), WRONG)
-async def test_a_function_that_returns_what_it_should_have_run_fails_clearly(
-    call: Callable[[Turn], object], why: str
-) -> None:
+@pytest.mark.parametrize(("call", "reason"), WRONG)
+async def test_a_returned_coroutine_or_generator_fails_with_advice(call: Callable[[Turn], object], reason: str) -> None:
     @agent
     def sync(turn: Turn) -> object:
         return call(turn)
@@ -137,10 +135,10 @@ async def test_a_function_that_returns_what_it_should_have_run_fails_clearly(
         task, _ = await run_turn(one, "go")
         assert state_of(task) == "FAILED"
         assert "the returned value" in status_text(task)
-        assert why in status_text(task)
+        assert reason in status_text(task)
 
 
-async def test_an_async_function_hidden_in_a_sync_wrapper_fails_clearly() -> None:
+async def test_an_async_function_in_a_sync_wrapper_fails_with_advice() -> None:
     async def real(turn: Turn) -> str:
         return "x"
 
@@ -183,7 +181,7 @@ def kinds_of(body: Callable[[], None]) -> list[DeclaredAgent[Any, Any]]:
 
 
 @pytest.mark.parametrize("index", range(4))
-async def test_an_exception_is_failed_with_its_name_and_the_traceback_goes_to_the_log(
+async def test_an_exception_fails_the_task_and_its_traceback_is_logged(
     index: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     it = kinds_of(explode)[index]
@@ -213,7 +211,7 @@ def line_of_explode() -> int:
     ],
     ids=repr,
 )
-async def test_every_kind_of_error_has_a_text(error: BaseException, text: str) -> None:
+async def test_every_kind_of_exception_has_an_error_text(error: BaseException, text: str) -> None:
     def fail() -> None:
         raise error
 
@@ -223,7 +221,7 @@ async def test_every_kind_of_error_has_a_text(error: BaseException, text: str) -
         assert status_text(task).startswith(text)
 
 
-async def test_an_endless_error_text_is_cut() -> None:
+async def test_a_long_error_text_is_truncated() -> None:
     @agent
     async def it(turn: Turn) -> None:
         raise ValueError("x" * 1_000_000)
@@ -232,7 +230,7 @@ async def test_an_endless_error_text_is_cut() -> None:
     assert len(status_text(task)) < 5_000
 
 
-async def test_a_bad_value_is_raised_at_the_yield_so_that_the_author_can_catch_it() -> None:
+async def test_an_invalid_value_raises_at_its_yield() -> None:
     @agent
     async def loop(turn: Turn) -> AsyncIterator[object]:
         try:
@@ -254,7 +252,7 @@ async def test_a_bad_value_is_raised_at_the_yield_so_that_the_author_can_catch_i
 
 
 @pytest.mark.parametrize("over", [LeaseLost("canceled"), AppendRejected(FENCED, None)])
-async def test_a_run_that_lost_its_task_ends_quietly_and_closes_its_generator(
+async def test_a_turn_that_lost_its_lease_ends_without_an_error_and_closes_its_generator(
     over: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed: list[str] = []
@@ -284,8 +282,8 @@ async def test_a_run_that_lost_its_task_ends_quietly_and_closes_its_generator(
     for it in (loop, sync, verb):
         turn_context = RecordingTurnContext("go")
         turn_context.put_error = over
-        ending = await it.take_turn(turn_context)
-        assert isinstance(ending, TurnResult)
+        result = await it.take_turn(turn_context)
+        assert isinstance(result, TurnResult)
     assert closed == ["loop", "sync"]
     assert not caplog.records
 
@@ -293,7 +291,7 @@ async def test_a_run_that_lost_its_task_ends_quietly_and_closes_its_generator(
 # Threads -----------------------------------------------------------------------------------------------------------
 
 
-def test_idle_threads_are_used_again_and_never_outnumber_the_limit() -> None:
+def test_idle_threads_are_reused_and_stay_within_the_limit() -> None:
     threads = DaemonThreadPool(3)
     names = [threads.submit(lambda: threading.current_thread().name).result() for _ in range(20)]
     assert len(set(names)) <= 3

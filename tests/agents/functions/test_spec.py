@@ -24,7 +24,7 @@ def spec(**arguments: Any) -> AgentSpec:
     return agent(**arguments)(echo).spec
 
 
-# What is taken ---------------------------------------------------------------------------------------------
+# Accepted -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def spec(**arguments: Any) -> AgentSpec:
         ("urn:example:cite", Extension(uri="urn:example:cite")),
     ],
 )
-def test_an_extension_is_a_uri_a_dict_or_one_itself(given: Any, expected: Extension) -> None:
+def test_an_extension_is_given_as_uri_dict_or_extension(given: Any, expected: Extension) -> None:
     assert spec(extensions=[given]).extensions == (expected,)
     assert spec(extensions=iter([given])).extensions == (expected,)
 
 
-def test_params_are_kept_as_json_and_not_as_the_dict_that_was_given() -> None:
+def test_extension_params_are_copied_as_json() -> None:
     params: dict[str, Any] = {"pair": (1, 2), "inner": {"a": 1}}
     agent_spec = spec(extensions=[{"uri": CITE, "params": params}])
     params["inner"]["a"] = 2
@@ -81,7 +81,7 @@ SCHEMES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: "-".join(map(str, scheme.values()))[:40])
-def test_a_scheme_that_is_taken_can_be_shown_on_every_card(scheme: dict[str, Any]) -> None:
+def test_each_accepted_security_scheme_fits_every_card(scheme: dict[str, Any]) -> None:
     agent_spec = spec(security_schemes={"it": scheme}, security=[{"it": []}])
     assert agent_spec.security_schemes == {"it": scheme}
     assert agent_spec.security == ({"it": ()},)
@@ -98,7 +98,7 @@ def test_a_scheme_that_is_taken_can_be_shown_on_every_card(scheme: dict[str, Any
 
 
 @pytest.mark.parametrize("flow", list(SCHEMES[-1]["flows"]))
-def test_each_flow_is_shown_by_itself(flow: str) -> None:
+def test_each_oauth_flow_fits_a_card_alone(flow: str) -> None:
     flows = {flow: SCHEMES[-1]["flows"][flow]}
     agent_spec = spec(security_schemes={"it": {"type": "oauth2", "flows": flows}})
     at = agent_card.CardAddresses(http="http://x", is_root=True)
@@ -106,13 +106,13 @@ def test_each_flow_is_shown_by_itself(flow: str) -> None:
     assert shown == {"flows": flows}
 
 
-def test_requirements_are_any_one_of_several() -> None:
+def test_security_requirements_are_alternatives() -> None:
     schemes = {"bearer": BEARER, "tls": {"type": "mutualTLS"}}
     agent_spec = spec(security_schemes=schemes, security=[{"bearer": ["read", "write"], "tls": []}, {"tls": ()}, {}])
     assert agent_spec.security == ({"bearer": ("read", "write"), "tls": ()}, {"tls": ()}, {})
 
 
-def test_extended_skills_are_given_as_skills_are() -> None:
+def test_extended_skills_have_the_same_forms_as_skills() -> None:
     whisper = Skill(id="whisper", name="Whisper", description="Quietly")
     agent_spec = spec(skills=["Talk"], extended_skills=[whisper, {"name": "Shout", "tags": ["loud"]}, "Hum"])
     assert [skill.id for skill in agent_spec.skills] == ["talk"]
@@ -123,7 +123,7 @@ def test_extended_skills_are_given_as_skills_are() -> None:
     )
 
 
-def test_without_them_there_is_nothing() -> None:
+def test_the_defaults_are_empty() -> None:
     agent_spec = spec()
     assert (agent_spec.extensions, agent_spec.security, agent_spec.extended_skills) == ((), (), ())
     assert agent_spec.security_schemes == {}
@@ -131,7 +131,7 @@ def test_without_them_there_is_nothing() -> None:
     assert spec(state_transition_history=True).state_transition_history is True
 
 
-# What is not -----------------------------------------------------------------------------------------------
+# Rejected --------------------------------------------------------------------------------------------------
 
 
 def oauth(flows: Any) -> dict[str, Any]:
@@ -204,9 +204,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "why"), WRONG, ids=[why for _, why in WRONG])
-def test_a_wrong_argument_is_told_where_it_stands(arguments: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize(("arguments", "reason"), WRONG, ids=[reason for _, reason in WRONG])
+def test_an_invalid_argument_is_named_in_the_error(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         spec(**arguments)
     assert str(caught.value).startswith("@agent: ")
-    assert why in str(caught.value)
+    assert reason in str(caught.value)

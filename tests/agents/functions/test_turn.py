@@ -30,7 +30,7 @@ def make_turn(turn_context: RecordingTurnContext) -> Turn:
 # The message -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_reads_text_files_and_data_of_its_message() -> None:
+async def test_a_turn_has_the_text_files_and_data_of_its_message() -> None:
     turn = make_turn(
         RecordingTurnContext(
             "one",
@@ -52,7 +52,7 @@ async def test_a_turn_reads_text_files_and_data_of_its_message() -> None:
     ]
 
 
-async def test_a_turn_knows_its_task_and_its_request() -> None:
+async def test_a_turn_has_the_fields_of_its_task_and_request() -> None:
     envelope = pb.SendMessageRequest()
     envelope.configuration.accepted_output_modes.append("text/plain")
     fill_struct(envelope.metadata, {"trace": [1, "a"]})
@@ -67,16 +67,16 @@ async def test_a_turn_knows_its_task_and_its_request() -> None:
     assert turn.message is turn_context.message
 
 
-async def test_a_turn_that_was_asked_nothing_special_has_empty_answers() -> None:
+async def test_the_fields_of_an_empty_message_are_empty() -> None:
     turn = make_turn(RecordingTurnContext())
     assert (turn.text, turn.files, turn.data, turn.accepts, turn.metadata, turn.state) == ("", [], [], [], {}, {})
     assert turn.question is None
 
 
-# Verbs -------------------------------------------------------------------------------------------------------------
+# Methods -----------------------------------------------------------------------------------------------------------
 
 
-async def test_status_says_working_with_a_message_or_without() -> None:
+async def test_status_sends_working_with_or_without_a_message() -> None:
     turn_context = RecordingTurnContext()
     turn = make_turn(turn_context)
     turn.status()
@@ -91,21 +91,21 @@ async def test_status_says_working_with_a_message_or_without() -> None:
     assert pb.Message.FromString(data.message).parts[0].data.struct_value.fields["percent"].number_value == 50
 
 
-async def test_status_may_say_that_authentication_is_needed_elsewhere() -> None:
+async def test_status_can_send_auth_required() -> None:
     turn_context = RecordingTurnContext()
     make_turn(turn_context).status("log in at ...", state=types.AUTH_REQUIRED)
     assert state_of(turn_context.task()) == "AUTH_REQUIRED"
 
 
 @pytest.mark.parametrize("state", sorted({*states.TERMINAL, states.INPUT_REQUIRED, states.SUBMITTED, 0}))
-async def test_status_refuses_states_that_end_a_turn(state: int) -> None:
+async def test_status_rejects_states_that_end_a_turn(state: int) -> None:
     turn_context = RecordingTurnContext()
     with pytest.raises(ValueError, match="ends a turn"):
         make_turn(turn_context).status("x", state=state)
     assert not turn_context.changes
 
 
-async def test_artifact_takes_any_value_and_its_fields() -> None:
+async def test_artifact_accepts_any_value_and_its_fields() -> None:
     turn_context = RecordingTurnContext()
     turn = make_turn(turn_context)
     turn.artifact("hi", name="Greeting", description="Says hi", id="greeting", last=True, metadata={"k": [1]})
@@ -131,18 +131,18 @@ async def test_artifact_replaces_and_appends_by_id() -> None:
     assert texts == {"a": ["one", "two"], "b": ["three"]}
 
 
-async def test_artifact_cannot_append_to_nothing() -> None:
+async def test_artifact_cannot_append_without_an_id() -> None:
     with pytest.raises(ValueError, match="append=True needs id="):
         make_turn(RecordingTurnContext()).artifact("x", append=True)
 
 
-async def test_artifact_leaves_the_authors_object_as_it_is() -> None:
+async def test_artifact_does_not_change_its_argument() -> None:
     artifact = types.artifact("hi")
     make_turn(RecordingTurnContext()).artifact(artifact, name="other")
     assert artifact == types.artifact("hi")
 
 
-async def test_chunk_begins_an_artifact_and_then_appends_to_it() -> None:
+async def test_chunk_creates_an_artifact_and_then_appends_to_it() -> None:
     turn_context = RecordingTurnContext()
     turn = make_turn(turn_context)
     turn.chunk("a")
@@ -158,7 +158,7 @@ async def test_chunk_begins_an_artifact_and_then_appends_to_it() -> None:
     ]
 
 
-async def test_the_answer_to_a_follow_up_leaves_earlier_answers_in_place() -> None:
+async def test_the_response_to_a_follow_up_does_not_replace_earlier_artifacts() -> None:
     history = [pb.Message(role=pb.ROLE_USER), pb.Message(role=pb.ROLE_AGENT)]
     turn_context = RecordingTurnContext(history=history)
     make_turn(turn_context).chunk("second answer")
@@ -168,17 +168,17 @@ async def test_the_answer_to_a_follow_up_leaves_earlier_answers_in_place() -> No
 
 
 @pytest.mark.parametrize("value", [pb.Artifact(parts=[pb.Part(text="x")]), types.message("x"), None])
-async def test_chunk_takes_only_what_can_be_parts(value: object) -> None:
+async def test_chunk_rejects_values_that_cannot_be_parts(value: object) -> None:
     with pytest.raises(InvalidAgentResponse):
         make_turn(RecordingTurnContext()).chunk(value)
 
 
-async def test_chunk_refuses_an_artifact_without_a_name() -> None:
+async def test_chunk_rejects_an_empty_artifact_id() -> None:
     with pytest.raises(ValueError, match="artifact= is empty"):
         make_turn(RecordingTurnContext()).chunk("x", artifact="")
 
 
-async def test_verbs_give_what_to_wait_for_and_do_not_insist() -> None:
+async def test_awaiting_an_event_is_optional() -> None:
     turn_context = RecordingTurnContext()
     turn = make_turn(turn_context)
     turn.chunk("a")
@@ -197,7 +197,7 @@ async def test_flush_waits_for_the_disk_on_the_loop_and_in_a_thread() -> None:
     assert turn_context.flushes == 2
 
 
-async def test_messages_gives_what_arrives_while_the_agent_runs() -> None:
+async def test_messages_yields_messages_that_arrive_during_the_turn() -> None:
     turn_context = RecordingTurnContext()
     turn = make_turn(turn_context)
     turn_context.queued_messages.put_nowait(pb.Message(parts=[pb.Part(text="more"), types.data(7)]))
@@ -215,7 +215,9 @@ async def test_messages_gives_what_arrives_while_the_agent_runs() -> None:
         (lambda turn: turn.reply("which?"), "COMPLETED"),
     ],
 )
-async def test_turn_ending_verbs_end_the_turn_wherever_they_are_called(end: Callable[[Turn], None], state: str) -> None:
+async def test_turn_ending_methods_end_the_turn_from_any_call_depth_and_thread(
+    end: Callable[[Turn], None], state: str
+) -> None:
     def deep(turn: Turn) -> None:
         try:
             end(turn)
@@ -250,21 +252,21 @@ async def test_turn_ending_verbs_end_the_turn_wherever_they_are_called(end: Call
         assert (state_of(task), status_text(task)) == (state, "which?")
 
 
-async def test_a_reply_is_a_message_of_no_task() -> None:
+async def test_a_reply_is_a_message_without_a_task() -> None:
     @agent(direct=True)
     async def it(turn: Turn) -> None:
         turn.reply({"answer": 42})
 
-    ending = await it.take_turn(RecordingTurnContext("go"))
-    assert ending.reply is not None
-    assert (ending.reply.task_id, ending.reply.context_id) == ("", "context-1")
-    shown = pb.Message.FromString(ending.status.message)
-    assert shown.message_id == ending.reply.message_id
+    result = await it.take_turn(RecordingTurnContext("go"))
+    assert result.reply is not None
+    assert (result.reply.task_id, result.reply.context_id) == ("", "context-1")
+    shown = pb.Message.FromString(result.status.message)
+    assert shown.message_id == result.reply.message_id
     assert shown.task_id == "task-1"
 
 
 @pytest.mark.parametrize("verb", ["ask", "need_auth", "reject", "reply"])
-async def test_turn_ending_verbs_have_to_say_something(verb: str) -> None:
+async def test_turn_ending_methods_require_content(verb: str) -> None:
     with pytest.raises(ValueError, match=f"turn.{verb}: the content is None"):
         getattr(make_turn(RecordingTurnContext()), verb)(None)
 
@@ -279,14 +281,14 @@ async def test_check_raises_only_for_a_canceled_run() -> None:
         turn.check()
 
 
-def test_the_end_of_a_turn_is_no_exception() -> None:
+def test_turn_ended_is_not_caught_by_except_exception() -> None:
     assert not issubclass(TurnEnded, Exception)
 
 
 # State -------------------------------------------------------------------------------------------------------------
 
 
-async def test_state_is_stored_with_the_next_event_when_it_changed() -> None:
+async def test_changed_state_is_stored_with_the_next_event() -> None:
     turn_context = RecordingTurnContext(task_state=b'{"count":1}')
     turn = make_turn(turn_context)
     turn.chunk("a")
@@ -307,12 +309,12 @@ async def ended(change: Callable[[Turn], None], memory: bytes = b"") -> TurnResu
 
 
 async def test_state_is_stored_with_the_end_of_the_turn() -> None:
-    ending = await ended(lambda turn: turn.state.update(step=2))
-    assert ending.state_update.task_state is not None
-    assert orjson.loads(ending.state_update.task_state) == {"step": 2}
+    result = await ended(lambda turn: turn.state.update(step=2))
+    assert result.state_update.task_state is not None
+    assert orjson.loads(result.state_update.task_state) == {"step": 2}
 
 
-async def test_state_that_was_not_touched_or_not_changed_is_not_stored() -> None:
+async def test_unchanged_state_is_not_stored() -> None:
     assert (await ended(lambda turn: None, b'{"a":1}')).state_update.task_state is None
     assert (await ended(lambda turn: turn.state.get("a"), b'{"a":1}')).state_update.task_state is None
     assert (await ended(lambda turn: turn.state.update(a=1), b'{"a":1}')).state_update.task_state is None
@@ -323,19 +325,19 @@ async def test_state_that_was_not_touched_or_not_changed_is_not_stored() -> None
     [float("nan"), (1, 2), date(2026, 1, 1), {1: 2}, object(), b"x", 2**70],
     ids=lambda value: type(value).__name__,
 )
-async def test_state_that_json_cannot_hold_fails_the_task(value: object) -> None:
+async def test_state_that_is_not_json_fails_the_task(value: object) -> None:
     def store_set(turn: Turn) -> None:
         turn.state["x"] = value
 
-    ending = await ended(store_set)
-    assert ending.status.state == states.FAILED
-    assert "TypeError: turn.state: " in pb.Message.FromString(ending.status.message).parts[0].text
+    result = await ended(store_set)
+    assert result.status.state == states.FAILED
+    assert "TypeError: turn.state: " in pb.Message.FromString(result.status.message).parts[0].text
 
 
 # Threads -----------------------------------------------------------------------------------------------------------
 
 
-async def test_chunks_from_many_threads_all_arrive_and_only_the_first_replaces() -> None:
+async def test_chunks_from_many_threads_all_arrive_and_only_the_first_creates_the_artifact() -> None:
     turn_context = RecordingTurnContext()
     turn = make_turn(turn_context)
     begin = threading.Barrier(8)

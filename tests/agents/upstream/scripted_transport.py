@@ -33,7 +33,7 @@ BROKEN_RESPONSE = ServerUnavailable.for_reason("there: broke off")
 
 @dataclass
 class ScriptedTransport:
-    """Implements `UpstreamTransport`. Each call takes the next entry of its method; the last entry is used again."""
+    """Implements `UpstreamTransport`. Each call takes the next entry of its method; the last entry is repeated."""
 
     results: dict[str, list[Sequence[ScriptedResult]]]
     dialect: str = "1.0"
@@ -157,5 +157,5 @@ async def run_turn(
 ) -> tuple[pb.Task, TurnResult]:
     """Runs one turn: the task as its caller sees it, and the result."""
     async with asyncio.timeout(60):
-        ending = await agent(*scripts, **options).take_turn(turn_context)
-    return turn_context.task(ending), ending
+        result = await agent(*scripts, **options).take_turn(turn_context)
+    return turn_context.task(result), result

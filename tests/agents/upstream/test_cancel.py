@@ -21,11 +21,11 @@ from dragoman.calling.errors import ProtocolError
 from dragoman.core.task import states
 
 
-def memory(**fields: Any) -> bytes:
+def task_state_of(**fields: Any) -> bytes:
     return json.dumps({"upstream": fields}).encode()
 
 
-def kept(context: RecordingTurnContext) -> dict[str, Any]:
+def stored_state(context: RecordingTurnContext) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(context.task_states[-1])["upstream"]
     return found
 
@@ -51,9 +51,9 @@ async def test_a_cancel_is_forwarded_and_its_result_ends_the_turn() -> None:
             "GetTask": [[task("CANCELED", text="stopped")]],
         }
     )
-    context, ending = await stopped(script, "client")
+    context, result = await stopped(script, "client")
     assert script.calls("CancelTask")[0].id == "t-1"
-    assert status_text(context.task(ending)) == "stopped"
+    assert status_text(context.task(result)) == "stopped"
 
 
 async def test_a_result_before_the_cancel_wins() -> None:
@@ -65,8 +65,8 @@ async def test_a_result_before_the_cancel_wins() -> None:
             "GetTask": [[task("COMPLETED", "a")]],
         }
     )
-    _, ending = await stopped(script, "client")
-    assert ending.status.state == states.COMPLETED
+    _, result = await stopped(script, "client")
+    assert result.status.state == states.COMPLETED
 
 
 async def test_a_time_limit_cancels_the_upstream_task() -> None:
@@ -78,17 +78,17 @@ async def test_a_time_limit_cancels_the_upstream_task() -> None:
             "GetTask": [[task("CANCELED")]],
         }
     )
-    _, ending = await stopped(script, "deadline")
-    assert isinstance(ending, asyncio.CancelledError)
+    _, result = await stopped(script, "deadline")
+    assert isinstance(result, asyncio.CancelledError)
     assert script.calls("CancelTask")
 
 
 async def test_a_drain_leaves_the_upstream_task_running() -> None:
     script = ScriptedTransport({"SendStreamingMessage": [[task("WORKING"), asyncio.Event()]]})
-    context, ending = await stopped(script, "drain")
-    assert isinstance(ending, asyncio.CancelledError)
+    context, result = await stopped(script, "drain")
+    assert isinstance(result, asyncio.CancelledError)
     assert not script.calls("CancelTask")
-    assert kept(context)["task"] == "t-1"
+    assert stored_state(context)["task"] == "t-1"
 
 
 async def test_a_cancel_during_the_send_waits_until_the_task_is_known() -> None:
@@ -101,14 +101,14 @@ async def test_a_cancel_during_the_send_waits_until_the_task_is_known() -> None:
         }
     )
     asyncio.get_running_loop().call_later(0.05, go.set)
-    _, ending = await stopped(script, "client", when="SendStreamingMessage")
-    assert ending.status.state == states.CANCELED
+    _, result = await stopped(script, "client", when="SendStreamingMessage")
+    assert result.status.state == states.CANCELED
     assert script.calls("CancelTask")
 
 
 async def test_canceling_an_interrupted_task_cancels_the_upstream_task() -> None:
     script = ScriptedTransport({"CancelTask": [[task("CANCELED")]]})
-    await agent(script).on_canceled(memory(task="t-1"))
+    await agent(script).on_canceled(task_state_of(task="t-1"))
     await agent(script).on_canceled(b"")
     assert [request.id for request in script.calls("CancelTask")] == ["t-1"]
 
@@ -116,15 +116,15 @@ async def test_canceling_an_interrupted_task_cancels_the_upstream_task() -> None
 @pytest.mark.parametrize(("reason", "kept_is"), [("drain", [b"", {"unsent": True}]), ("client", [b""])])
 async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is: list[Any]) -> None:
     context = RecordingTurnContext("hi")
-    there = agent(script := ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
+    remote = agent(script := ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
     is_sleeping = asyncio.Event()
 
     async def rest(_: float) -> None:
         is_sleeping.set()
         await asyncio.Event().wait()
 
-    there._sleep = rest
-    turn = asyncio.create_task(there.take_turn(context))
+    remote._sleep = rest
+    turn = asyncio.create_task(remote.take_turn(context))
     await is_sleeping.wait()
     context.canceled, context.cancel_reason = True, reason
     turn.cancel()
@@ -146,17 +146,19 @@ async def test_an_agent_that_does_not_stop_is_left_to_the_fence(
             "GetTask": [[task("WORKING")]],
         }
     )
-    _, ending = await stopped(script, "client")
-    assert isinstance(ending, asyncio.CancelledError)
+    _, result = await stopped(script, "client")
+    assert isinstance(result, asyncio.CancelledError)
 
 
 async def test_a_repeated_turn_with_a_pending_cancel_cancels_the_upstream_task() -> None:
-    context = RecordingTurnContext("hi", task_state=memory(task="t-1", context="c-1", heard="question-1"))
+    context = RecordingTurnContext(
+        "hi", task_state=task_state_of(task="t-1", context="c-1", last_message_id="question-1")
+    )
     context.attempt = 2
     script = ScriptedTransport({"CancelTask": [[task("CANCELED")]], "GetTask": [[task("CANCELED", text="stopped")]]})
     turn = asyncio.create_task(agent(script).take_turn(context))
     await asyncio.sleep(0)
     context.canceled, context.cancel_reason = True, "client"
     turn.cancel()
-    ending = await turn
-    assert (ending.status.state, status_text(context.task(ending))) == (states.CANCELED, "stopped")
+    result = await turn
+    assert (result.status.state, status_text(context.task(result))) == (states.CANCELED, "stopped")

@@ -83,11 +83,11 @@ async def test_a_killed_server_resumes_the_upstream_task_and_runs_nothing_twice(
         await streaming(client, task)
     machine.kill("front")
     front = machine.start("front", "--upstream", f"desk={behind.http}")
-    async with Client(front.grpc) as client, Client(behind.grpc) as there:
+    async with Client(front.grpc) as client, Client(behind.grpc) as remote:
         done = await over(client, task)
         assert done.status.state == states.COMPLETED
         assert texts(done) == "".join(f"chunk-{number} " for number in range(1, 201))
-        assert len([one async for one in there.list()]) == 1
+        assert len([one async for one in remote.list()]) == 1
 
 
 async def test_an_upstream_agent_that_was_killed_and_restarted_ends_its_task_truthfully(machine: Machine) -> None:

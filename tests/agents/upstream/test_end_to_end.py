@@ -22,11 +22,11 @@ NOW = pb.SendMessageConfiguration(return_immediately=True)
 
 pytestmark = pytest.mark.usefixtures("time_to_think", "time_to_stop")
 
-WAYS = ("jsonrpc-1", "rest-1", "grpc-1", "jsonrpc-03", "rest-03", "grpc-03", "jsonrpc-01", "polled")
+AGENT_IDS = ("jsonrpc-1", "rest-1", "grpc-1", "jsonrpc-03", "rest-03", "grpc-03", "jsonrpc-01", "polled")
 
 
 class Pair:
-    """Two servers: the one with the agent, and the one in front."""
+    """Two servers: `behind` runs the agent, `front` has it as upstream."""
 
     def __init__(self, behind: App, front: App) -> None:
         self.behind = behind
@@ -37,7 +37,7 @@ class Pair:
 async def pair(opened: Open) -> AsyncIterator[Pair]:
     async with AsyncExitStack() as stack:
         behind = await stack.enter_async_context(opened("behind"))
-        there = await stack.enter_async_context(agent_server())
+        remote = await stack.enter_async_context(agent_server())
         url, at = behind.http.url, str(behind.grpc)
         cards = {
             "jsonrpc-1": card(("JSONRPC", "1.0", url)),
@@ -49,13 +49,13 @@ async def pair(opened: Open) -> AsyncIterator[Pair]:
             "polled": card(("JSONRPC", "1.0", url), capabilities={}),
         }
         old = {"name": "Words", "url": url, "version": "1", "capabilities": {"streaming": True}, "skills": []}
-        urls = [f"{name}={there.card(name, one)}" for name, one in cards.items()]
-        urls.append(f"jsonrpc-01={there.card('old', {**old, 'authentication': {'schemes': []}}, path=OLD_CARD)}")
+        urls = [f"{name}={remote.card(name, one)}" for name, one in cards.items()]
+        urls.append(f"jsonrpc-01={remote.card('old', {**old, 'authentication': {'schemes': []}}, path=OLD_CARD)}")
         yield Pair(behind, await stack.enter_async_context(opened("front", *urls)))
 
 
-async def each(pair: Pair, way: str, text: str) -> pb.SendMessageResponse:
-    async with Client(str(pair.front.grpc), agent=way) as client:
+async def each(pair: Pair, agent_id: str, text: str) -> pb.SendMessageResponse:
+    async with Client(str(pair.front.grpc), agent=agent_id) as client:
         return await client.send(message(text))
 
 
@@ -68,68 +68,70 @@ def texts(task: pb.Task) -> str:
 
 
 async def test_the_playground_works_through_an_upstream_connection(pair: Pair) -> None:
-    await asyncio.gather(*(all_of_it(pair, way) for way in WAYS))
+    await asyncio.gather(*(check_agent(pair, agent_id) for agent_id in AGENT_IDS))
 
 
-async def all_of_it(pair: Pair, way: str) -> None:
-    async with Client(str(pair.front.grpc), agent=way) as client:
+async def check_agent(pair: Pair, agent_id: str) -> None:
+    async with Client(str(pair.front.grpc), agent=agent_id) as client:
         task = (await client.send(message("echo hello"))).task
-        assert (task.status.state, texts(task)) == (states.COMPLETED, "hello"), way
+        assert (task.status.state, texts(task)) == (states.COMPLETED, "hello"), agent_id
         task = (await client.send(message("data"))).task
-        wanted = {"hello": "world", "numbers": [1.0, 2.0, 3.0], "nested": {"true": True, "nothing": None}}
-        assert MessageToDict(task.artifacts[0].parts[0].data) == wanted, way
+        expected = {"hello": "world", "numbers": [1.0, 2.0, 3.0], "nested": {"true": True, "nothing": None}}
+        assert MessageToDict(task.artifacts[0].parts[0].data) == expected, agent_id
         task = (await client.send(message("file"))).task
         part = task.artifacts[0].parts[0]
-        assert (part.filename, part.raw) == ("hello.txt", b"hello from the playground\n"), way
+        assert (part.filename, part.raw) == ("hello.txt", b"hello from the playground\n"), agent_id
         events = [event async for event in client.stream(message("stream 4 1"))]
         task = await client.get(events[0].task.id)
-        assert texts(task) == "chunk-1 chunk-2 chunk-3 chunk-4 ", way
+        assert texts(task) == "chunk-1 chunk-2 chunk-3 chunk-4 ", agent_id
         task = (await client.send(message("fail"))).task
-        assert (task.status.state, status_text(task)) == (states.FAILED, "RuntimeError: failing, as asked"), way
+        assert (task.status.state, status_text(task)) == (states.FAILED, "RuntimeError: failing, as asked"), agent_id
         task = (await client.send(message("reject"))).task
         # 0.1 has no such state
-        assert task.status.state == (states.FAILED if way == "jsonrpc-01" else states.REJECTED), way
+        assert task.status.state == (states.FAILED if agent_id == "jsonrpc-01" else states.REJECTED), agent_id
         answer = await client.send(message("reply hello"))
-        if way == "jsonrpc-01":  # nor responses without a task
+        if agent_id == "jsonrpc-01":  # nor responses without a task
             assert (answer.task.status.state, status_text(answer.task)) == (states.COMPLETED, "hello")
         else:
-            assert answer.message.parts[0].text == "hello", way
+            assert answer.message.parts[0].text == "hello", agent_id
         interrupted = (await client.send(message("ask"))).task
         assert (interrupted.status.state, status_text(interrupted)) == (
             states.INPUT_REQUIRED,
             "what would you like to say?",
-        ), way
+        ), agent_id
         done = (await client.send(message("blue", task=interrupted.id))).task
-        assert (done.id, done.status.state, texts(done)) == (interrupted.id, states.COMPLETED, "you said: blue"), way
+        assert (done.id, done.status.state, texts(done)) == (interrupted.id, states.COMPLETED, "you said: blue"), (
+            agent_id
+        )
         interrupted = (await client.send(message("auth"))).task
-        wanted_state = states.INPUT_REQUIRED if way == "jsonrpc-01" else states.AUTH_REQUIRED
-        assert interrupted.status.state == wanted_state, way
-        assert texts((await client.send(message("done", task=interrupted.id))).task) == "you said: done", way
-        await canceled(client, way)
+        expected_state = states.INPUT_REQUIRED if agent_id == "jsonrpc-01" else states.AUTH_REQUIRED
+        assert interrupted.status.state == expected_state, agent_id
+        assert texts((await client.send(message("done", task=interrupted.id))).task) == "you said: done", agent_id
+        await canceled(client, agent_id)
 
 
-async def canceled(client: Client, way: str) -> None:
+async def canceled(client: Client, agent_id: str) -> None:
     running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
     async for event in client.subscribe(running):
         if "sleeping" in status_text(event.task) or "sleeping" in status_text(
             pb.Task(status=event.status_update.status)
         ):
             await client.cancel(running)
-    assert (await client.get(running)).status.state == states.CANCELED, way
+    assert (await client.get(running)).status.state == states.CANCELED, agent_id
 
 
 async def test_a_cancel_ends_the_upstream_task(pair: Pair) -> None:
-    async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
+    async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         await canceled(client, "grpc-1")
-        assert [task.status.state async for task in there.list()] == [states.CANCELED]
+        assert [task.status.state async for task in remote.list()] == [states.CANCELED]
 
 
 async def test_canceling_a_waiting_task_cancels_the_upstream_task(pair: Pair) -> None:
-    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
+    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         interrupted = (await client.send(message("ask"))).task
-        (waiting,) = [task async for task in there.list()]
+        (waiting,) = [task async for task in remote.list()]
         async with asyncio.TaskGroup() as group:
-            result = group.create_task(until_over(there, waiting.id))
+            result = group.create_task(until_over(remote, waiting.id))
             await client.cancel(interrupted.id)
         assert result.result() == states.CANCELED
 
@@ -148,21 +150,21 @@ async def test_the_agent_receives_the_callers_message_unchanged(pair: Pair) -> N
     sent = message(parts=parts)
     sent.metadata.update({"key": "value"})
     sent.reference_task_ids.append("one-of-ours")
-    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
+    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         task = (await client.send(sent, metadata={"of": "the request"})).task
-        (other,) = [task async for task in there.list(history=10)]
-        (received, *_) = (await there.get(other.id)).history
+        (other,) = [task async for task in remote.list(history=10)]
+        (received, *_) = (await remote.get(other.id)).history
         assert (list(received.parts), received.metadata, received.message_id) == (parts, sent.metadata, sent.message_id)
         assert not received.reference_task_ids
         assert {other.id, other.context_id}.isdisjoint({task.id, task.context_id})
 
 
 async def test_tasks_of_one_context_share_one_upstream_context(pair: Pair) -> None:
-    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as there:
+    async with Client(str(pair.front.grpc), agent="jsonrpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         first = (await client.send(message("echo 1"))).task
         await client.send(message("echo 2", context=first.context_id))
         await client.send(message("echo 3"))
-        contexts = [task.context_id async for task in there.list()]
+        contexts = [task.context_id async for task in remote.list()]
         assert len(set(contexts)) == 2
         assert contexts[1] == contexts[2]
 
@@ -176,17 +178,17 @@ async def test_a_message_to_a_running_task_goes_to_the_upstream_task(
         await go.wait()
 
     monkeypatch.setattr("dragoman.playground.asyncio", SimpleNamespace(sleep=wait_for_release))
-    async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as there:
+    async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as remote:
         running = (await client.send(message("sleep 1"), configuration=NOW)).task.id
         await client.send(message("echo meanwhile", task=running), configuration=NOW)
         async with asyncio.timeout(60):
-            while "meanwhile" not in str([task async for task in there.list(history=10)]):  # noqa: ASYNC110 - no event signals it
+            while "meanwhile" not in str([task async for task in remote.list(history=10)]):  # noqa: ASYNC110 - no event signals it
                 await asyncio.sleep(0.005)
         go.set()
         events = [event async for event in client.subscribe(running)]
         assert events[-1].status_update.status.state == states.COMPLETED
         assert texts(await client.get(running)) == "meanwhile"
-        assert len([task async for task in there.list()]) == 1
+        assert len([task async for task in remote.list()]) == 1
 
 
 async def test_the_served_card_has_the_upstream_skills_and_our_urls(pair: Pair, opened: Open) -> None:

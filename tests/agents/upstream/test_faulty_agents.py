@@ -46,7 +46,7 @@ def status_text(task: pb.Task) -> str:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "reason"),
     [
         (json(b"<html>"), "is not JSON"),
         (json([]), "is not a JSON object"),
@@ -64,44 +64,46 @@ def status_text(task: pb.Task) -> str:
         (json(b" " * 1024 * 1024 + b"x"), "the card is longer than 1048576 bytes"),
     ],
 )
-async def test_an_invalid_card_prevents_the_start(opened: Open, answer: Any, why: str) -> None:
-    async with agent_server() as there:
-        there.answers[f"/a{CARD}"] = answer
+async def test_an_invalid_card_prevents_the_start(opened: Open, answer: Any, reason: str) -> None:
+    async with agent_server() as remote:
+        remote.answers[f"/a{CARD}"] = answer
         with pytest.raises(StartError) as error:
-            async with opened("front", f"{there.url}/a"):
+            async with opened("front", f"{remote.url}/a"):
                 pass
-    assert str(error.value).startswith(f"--upstream: {there.url}/a: ")
-    assert why in str(error.value)
+    assert str(error.value).startswith(f"--upstream: {remote.url}/a: ")
+    assert reason in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
+    ("url", "reason"),
     [
         ("http://10.0.0.1:8080", "private"),
         ("http://169.254.169.254", "169.254.169.254"),
         ("http://127.0.0.1:PORT", "refused the connection; with an id (ID=URL) it is served as soon as it responds"),
     ],
 )
-async def test_an_agent_that_may_not_or_cannot_be_called_prevents_the_start(opened: Open, url: str, why: str) -> None:
+async def test_an_agent_that_may_not_or_cannot_be_called_prevents_the_start(
+    opened: Open, url: str, reason: str
+) -> None:
     with pytest.raises(StartError) as error:
         async with opened("front", url.replace("PORT", str(free_port()))):
             pass
-    assert why in str(error.value)
+    assert reason in str(error.value)
 
 
 async def test_a_public_server_rejects_an_agent_on_loopback(opened: Open) -> None:
-    async with agent_server() as there:
-        there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+    async with agent_server() as remote:
+        remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         with pytest.raises(StartError, match="loopback"):
-            async with opened("front", f"{there.url}/a", http="0.0.0.0:0", insecure=True):
+            async with opened("front", f"{remote.url}/a", http="0.0.0.0:0", insecure=True):
                 pass
 
 
 async def test_two_agents_with_one_name_need_ids(opened: Open) -> None:
-    async with agent_server() as there:
-        one = card(("JSONRPC", "1.0", f"{there.url}/rpc"))
+    async with agent_server() as remote:
+        one = card(("JSONRPC", "1.0", f"{remote.url}/rpc"))
         with pytest.raises(StartError, match='"words" belongs to another agent here; choose another id'):
-            async with opened("front", there.card("a", one), there.card("b", one)):
+            async with opened("front", remote.card("a", one), remote.card("b", one)):
                 pass
 
 
@@ -115,7 +117,7 @@ async def test_an_unavailable_agent_with_an_id_is_served_when_it_responds(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.agents.upstream.registry.PROBE_BACKOFF", Backoff(0.01, 5.0))
-    async with agent_server() as there, opened("front", f"words={there.url}/a", worker_wait=300) as app:
+    async with agent_server() as remote, opened("front", f"words={remote.url}/a", worker_wait=300) as app:
         one = await standing(app, "words")
         assert "there is no card" in one.trouble
         assert one.away
@@ -125,8 +127,8 @@ async def test_an_unavailable_agent_with_an_id_is_served_when_it_responds(
             (explanation,) = await app.runtime.explainer.explain(waits.id)
             assert explanation.next.startswith('It waits for agent "words", which has been unavailable for')
             assert "there is no card" in explanation.next
-            there.answers["/rpc"] = rpc({"task": DONE})
-            there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
+            remote.answers["/rpc"] = rpc({"task": DONE})
+            remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}))
             async with asyncio.timeout(60):
                 events = [event async for event in client.subscribe(waits.id)]
             assert events[-1].status_update.status.state == states.COMPLETED
@@ -162,16 +164,16 @@ ANSWERS = (
 
 
 async def test_an_invalid_response_fails_the_task(opened: Open) -> None:
-    async with agent_server() as there:
+    async with agent_server() as remote:
         urls = []
         for index, (answer, _, _) in enumerate(ANSWERS):
-            there.answers[f"/rpc{index}"] = answer
-            url = there.card(f"a{index}", card(("JSONRPC", "1.0", f"{there.url}/rpc{index}")))
+            remote.answers[f"/rpc{index}"] = answer
+            url = remote.card(f"a{index}", card(("JSONRPC", "1.0", f"{remote.url}/rpc{index}")))
             urls.append(f"a{index}={url}")
         async with opened("front", *urls, upstream_bytes=2048) as app:
-            for index, (_, state, why) in enumerate(ANSWERS):
+            for index, (_, state, reason) in enumerate(ANSWERS):
                 task = await ask(app, f"a{index}")
-                assert (task.status.state, why in status_text(task)) == (state, True), status_text(task)
+                assert (task.status.state, reason in status_text(task)) == (state, True), status_text(task)
                 assert "127.0.0.1" not in status_text(task)  # callers do not see its address
 
 
@@ -182,20 +184,20 @@ async def test_a_broken_stream_and_a_lost_task_fail_truthfully(opened: Open) -> 
             return await stream({"task": WORKING}, cut=True)(request)
         return await rpc({"code": -32001, "message": "Task not found"}, error=True)(request)
 
-    async with agent_server() as there:
-        there.answers["/rpc"] = answer
-        async with opened("front", there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))) as app:
+    async with agent_server() as remote:
+        remote.answers["/rpc"] = answer
+        async with opened("front", remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))) as app:
             task = await ask(app)
     assert task.status.state == states.FAILED
     assert status_text(task).startswith("UPSTREAM_LOST: the agent no longer knows its task t")
 
 
 async def test_credentials_go_only_to_the_host_of_the_card(opened: Open) -> None:
-    async with agent_server() as there, agent_server() as other:
-        there.answers["/rpc"] = rpc({"task": DONE})
+    async with agent_server() as remote, agent_server() as other:
+        remote.answers["/rpc"] = rpc({"task": DONE})
         other_host = other.url.replace("127.0.0.1", "localhost")
-        both = card(("JSONRPC", "1.0", f"{other_host}/rpc"), ("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={})
-        url = there.card("a", both)
+        both = card(("JSONRPC", "1.0", f"{other_host}/rpc"), ("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={})
+        url = remote.card("a", both)
         async with opened("front", {"url": url, "token": "ours", "headers": {"X-Key": "k"}}) as app:
             async with Client(str(app.grpc), token="theirs") as client:
                 assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
@@ -203,16 +205,16 @@ async def test_credentials_go_only_to_the_host_of_the_card(opened: Open) -> None
         assert one.credentials
         assert "another host" in one.left_out[0]
         assert not other.requests
-        sent = [request.headers for request in there.requests]
+        sent = [request.headers for request in remote.requests]
         assert {(head["Authorization"], head["X-Key"]) for head in sent} == {("Bearer ours", "k")}
         assert "ours" not in str(one)
 
 
 async def test_required_extensions_are_sent_upstream_and_required_here(opened: Open) -> None:
-    async with agent_server() as there:
-        there.answers["/rpc"] = rpc({"task": DONE})
+    async with agent_server() as remote:
+        remote.answers["/rpc"] = rpc({"task": DONE})
         needs = {"extensions": [{"uri": "urn:needed", "required": True}]}
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities=needs))
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities=needs))
         async with opened("front", url) as app:
             with pytest.raises(ClientError, match="urn:needed"):
                 await ask(app)
@@ -220,10 +222,10 @@ async def test_required_extensions_are_sent_upstream_and_required_here(opened: O
 
 
 async def test_input_modes_are_checked_by_the_agent(opened: Open) -> None:
-    async with agent_server() as there:
-        there.answers["/rpc"] = rpc({"task": DONE})
+    async with agent_server() as remote:
+        remote.answers["/rpc"] = rpc({"task": DONE})
         modes = {"capabilities": {}, "defaultInputModes": ["application/json"]}
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), **modes))
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), **modes))
         async with opened("front", url) as app:
             assert (await ask(app)).status.state == states.COMPLETED
             assert app.agents["words"].input_modes == ("application/json",)

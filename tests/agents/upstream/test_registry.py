@@ -12,7 +12,6 @@ import pytest
 from tests.agents.upstream.agent_server import agent_server, card, rpc
 from tests.agents.upstream.conftest import Open
 
-from dragoman.agents.upstream.agent import CircuitBreaker
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
@@ -46,22 +45,22 @@ async def ask(app: App, agent: str) -> pb.Task:
 
 
 async def test_an_added_agent_survives_a_restart_until_it_is_removed(opened: Open) -> None:
-    async with agent_server() as there:
-        there.answers["/rpc"] = rpc({"task": DONE})
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}))
+    async with agent_server() as remote:
+        remote.answers["/rpc"] = rpc({"task": DONE})
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}))
         async with opened("front") as app:
             added = await add(app, url, prefix="far-", headers={"Authorization": "Bearer secret-1"}, turns=7)
             assert (added.agent, added.url, added.turns, added.settings) == ("far-words", url, 7, False)
-            assert list(added.interfaces) == [f"JSONRPC 1.0 at {there.url}/rpc"]
+            assert list(added.interfaces) == [f"JSONRPC 1.0 at {remote.url}/rpc"]
             assert added.credentials
             assert "secret-1" not in str(added)
             assert (await ask(app, "far-words")).status.state == states.COMPLETED
-            assert there.requests[-1].headers["Authorization"] == "Bearer secret-1"
+            assert remote.requests[-1].headers["Authorization"] == "Bearer secret-1"
             assert app.root == "playground"
         async with opened("front") as app:
             assert await names(app) == ["far-words"]
             assert (await ask(app, "far-words")).status.state == states.COMPLETED
-            assert there.requests[-1].headers["Authorization"] == "Bearer secret-1"
+            assert remote.requests[-1].headers["Authorization"] == "Bearer secret-1"
             assert await remove(app, "far-words") == 0
             with pytest.raises(ClientError, match="far-words"):
                 await ask(app, "far-words")
@@ -70,9 +69,9 @@ async def test_an_added_agent_survives_a_restart_until_it_is_removed(opened: Ope
 
 
 async def test_tasks_survive_a_restart_without_their_agent(opened: Open) -> None:
-    async with agent_server() as there, opened("front") as app:
-        there.answers["/rpc"] = rpc({"task": DONE})
-        await add(app, there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={})))
+    async with agent_server() as remote, opened("front") as app:
+        remote.answers["/rpc"] = rpc({"task": DONE})
+        await add(app, remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={})))
         done = await ask(app, "words")
     async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
         assert (await client.get(done.id)).status.state == states.COMPLETED
@@ -82,8 +81,8 @@ async def test_tasks_survive_a_restart_without_their_agent(opened: Open) -> None
 
 
 async def test_tasks_that_wait_for_a_removed_agent_end_as_failed(opened: Open) -> None:
-    async with agent_server() as there:
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+    async with agent_server() as remote:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
             await add(app, url)
             (member,) = app.upstreams.agents
@@ -113,15 +112,15 @@ BAD: Final[tuple[tuple[dict[str, object], str], ...]] = (
 
 
 async def test_an_agent_that_cannot_be_added_changes_nothing(opened: Open) -> None:
-    async with agent_server() as there, opened("front") as app:
-        there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
-        places = {"CARD": f"{there.url}/a", "NOWHERE": f"{there.url}/b"}
-        for fields, why in BAD:
+    async with agent_server() as remote, opened("front") as app:
+        remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
+        places = {"CARD": f"{remote.url}/a", "NOWHERE": f"{remote.url}/b"}
+        for fields, reason in BAD:
             fields_left = dict(fields)
             url = str(fields_left.pop("url"))
             with pytest.raises(ClientError) as error:
                 await add(app, places.get(url, url), **fields_left)
-            assert why in error.value.message
+            assert reason in error.value.message
             assert (error.value.code, error.value.reason) in (("INVALID_ARGUMENT", "INVALID_PARAMS"), TAKEN)
         assert await names(app) == []
 
@@ -130,8 +129,8 @@ TAKEN: Final = ("ALREADY_EXISTS", "AGENT_TAKEN")
 
 
 async def test_configured_and_unknown_agents_cannot_be_removed(opened: Open) -> None:
-    async with agent_server() as there:
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+    async with agent_server() as remote:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front", url) as app:
             with pytest.raises(ClientError, match="in the settings of the server; remove it there"):
                 await remove(app, "words")
@@ -145,14 +144,14 @@ async def test_stored_credentials_are_encrypted_if_there_are_keys(opened: Open, 
     keys = tmp_path / "keys"
     keys.write_bytes(base64.b64encode(os.urandom(32)))
     keys.chmod(0o600)
-    async with agent_server() as there:
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+    async with agent_server() as remote:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front", secrets_keys=keys) as app:
             await add(app, url, headers={"X-Key": "secret-2"})
         assert all(b"secret-2" not in file.read_bytes() for file in tmp_path.glob("front.db*"))
         async with opened("front", secrets_keys=keys) as app:
             assert await names(app) == ["words"]
-            assert there.requests[-1].headers["X-Key"] == "secret-2"
+            assert remote.requests[-1].headers["X-Key"] == "secret-2"
         async with opened("front") as app:  # without the key it cannot be decrypted; other agents are served
             assert await names(app) == []
 
@@ -160,8 +159,8 @@ async def test_stored_credentials_are_encrypted_if_there_are_keys(opened: Open, 
 async def test_a_worker_cannot_take_the_id_of_an_upstream_agent(opened: Open) -> None:
     from tests.agents.workers.fake_worker import connected_worker, registration
 
-    async with agent_server() as there:
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+    async with agent_server() as remote:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front", url) as app, connected_worker(str(app.grpc)) as line:
             from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -170,8 +169,8 @@ async def test_a_worker_cannot_take_the_id_of_an_upstream_agent(opened: Open) ->
 
 
 async def test_changes_of_another_server_on_the_store_are_applied(opened: Open) -> None:
-    async with agent_server() as there, opened("front") as app:
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+    async with agent_server() as remote, opened("front") as app:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         added = await add(app, url)
         (entry,) = await app.upstreams._store.list()
         await app.upstreams._store.remove(added.agent)
@@ -183,41 +182,11 @@ async def test_changes_of_another_server_on_the_store_are_applied(opened: Open) 
 
 
 async def test_a_changed_card_is_served(opened: Open) -> None:
-    async with agent_server() as there, opened("front") as app:
-        there.answers["/rpc"] = rpc({"task": DONE})
-        await add(app, there.card("a", card(("JSONRPC", "1.0", f"{there.url}/old"), capabilities={})))
-        there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc"), capabilities={}, description="New"))
+    async with agent_server() as remote, opened("front") as app:
+        remote.answers["/rpc"] = rpc({"task": DONE})
+        await add(app, remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/old"), capabilities={})))
+        remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}, description="New"))
         (member,) = app.upstreams._entries.values()
         await app.upstreams.refresh(member)
         assert app.agents["words"].description == "New"
         assert (await ask(app, "words")).status.state == states.COMPLETED
-
-
-def test_the_breaker_opens_after_failures_some_time_apart() -> None:
-    now = 0.0
-    breaker = CircuitBreaker(lambda: now, max_failures=3, min_interval=1.0)
-    assert [breaker.record_failure("x") for _ in range(5)] == [False] * 5  # at the same moment
-    now = 1.0
-    assert not breaker.record_failure("x")
-    now = 2.0
-    assert breaker.record_failure("y")
-    assert (breaker.is_open, breaker.last_error) == (True, "y")
-    now = 5.0
-    assert breaker.seconds_open == 3.0
-    breaker.half_open()
-    assert (breaker.is_open, breaker.is_half_open, breaker.seconds_open) == (False, True, 0.0)
-    now = 6.0
-    assert breaker.record_failure("z")
-    assert breaker.seconds_open == 4.0  # since it first opened
-    breaker.half_open()
-    assert breaker.record_success()
-    assert not breaker.record_success()
-    assert (breaker.is_half_open, breaker.seconds_open, breaker.last_error) == (False, 0.0, "")
-
-
-def test_a_success_resets_the_count_of_failures() -> None:
-    now = 0.0
-    breaker = CircuitBreaker(lambda: now, max_failures=2, min_interval=0.0)
-    breaker.record_failure("x")
-    breaker.record_success()
-    assert not breaker.record_failure("x")

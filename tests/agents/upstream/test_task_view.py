@@ -32,7 +32,7 @@ UPDATES = st.builds(
     st.lists(PARTS, min_size=1, max_size=3),
     st.booleans(),
 )
-STEPS = st.lists(st.tuples(UPDATES, st.sampled_from(["heard", "missed", "seen", "seen joined"])), max_size=12)
+STEPS = st.lists(st.tuples(UPDATES, st.sampled_from(["streamed", "missed", "polled", "polled joined"])), max_size=12)
 
 
 def ids() -> ArtifactSync:
@@ -54,8 +54,8 @@ def shown(task: pb.Task) -> pb.Task:
 
 
 EMPTY_THEN_BYTES = [
-    (pb.TaskArtifactUpdateEvent(artifact=pb.Artifact(artifact_id="x", parts=[part])), way)
-    for part, way in ((pb.Part(text=""), "heard"), (pb.Part(raw=b"x"), "missed"))
+    (pb.TaskArtifactUpdateEvent(artifact=pb.Artifact(artifact_id="x", parts=[part])), received)
+    for part, received in ((pb.Part(text=""), "streamed"), (pb.Part(raw=b"x"), "missed"))
 ]
 
 
@@ -69,25 +69,25 @@ def test_the_result_is_the_same_whatever_events_were_received(
 
 
 async def follow(steps: list[tuple[pb.TaskArtifactUpdateEvent, str]]) -> None:
-    context, there, sync, complete = RecordingTurnContext("x"), pb.Task(), ids(), True
-    for update, way in steps:
+    context, remote, sync, complete = RecordingTurnContext("x"), pb.Task(), ids(), True
+    for update, received in steps:
         changes: list[ArtifactChange] = []
-        if way == "heard" and not complete:  # after a gap the task is read first
-            changes, complete = sync.snapshot(there), True
-        projection.fold(there, pb.StreamResponse(artifact_update=update))
-        if way == "heard":
+        if received == "streamed" and not complete:  # after a gap the task is read first
+            changes, complete = sync.snapshot(remote), True
+        projection.fold(remote, pb.StreamResponse(artifact_update=update))
+        if received == "streamed":
             changes += filter(None, [sync.update(update)])
-        elif way == "missed":
+        elif received == "missed":
             complete = False
         else:
-            changes, complete = sync.snapshot(shown(there) if way == "seen joined" else there), True
+            changes, complete = sync.snapshot(shown(remote) if received == "polled joined" else remote), True
         for change in changes:
             context.put(change)
-    for change in sync.snapshot(there):
+    for change in sync.snapshot(remote):
         context.put(change)
-    assert joined(context.task()) == joined(there)
-    assert sync.snapshot(there) == []
-    assert sync.snapshot(shown(there)) == []
+    assert joined(context.task()) == joined(remote)
+    assert sync.snapshot(remote) == []
+    assert sync.snapshot(shown(remote)) == []
 
 
 def task(*texts: str, id: str = "a") -> pb.Task:
@@ -125,7 +125,7 @@ def test_an_artifact_without_an_id_gets_one() -> None:
     assert change.artifact_id == "id-1"
 
 
-def test_the_metadata_of_an_event_are_kept() -> None:
+def test_the_metadata_of_an_event_is_kept() -> None:
     update = pb.TaskArtifactUpdateEvent(artifact=task("one").artifacts[0])
     update.metadata.update({"k": "v"})
     change = ids().update(update)

@@ -30,11 +30,11 @@ QUESTION = "question-1"
 """The id of the turn's message."""
 
 
-def memory(**fields: Any) -> bytes:
+def task_state_of(**fields: Any) -> bytes:
     return json.dumps({"upstream": fields}).encode()
 
 
-def kept(context: RecordingTurnContext) -> dict[str, Any]:
+def stored_state(context: RecordingTurnContext) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(context.task_states[-1])["upstream"]
     return found
 
@@ -46,12 +46,17 @@ def texts(task: pb.Task) -> str:
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
-async def test_stream_events_are_written_as_they_come_and_the_task_id_first() -> None:
+async def test_stream_events_are_written_in_order_after_the_task_id() -> None:
     context = RecordingTurnContext("hi")
     events = [task("SUBMITTED"), status("WORKING"), chunk("a", append=False), chunk("b"), status("COMPLETED", "done")]
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert (state_of(found), status_text(found), texts(found)) == ("COMPLETED", "done", "ab")
-    assert kept(context) == {"at": "http://there", "task": "t-1", "context": "c-1", "heard": QUESTION}
+    assert stored_state(context) == {
+        "location": "http://there",
+        "task": "t-1",
+        "context": "c-1",
+        "last_message_id": QUESTION,
+    }
     assert len(context.task_states) == 2  # with the first event
 
 
@@ -99,10 +104,10 @@ async def test_a_task_without_streams_is_polled() -> None:
 
 async def test_a_card_that_wrongly_claims_streams_is_overruled() -> None:
     script = ScriptedTransport({"SendMessage": [[task("COMPLETED", "a")]]})
-    there = agent(script)
-    found = await there.take_turn(RecordingTurnContext("hi"))
+    remote = agent(script)
+    found = await remote.take_turn(RecordingTurnContext("hi"))
     assert found.status.state == states.COMPLETED
-    assert not there.supports_streaming
+    assert not remote.supports_streaming
 
 
 async def test_unsupported_subscriptions_are_not_repeated() -> None:
@@ -131,9 +136,9 @@ async def test_artifacts_that_a_stream_left_out_are_read() -> None:
 
 async def test_a_message_is_a_complete_response() -> None:
     answer = pb.Message(message_id="m", role=pb.ROLE_AGENT, task_id="x", parts=[pb.Part(text="hello")])
-    _, ending = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[answer]]}))
-    assert ending.reply is not None
-    assert (ending.reply.parts[0].text, ending.reply.task_id, ending.reply.context_id) == ("hello", "", "context-1")
+    _, result = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[answer]]}))
+    assert result.reply is not None
+    assert (result.reply.parts[0].text, result.reply.task_id, result.reply.context_id) == ("hello", "", "context-1")
 
 
 # Turns that end and go on --------------------------------------------------------------------------------------------
@@ -142,10 +147,10 @@ async def test_a_message_is_a_complete_response() -> None:
 async def test_a_question_ends_the_turn_and_the_reply_goes_to_the_same_task() -> None:
     first, second = RecordingTurnContext("hi"), RecordingTurnContext("blue")
     question = task("INPUT_REQUIRED", text="colour?")
-    _, ending = await run_turn(first, ScriptedTransport({"SendStreamingMessage": [[task("SUBMITTED"), question]]}))
-    assert ending.status.state == states.INPUT_REQUIRED
-    second.task_state = ending.state_update.task_state or b""
-    second.question = pb.Message.FromString(ending.status.message)
+    _, result = await run_turn(first, ScriptedTransport({"SendStreamingMessage": [[task("SUBMITTED"), question]]}))
+    assert result.status.state == states.INPUT_REQUIRED
+    second.task_state = result.state_update.task_state or b""
+    second.question = pb.Message.FromString(result.status.message)
     # Some servers first send the task in its old state.
     script = ScriptedTransport(
         {"SendStreamingMessage": [[question, status("WORKING"), task("COMPLETED", "blue it is")]]}
@@ -157,7 +162,7 @@ async def test_a_question_ends_the_turn_and_the_reply_goes_to_the_same_task() ->
 
 
 async def test_an_agent_that_starts_a_task_for_each_message_is_followed() -> None:
-    context = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    context = RecordingTurnContext("blue", task_state=task_state_of(task="t-1", context="c-1", last_message_id="m-0"))
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING", id="t-2"), BROKEN_RESPONSE]],
@@ -166,28 +171,28 @@ async def test_an_agent_that_starts_a_task_for_each_message_is_followed() -> Non
     )
     found, _ = await run_turn(context, script)
     assert texts(found) == "a"
-    assert kept(context)["task"] == "t-2"
+    assert stored_state(context)["task"] == "t-2"
 
 
-async def test_the_same_question_asked_again_is_a_question() -> None:
+async def test_the_same_question_in_a_later_turn_ends_that_turn_too() -> None:
     context = RecordingTurnContext("red")
     question = task("INPUT_REQUIRED", text="colour?", text_id="q-1")
-    _, ending = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[question]]}))
-    context.task_state = ending.state_update.task_state or b""
+    _, result = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[question]]}))
+    context.task_state = result.state_update.task_state or b""
     again = task("INPUT_REQUIRED", text="colour?", text_id="q-2")
-    _, ending = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[question, again]]}))
-    assert ending.status.state == states.INPUT_REQUIRED
+    _, result = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[question, again]]}))
+    assert result.status.state == states.INPUT_REQUIRED
 
 
-async def test_a_stream_that_ends_with_auth_required_ends_the_turn_and_says_so_once() -> None:
+async def test_a_stream_that_ends_with_auth_required_ends_the_turn_with_one_status() -> None:
     context = RecordingTurnContext("hi")
     script = ScriptedTransport({"SendStreamingMessage": [[task("WORKING"), status("AUTH_REQUIRED", "log in")]]})
-    found, ending = await run_turn(context, script)
-    assert (ending.status.state, status_text(found)) == (states.AUTH_REQUIRED, "log in")
+    found, result = await run_turn(context, script)
+    assert (result.status.state, status_text(found)) == (states.AUTH_REQUIRED, "log in")
     assert [change for change in context.changes if getattr(change, "state", 0) == states.AUTH_REQUIRED] == []
 
 
-async def test_a_stream_that_goes_on_after_auth_required_does_not_end_the_turn() -> None:
+async def test_a_stream_that_continues_after_auth_required_does_not_end_the_turn() -> None:
     context = RecordingTurnContext("hi")
     events = [task("WORKING"), status("AUTH_REQUIRED", "log in"), status("WORKING"), status("COMPLETED")]
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
@@ -197,7 +202,7 @@ async def test_a_stream_that_goes_on_after_auth_required_does_not_end_the_turn()
 
 
 async def test_a_message_to_an_ended_upstream_task_starts_another_in_the_same_context() -> None:
-    context = RecordingTurnContext("more", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    context = RecordingTurnContext("more", task_state=task_state_of(task="t-1", context="c-1", last_message_id="m-0"))
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [
@@ -248,8 +253,8 @@ async def test_a_message_that_came_too_late_starts_another_upstream_task() -> No
     async with asyncio.timeout(60):
         await script.called("SendMessage").wait()
     go.set()
-    ending = await turn
-    assert texts(context.task(ending)) == "second"
+    result = await turn
+    assert texts(context.task(result)) == "second"
     late = script.calls("SendStreamingMessage")[1].message
     assert (late.parts[0].text, late.task_id, late.context_id) == ("late", "", "c-1")
 
@@ -259,7 +264,7 @@ async def passed_on(
 ) -> TurnResult:
     """A turn that receives a message while its upstream task runs."""
     context = RecordingTurnContext(
-        "hi", task_state=memory(task="t-1", context="c-1", heard=QUESTION) if attempt > 1 else b""
+        "hi", task_state=task_state_of(task="t-1", context="c-1", last_message_id=QUESTION) if attempt > 1 else b""
     )
     context.attempt, context.waiting_messages = attempt, waiting
     context.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
@@ -270,14 +275,14 @@ async def passed_on(
 def running(go: asyncio.Event, shown: list[str], answers: list[Any]) -> ScriptedTransport:
     """An upstream task with these messages in its history, which works until `go`. `answers`: to forwarded
     messages."""
-    there = task("WORKING")
-    there.history.extend(pb.Message(message_id=id, role=pb.ROLE_USER) for id in shown)
+    remote = task("WORKING")
+    remote.history.extend(pb.Message(message_id=id, role=pb.ROLE_USER) for id in shown)
     stream = [task("WORKING"), go, status("COMPLETED", "done")]
     return ScriptedTransport(
         {
             "SendStreamingMessage": [stream],
             "SubscribeToTask": [stream],
-            "GetTask": [[there]],
+            "GetTask": [[remote]],
             "SendMessage": [[one] for one in answers],
         }
     )
@@ -296,39 +301,39 @@ async def once(script: ScriptedTransport, rpc: str, then: asyncio.Event, times: 
     ("shown", "sends", "state"),
     [([QUESTION, "m-2"], 1, "COMPLETED"), ([QUESTION], 2, "COMPLETED"), ([], 1, "FAILED")],
 )
-async def test_a_message_whose_response_broke_off_is_looked_for_and_not_sent_twice(
+async def test_a_message_with_a_broken_response_is_searched_for_and_not_sent_twice(
     shown: list[str], sends: int, state: str
 ) -> None:
     go = asyncio.Event()
     script = running(go, shown, [BROKEN_RESPONSE, task("WORKING")])
     going = asyncio.create_task(once(script, "GetTask", go))
-    ending = await passed_on(script)
+    result = await passed_on(script)
     await going
-    assert states.name(ending.status.state) == f"TASK_STATE_{state}"
+    assert states.name(result.status.state) == f"TASK_STATE_{state}"
     assert len(script.calls("SendMessage")) == sends
     if state == "FAILED":
-        assert b"UPSTREAM_UNKNOWN" in ending.status.message
+        assert b"UPSTREAM_UNKNOWN" in result.status.message
 
 
-async def test_a_message_is_sent_again_to_an_idempotent_agent() -> None:
+async def test_a_message_is_resent_to_an_idempotent_agent() -> None:
     go = asyncio.Event()
     script = running(go, [], [BROKEN_RESPONSE, task("WORKING")])
     going = asyncio.create_task(once(script, "SendMessage", go))
-    ending = await passed_on(script, idempotent=True)
+    result = await passed_on(script, idempotent=True)
     await going
-    assert ending.status.state == states.COMPLETED
+    assert result.status.state == states.COMPLETED
     assert len(script.calls("SendMessage")) == 2
     keys = {key for (rpc, _), key in zip(script.requests, script.keys, strict=True) if rpc == "SendMessage"}
     assert len(keys) == 1
 
 
-async def test_an_undelivered_message_is_sent_again_while_the_upstream_task_works() -> None:
+async def test_an_undelivered_follow_up_is_resent_while_the_upstream_task_works() -> None:
     go = asyncio.Event()
     script = running(go, [], [CONNECT_FAILURE, task("WORKING")])
     going = asyncio.create_task(once(script, "SendMessage", go))
-    ending = await passed_on(script)
+    result = await passed_on(script)
     await going
-    assert ending.status.state == states.COMPLETED
+    assert result.status.state == states.COMPLETED
     assert len(script.calls("SendMessage")) == 2
 
 
@@ -336,26 +341,26 @@ async def test_an_undelivered_message_is_sent_again_while_the_upstream_task_work
     ("shown", "sends", "state"),
     [([QUESTION, "m-2"], 0, "COMPLETED"), ([QUESTION], 1, "COMPLETED"), ([], 0, "FAILED")],
 )
-async def test_a_message_that_another_process_may_have_forwarded_is_looked_for(
+async def test_a_follow_up_that_another_process_may_have_forwarded_is_searched_for(
     shown: list[str], sends: int, state: str
 ) -> None:
     go = asyncio.Event()
     script = running(go, shown, [task("WORKING")])
     # Two reads: for the task of the turn, and for the message that arrived meanwhile.
     going = asyncio.create_task(once(script, "GetTask", go, 2))
-    ending = await passed_on(script, waiting=1, attempt=2)
+    result = await passed_on(script, waiting=1, attempt=2)
     await going
-    assert states.name(ending.status.state) == f"TASK_STATE_{state}"
+    assert states.name(result.status.state) == f"TASK_STATE_{state}"
     assert (len(script.calls("SendMessage")), script.calls("SendStreamingMessage")) == (sends, [])
 
 
-async def test_a_message_that_came_later_is_just_sent() -> None:
+async def test_a_follow_up_that_arrived_after_the_restart_is_sent() -> None:
     go = asyncio.Event()
     script = running(go, [], [task("WORKING")])
     going = asyncio.create_task(once(script, "SendMessage", go))
-    ending = await passed_on(script, waiting=0, attempt=2)
+    result = await passed_on(script, waiting=0, attempt=2)
     await going
-    assert ending.status.state == states.COMPLETED
+    assert result.status.state == states.COMPLETED
     assert len(script.calls("SendMessage")) == 1
 
 
@@ -368,10 +373,10 @@ async def test_a_turn_is_returned_if_its_message_may_be_delivered_to_an_unavaila
     assert len(script.calls("SendMessage")) == 1
 
 
-# Nobody there --------------------------------------------------------------------------------------------------------
+# Unavailable ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_undelivered_message_is_sent_again() -> None:
+async def test_an_undelivered_message_is_resent() -> None:
     script = ScriptedTransport(
         {"SendStreamingMessage": [[CONNECT_FAILURE], [CONNECT_FAILURE], [task("COMPLETED", "a")]]}
     )
@@ -381,19 +386,22 @@ async def test_an_undelivered_message_is_sent_again() -> None:
 
 
 async def test_an_unavailable_agent_returns_the_turn_unsent() -> None:
-    context, there = RecordingTurnContext("hi"), agent(ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
+    context, remote = (
+        RecordingTurnContext("hi"),
+        agent(ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]})),
+    )
     with pytest.raises(WorkerLost) as lost:
-        await there.take_turn(context)
+        await remote.take_turn(context)
     assert not lost.value.may_have_started
-    assert (there.is_unavailable, there.capacity, there.problem) == (True, 0, CONNECT_FAILURE.summary)
-    assert kept(context) == {"unsent": True}
+    assert (remote.is_unavailable, remote.capacity, remote.problem) == (True, 0, CONNECT_FAILURE.summary)
+    assert stored_state(context) == {"unsent": True}
     context.task_state, context.attempt = context.task_states[-1], 2
     script = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]})
     found, _ = await run_turn(context, script)
     assert texts(found) == "a"
 
 
-async def test_a_turn_returned_in_the_middle_is_continued() -> None:
+async def test_a_returned_turn_continues_its_upstream_task() -> None:
     context = RecordingTurnContext("hi")
     script = ScriptedTransport(
         {
@@ -431,7 +439,7 @@ async def test_a_busy_agent_is_retried() -> None:
 # Sent already? -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_that_may_be_delivered_is_looked_for_in_its_context() -> None:
+async def test_a_message_that_may_be_delivered_is_searched_for_in_its_context() -> None:
     context = RecordingTurnContext("hi")
     context.attempt = 2
     listed = pb.ListTasksResponse(
@@ -466,7 +474,7 @@ async def test_an_unknown_outcome_ends_the_turn_and_nothing_is_sent_twice(dialec
     assert not script.calls("SendStreamingMessage")
 
 
-async def test_an_idempotent_agent_gets_the_message_again_under_the_same_key() -> None:
+async def test_an_idempotent_agent_gets_the_message_with_the_same_key() -> None:
     context = RecordingTurnContext("hi")
     script = ScriptedTransport({"SendStreamingMessage": [[BROKEN_RESPONSE], [task("COMPLETED", "a")]]}, "0.3")
     found, _ = await run_turn(context, script, idempotent=True)
@@ -487,14 +495,14 @@ async def test_a_task_with_an_id_of_ours_is_read_by_its_id() -> None:
 
 
 async def test_an_undelivered_reply_is_sent_and_a_delivered_one_is_not() -> None:
-    before = memory(task="t-1", context="c-1", heard="m-0")
+    before = task_state_of(task="t-1", context="c-1", last_message_id="m-0")
     waits, works = task("INPUT_REQUIRED", text="colour?"), task("WORKING", message_id=QUESTION)
-    for there, sends in ((waits, 1), (works, 0)):
+    for remote, sends in ((waits, 1), (works, 0)):
         context = RecordingTurnContext("blue", task_state=before)
         context.attempt = 2
         done = task("COMPLETED", "blue")
         script = ScriptedTransport(
-            {"GetTask": [[there], [done]], "SendStreamingMessage": [[done]], "SubscribeToTask": [[done]]}
+            {"GetTask": [[remote], [done]], "SendStreamingMessage": [[done]], "SubscribeToTask": [[done]]}
         )
         found, _ = await run_turn(context, script)
         assert texts(found) == "blue"
@@ -570,7 +578,7 @@ async def test_a_stream_about_another_task_is_a_protocol_error(events: list[pb.T
 
 
 async def test_a_follow_up_to_a_lost_task_fails_with_that_reason() -> None:
-    context = RecordingTurnContext("blue", task_state=memory(task="t-1", context="c-1", heard="m-0"))
+    context = RecordingTurnContext("blue", task_state=task_state_of(task="t-1", context="c-1", last_message_id="m-0"))
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [[refused("TASK_NOT_FOUND")]]}))
     assert status_text(found).startswith("UPSTREAM_LOST: ")
 

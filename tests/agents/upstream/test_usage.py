@@ -24,7 +24,7 @@ def using(event: Any, usage: Any) -> Any:
     return event
 
 
-async def test_growing_totals_are_counted_once() -> None:
+async def test_cumulative_usage_is_counted_once() -> None:
     context = RecordingTurnContext("hi")
     events = [
         task("SUBMITTED"),
@@ -32,7 +32,7 @@ async def test_growing_totals_are_counted_once() -> None:
         using(status("WORKING", "two"), {"tokens": 10}),
         using(status("INPUT_REQUIRED", "more?"), {"tokens": 15, "cost": 0.25}),
     ]
-    found, ending = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
+    found, result = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert state_of(found) == "INPUT_REQUIRED"
     assert [(one.tokens, one.cost) for one in context.used] == [(10, 0), (5, BILLION // 4)]
     assert len({one.key for one in context.used}) == 2
@@ -41,9 +41,9 @@ async def test_growing_totals_are_counted_once() -> None:
     await run_turn(again, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert again.used == context.used
 
-    assert ending.state_update.task_state is not None
+    assert result.state_update.task_state is not None
     later = RecordingTurnContext(
-        "more", task_state=ending.state_update.task_state
+        "more", task_state=result.state_update.task_state
     )  # the next turn of a task with usage counted so far
     last = [using(task("COMPLETED"), {"tokens": 18, "cost": 0.25})]
     await run_turn(later, ScriptedTransport({"SendStreamingMessage": [last]}))
@@ -53,7 +53,7 @@ async def test_growing_totals_are_counted_once() -> None:
 @pytest.mark.parametrize(
     "usage", ["much", {"tokens": -1}, {"tokens": "5"}, {"tokens": 1e30}, {"cost": -0.5}, {"prompt": 5}, [1], None]
 )
-async def test_metadata_in_another_form_are_not_counted(usage: Any) -> None:
+async def test_metadata_in_another_form_is_not_counted(usage: Any) -> None:
     context, events = RecordingTurnContext("hi"), [task("WORKING"), using(status("COMPLETED"), usage)]
     found, _ = await run_turn(context, ScriptedTransport({"SendStreamingMessage": [events]}))
     assert state_of(found) == "COMPLETED"

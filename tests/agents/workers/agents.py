@@ -14,20 +14,20 @@ from dragoman import Turn, agent, retry, types
 
 @agent
 async def returns(turn: Turn) -> str:
-    """Gives the text back."""
+    """Returns the text."""
     return turn.text
 
 
 @agent
 async def chunks(turn: Turn) -> AsyncIterator[str]:
-    """As many chunks as the text says."""
+    """Yields the number of chunks in the text."""
     for number in range(int(turn.text)):
         yield f"{number} "
 
 
 @agent
 def plain(turn: Turn) -> Iterator[str]:
-    """The same without async."""
+    """Does the same as a sync generator."""
     for number in range(int(turn.text)):
         turn.check()
         yield f"{number} "
@@ -35,7 +35,7 @@ def plain(turn: Turn) -> Iterator[str]:
 
 @agent(output_modes=["text/plain", "application/json", "application/octet-stream"])
 async def kinds(turn: Turn) -> dict[str, object]:
-    """Values of every kind."""
+    """Sends values of every kind."""
     turn.status("working on it")
     turn.artifact(b"\x00\x01\x02", name="bytes", id="bytes")
     turn.artifact(types.artifact("one ", "two", name="two parts"), id="parts", metadata={"deep": {"er": [1, None]}})
@@ -46,7 +46,7 @@ async def kinds(turn: Turn) -> dict[str, object]:
 
 @agent
 async def asks(turn: Turn) -> str:
-    """Asks for a name, once, and remembers."""
+    """Asks for a name once, and counts turns in its state."""
     turn.state["turns"] = turn.state.get("turns", 0) + 1
     turn.context.state["seen"] = turn.context.state.get("seen", 0) + 1
     if turn.question is None:
@@ -57,32 +57,32 @@ async def asks(turn: Turn) -> str:
 
 @agent(direct=True)
 async def replies(turn: Turn) -> None:
-    """Answers without a task."""
+    """Replies with a Message."""
     turn.reply(f"hello {turn.text}")
 
 
 @agent
 async def rejects(turn: Turn) -> None:
-    """Will not."""
+    """Rejects the task."""
     turn.reject("no")
 
 
 @agent
 async def needs(turn: Turn) -> None:
-    """Wants credentials."""
+    """Requires authentication."""
     turn.need_auth("log in first")
 
 
 @agent
 async def fails(turn: Turn) -> None:
-    """Has a mistake in it."""
+    """Raises an exception."""
     turn.chunk("before ")
     raise RuntimeError("the pump is broken")
 
 
 @agent
 async def wrong(turn: Turn) -> object:
-    """Gives what the protocol has no place for."""
+    """Returns a value without a JSON form."""
     return object()
 
 
@@ -101,7 +101,7 @@ async def listens(turn: Turn) -> str:
 
 @agent
 async def waits(turn: Turn) -> None:
-    """Until it is canceled; the file shows that it was."""
+    """Waits until canceled, and then writes the reason to the file named in the text."""
     turn.status("waiting")
     try:
         await asyncio.Event().wait()
@@ -112,7 +112,7 @@ async def waits(turn: Turn) -> None:
 
 @agent
 def waits_in_a_thread(turn: Turn) -> None:
-    """Likewise, and looks now and then."""
+    """Does the same in a thread, and checks for a cancel."""
     turn.status("waiting")
     while not turn.canceled:
         time.sleep(0.01)
@@ -122,9 +122,9 @@ def waits_in_a_thread(turn: Turn) -> None:
 
 @agent
 async def refuses_cancel(turn: Turn) -> str:
-    """Does not let itself be canceled, and ends when it is told so."""
+    """Refuses cancels, and ends with the next message."""
     turn.refuse_cancel("the rocket has left")
-    await turn.status("gone")
+    await turn.status("started")
     async for message in turn.messages():
         return message.text
     raise AssertionError
@@ -132,13 +132,13 @@ async def refuses_cancel(turn: Turn) -> str:
 
 @agent(time_limit=0.3)
 async def dawdles(turn: Turn) -> None:
-    """Takes too long."""
+    """Exceeds its time limit."""
     await asyncio.Event().wait()
 
 
 @agent(on_crash=retry(1))
 async def tries_again(turn: Turn) -> str:
-    """Hangs the first time; ends the second."""
+    """Hangs in the first attempt and ends in the second."""
     await turn.chunk(f"attempt {turn.attempt}")
     if turn.attempt == 1:
         await turn.status(str(os.getpid()))
@@ -148,7 +148,7 @@ async def tries_again(turn: Turn) -> str:
 
 @agent(on_crash=retry(100))
 async def steady(turn: Turn) -> AsyncIterator[str]:
-    """Twenty chunks, with a moment between them, in however many attempts."""
+    """Yields twenty chunks with 10 ms between them, in any number of attempts."""
     for number in range(20):
         yield f"{number} "
         await asyncio.sleep(0.01)
@@ -156,27 +156,27 @@ async def steady(turn: Turn) -> AsyncIterator[str]:
 
 @agent
 async def hangs(turn: Turn) -> None:
-    """Says its process id, and hangs."""
+    """Sends its process id, and hangs."""
     await turn.status(str(os.getpid()))
     await asyncio.Event().wait()
 
 
 @agent
 async def blocks(turn: Turn) -> str:
-    """Blocks the event loop of its process for as many seconds as the text says, which no agent should."""
+    """Blocks the event loop for the seconds in the text, as agents should not."""
     threading.Event().wait(float(turn.text))
     return "blocked"
 
 
 @agent
 async def big(turn: Turn) -> bytes:
-    """As many bytes as the text says."""
+    """Returns the number of bytes in the text."""
     return b"x" * int(turn.text)
 
 
 @agent
 async def big_chunks(turn: Turn) -> AsyncIterator[str]:
-    """A small chunk, one as large as the text says, and a small one."""
+    """Yields a small chunk, one with the length in the text, and a small one."""
     yield "before "
     yield "x" * int(turn.text)
     yield " after"
@@ -184,7 +184,7 @@ async def big_chunks(turn: Turn) -> AsyncIterator[str]:
 
 @agent
 async def together(turn: Turn) -> str:
-    """Ends when it is told to; shows its process id until then."""
+    """Sends its process id, and ends with the next message."""
     await turn.status(str(os.getpid()))
     async for message in turn.messages():
         return message.text

@@ -32,7 +32,7 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _silence_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_heartbeat_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disables the heartbeat timeout: fake workers send no heartbeats, and a busy machine may pause."""
     monkeypatch.setattr("dragoman.agents.workers.hub.HeartbeatTimings", lambda: HeartbeatTimings(lease=3600.0))
 

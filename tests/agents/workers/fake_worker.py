@@ -60,7 +60,7 @@ class FakeWorker:
         """Aborts the stream."""
         self._call.cancel()
 
-    async def register(self, *agents: wk.AgentRegistration, credit: int = 1, name: str = "by hand") -> wk.Welcome:
+    async def register(self, *agents: wk.AgentRegistration, credit: int = 1, name: str = "test") -> wk.Welcome:
         """Sends hello with these agents and `credit` turns each. Returns the welcome."""
         for agent in agents:
             agent.turns = credit
@@ -83,7 +83,7 @@ class FakeWorker:
 
 def registration(id: str = "desk", **fields: Any) -> wk.AgentRegistration:
     """A registration with a minimal card."""
-    card = fields.pop("card", None) or pb.AgentCard(name=id.capitalize(), description="An agent elsewhere")
+    card = fields.pop("card", None) or pb.AgentCard(name=id.capitalize(), description="A remote agent")
     return wk.AgentRegistration(id=id, card=card, **fields)
 
 

@@ -46,4 +46,4 @@ async def wait_for_text(client: Client, task: str, text: str = "") -> str:
             found = "".join(part.text for part in event.status_update.status.message.parts)
             if found and text in found:
                 return found
-    raise AssertionError(f"the stream ended before anybody said {text!r}: {await client.get(task)}")
+    raise AssertionError(f"the stream ended before the text {text!r}: {await client.get(task)}")

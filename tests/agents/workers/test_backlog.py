@@ -25,26 +25,30 @@ async def next_of(app: App, task: str) -> str:
         return str(one.next)
 
 
-async def test_a_task_waits_as_submitted_until_there_is_a_credit(opened: Open) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
-        await line.register(registration(), credit=0)
+async def test_a_task_stays_submitted_until_a_worker_has_a_credit(opened: Open) -> None:
+    async with (
+        opened() as app,
+        connected_worker(str(app.grpc)) as fake_worker,
+        Client(str(app.grpc), agent="desk") as client,
+    ):
+        await fake_worker.register(registration(), credit=0)
         tasks = [(await client.send(message("x"), configuration=NOW)).task.id for _ in range(3)]
         assert {(await client.get(task)).status.state for task in tasks} == {states.SUBMITTED}
         assert "It waits for capacity at a worker" in await next_of(app, tasks[0])
-        await line.send(credit=wk.Credit(agent_id="desk", turns=2))
-        turns = [await line.receive("turn_start") for _ in range(2)]
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=2))
+        turns = [await fake_worker.receive("turn_start") for _ in range(2)]
         (left,) = set(tasks) - {turn.task_id for turn in turns}
-        await line.end(turns[0].turn_id)
+        await fake_worker.end(turns[0].turn_id)
         await wait_for_state(client, turns[0].task_id, states.COMPLETED)
         assert (await client.get(left)).status.state == states.SUBMITTED
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
-        assert (await line.receive("turn_start")).task_id == left
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        assert (await fake_worker.receive("turn_start")).task_id == left
 
 
-async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opened: Open) -> None:
+async def test_a_task_waits_for_a_worker_even_across_a_restart(opened: Open) -> None:
     async with opened() as app:
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration())
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration())
         await eventually(lambda: not app.worker_hub.list_agents()[0].workers)
         async with Client(str(app.grpc), agent="desk") as client:
             task = (await client.send(message("x"), configuration=NOW)).task
@@ -52,23 +56,23 @@ async def test_a_task_without_a_worker_waits_for_one_also_across_a_restart(opene
     async with opened() as app, Client(str(app.grpc), agent="desk") as client:
         assert (await client.get(task.id)).status.state == states.SUBMITTED
         assert 'It waits for a worker of agent "desk". None' in await next_of(app, task.id)
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration())
-            turn = await line.receive("turn_start")
-            await line.end(turn.turn_id)
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration())
+            turn = await fake_worker.receive("turn_start")
+            await fake_worker.end(turn.turn_id)
             await wait_for_state(client, task.id, states.COMPLETED)
 
 
-async def test_an_agent_that_stays_away_takes_no_more_and_its_tasks_end(
+async def test_an_absent_agent_rejects_new_tasks_and_its_waiting_tasks_fail(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.runtime.registry.ABSENCE_POLL_INTERVAL", 3600.0)
     async with opened(worker_wait=0) as app, Client(str(app.grpc), agent="desk") as client:
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration(), credit=0)
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration(), credit=0)
             task = (await client.send(message("x"), configuration=NOW)).task.id
             assert await app.runtime.registry.end_abandoned_tasks() == 0
-            line.cancel()
+            fake_worker.cancel()
             await wait_until_absent(app)
         with pytest.raises(ClientError, match='no worker of agent "desk" has been connected for') as caught:
             await client.send(message("y"))
@@ -88,16 +92,20 @@ async def wait_until_absent(app: App) -> None:
 
 
 async def test_a_waiting_task_can_be_canceled(opened: Open) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
-        await line.register(registration(), credit=0)
+    async with (
+        opened() as app,
+        connected_worker(str(app.grpc)) as fake_worker,
+        Client(str(app.grpc), agent="desk") as client,
+    ):
+        await fake_worker.register(registration(), credit=0)
         task = (await client.send(message("x"), configuration=NOW)).task
         assert (await client.cancel(task.id)).status.state == states.CANCELED
         other = (await client.send(message("y"), configuration=NOW)).task
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
-        assert (await line.receive("turn_start")).task_id == other.id
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        assert (await fake_worker.receive("turn_start")).task_id == other.id
 
 
-async def test_turns_go_to_the_workers_with_credits_one_after_the_other(opened: Open) -> None:
+async def test_turns_go_to_workers_with_credits_in_rotation(opened: Open) -> None:
     async with (
         opened() as app,
         connected_worker(str(app.grpc)) as first,
@@ -119,27 +127,31 @@ async def test_turns_go_to_the_workers_with_credits_one_after_the_other(opened: 
         assert (await second.receive("turn_start")).task_id == task.id
 
 
-async def test_a_worker_that_drains_is_given_nothing_and_ends_what_it_has(opened: Open) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
-        await line.register(registration(), credit=5)
+async def test_a_draining_worker_gets_no_turns_and_finishes_the_running_ones(opened: Open) -> None:
+    async with (
+        opened() as app,
+        connected_worker(str(app.grpc)) as fake_worker,
+        Client(str(app.grpc), agent="desk") as client,
+    ):
+        await fake_worker.register(registration(), credit=5)
         running = (await client.send(message("x"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
-        await line.send(drain=wk.Drain())
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))  # void
-        await line.put_text(turn.turn_id, 1, "a", append=False)
-        await line.receive("committed")
+        turn = await fake_worker.receive("turn_start")
+        await fake_worker.send(drain=wk.Drain())
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))  # ignored
+        await fake_worker.put_text(turn.turn_id, 1, "a", append=False)
+        await fake_worker.receive("committed")
         waiting = (await client.send(message("y"), configuration=NOW)).task
         assert waiting.status.state == states.SUBMITTED
         async with connected_worker(str(app.grpc)) as other:
             await other.register(registration())
             assert (await other.receive("turn_start")).task_id == waiting.id
-            await line.end(turn.turn_id)
+            await fake_worker.end(turn.turn_id)
             await wait_for_state(client, running.id, states.COMPLETED)
 
 
-async def test_agents_of_workers_do_not_hold_up_those_of_the_server(opened: Open) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line:
-        await line.register(registration(), credit=0)
+async def test_a_backlog_of_workers_does_not_delay_local_agents(opened: Open) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as fake_worker:
+        await fake_worker.register(registration(), credit=0)
         async with Client(str(app.grpc), agent="desk") as client:
             for _ in range(5):
                 await client.send(message("x"), configuration=NOW)

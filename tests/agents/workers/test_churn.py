@@ -23,49 +23,49 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SECONDS: Final = 8.0
 WORKERS: Final = 3
-WHOLE: Final = "".join(f"{number} " for number in range(20))
+COMPLETE_OUTPUT: Final = "".join(f"{number} " for number in range(20))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-async def test_every_task_ends_whole_whatever_happens_to_workers(tmp_path: Path) -> None:
-    dice = random.Random(7)
+async def test_every_task_completes_although_workers_are_killed(tmp_path: Path) -> None:
+    rng = random.Random(7)
     with ExitStack() as stack:
         server = stack.enter_context(serving(cwd=tmp_path))
 
-        def hire() -> WorkerProcess:
+        def start_worker() -> WorkerProcess:
             return stack.enter_context(worker_process("--turns", "5", server=server.grpc, cwd=tmp_path))
 
-        crew = [await asyncio.to_thread(hire) for _ in range(WORKERS)]
+        workers = [await asyncio.to_thread(start_worker) for _ in range(WORKERS)]
         tasks: list[str] = []
-        over = time.monotonic() + SECONDS
+        deadline = time.monotonic() + SECONDS
 
         async def load() -> None:
             async with Client(server.grpc, agent="steady") as client:
-                while time.monotonic() < over:
+                while time.monotonic() < deadline:
                     tasks.append((await client.send(message("go"), configuration=NOW)).task.id)
                     await asyncio.sleep(0.05)
 
-        async def storm() -> None:
-            while time.monotonic() < over:
-                await asyncio.sleep(dice.uniform(0.1, 0.6))
-                at = dice.randrange(WORKERS)
-                crew[at].process.kill()
-                crew[at] = await asyncio.to_thread(hire)
+        async def kill_workers() -> None:
+            while time.monotonic() < deadline:
+                await asyncio.sleep(rng.uniform(0.1, 0.6))
+                index = rng.randrange(WORKERS)
+                workers[index].process.kill()
+                workers[index] = await asyncio.to_thread(start_worker)
 
-        await asyncio.gather(load(), storm())
+        await asyncio.gather(load(), kill_workers())
         assert len(tasks) > 20
         async with Client(server.grpc, agent="steady") as client:
             for task in tasks:
                 ended = await _ended(client, task)
                 assert ended.status.state == states.COMPLETED
-                assert texts(ended) == {"output": WHOLE}
+                assert texts(ended) == {"output": COMPLETE_OUTPUT}
         async with Operator(server.grpc) as operator:
             answer = await operator.list_workers(ops_workers.ListWorkersRequest())
             (steady,) = [one for one in answer.agents if one.agent == "steady"]
             assert len(steady.workers) == WORKERS
             assert sum(worker.running for worker in steady.workers) == 0
-        for worker in crew:
+        for worker in workers:
             worker.signal(signal.SIGTERM)
             assert await asyncio.to_thread(worker.ends) == 0
 

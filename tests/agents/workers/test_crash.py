@@ -43,7 +43,7 @@ async def test_a_turn_whose_worker_is_killed_ends_as_failed(server: Server, tmp_
             assert ended.status.message.metadata["reason"] == "INTERRUPTED"
 
 
-async def test_one_that_may_be_tried_again_begins_again_at_another_worker(server: Server, tmp_path: Path) -> None:
+async def test_a_retryable_turn_is_repeated_at_another_worker(server: Server, tmp_path: Path) -> None:
     with worker_process(server=server.grpc, cwd=tmp_path), worker_process(server=server.grpc, cwd=tmp_path):
         async with Client(server.grpc, agent="tries-again") as client:
             task = (await client.send(message("x"), configuration=NOW)).task.id
@@ -52,7 +52,7 @@ async def test_one_that_may_be_tried_again_begins_again_at_another_worker(server
             assert texts(done)["output"] == "attempt 2"
 
 
-async def test_what_was_on_disk_when_the_worker_was_killed_stays(server: Server, tmp_path: Path) -> None:
+async def test_committed_output_of_a_killed_worker_is_kept(server: Server, tmp_path: Path) -> None:
     with worker_process(server=server.grpc, cwd=tmp_path) as worker:
         async with Client(server.grpc, agent="plain") as client:
             seen, state, task = 0, 0, ""
@@ -68,7 +68,7 @@ async def test_what_was_on_disk_when_the_worker_was_killed_stays(server: Server,
             assert len(kept) >= seen >= 500
 
 
-async def test_a_drained_worker_ends_what_it_has_and_no_more(server: Server, tmp_path: Path) -> None:
+async def test_a_drained_worker_finishes_its_turns_and_gets_no_more(server: Server, tmp_path: Path) -> None:
     with (
         worker_process(server=server.grpc, cwd=tmp_path) as worker,
         worker_process(server=server.grpc, cwd=tmp_path) as other,
@@ -89,7 +89,7 @@ async def test_a_drained_worker_ends_what_it_has_and_no_more(server: Server, tmp
 
 
 @pytest.mark.parametrize(("agent", "state"), [("hangs", states.FAILED), ("tries-again", states.COMPLETED)])
-async def test_what_a_drain_has_no_time_for_is_given_back(
+async def test_turns_that_outlast_a_drain_are_returned_to_the_server(
     server: Server, tmp_path: Path, agent: str, state: int
 ) -> None:
     with ExitStack() as stack:
@@ -105,7 +105,7 @@ async def test_what_a_drain_has_no_time_for_is_given_back(
             assert worker.ends() == 0
 
 
-async def test_a_worker_dials_again_when_the_server_was_killed(tmp_path: Path) -> None:
+async def test_a_worker_reconnects_after_the_server_was_killed(tmp_path: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(serving(cwd=tmp_path))
         worker = stack.enter_context(worker_process(server=first.grpc, cwd=tmp_path))
@@ -125,16 +125,14 @@ async def test_a_worker_dials_again_when_the_server_was_killed(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_a_frozen_worker_is_taken_for_dead_and_one_with_a_blocked_loop_is_not(
-    server: Server, tmp_path: Path
-) -> None:
+async def test_a_frozen_worker_counts_as_lost_but_a_blocked_event_loop_does_not(server: Server, tmp_path: Path) -> None:
     with worker_process(server=server.grpc, cwd=tmp_path) as frozen:
         async with Client(server.grpc, agent="hangs") as client, Client(server.grpc, agent="blocks") as other:
             lost = (await client.send(message("x"), configuration=NOW)).task.id
             assert int(await wait_for_text(client, lost)) == frozen.pid
             frozen.signal(signal.SIGSTOP)
             with worker_process("--name", "blocked", server=server.grpc, cwd=tmp_path):
-                # Turns go round: one of these two is the frozen worker's.
+                # Turns go to workers in rotation: one of these two is at the frozen worker.
                 tasks = [(await other.send(message("13"), configuration=NOW)).task.id for _ in range(2)]
                 ended = [await over(other, task) for task in tasks]
                 assert sorted(task.status.state for task in ended) == sorted([states.COMPLETED, states.FAILED])
@@ -153,83 +151,95 @@ async def over(client: Client, task: str) -> Any:
     return await client.get(task)
 
 
-# By hand -----------------------------------------------------------------------------------------------------------
+# Fake workers --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_lost_worker_says_later_is_not_taken(opened: Open) -> None:
+async def test_frames_of_a_lost_turn_are_rejected(opened: Open) -> None:
     async with opened() as app, Client(str(app.grpc), agent="desk") as client:
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration())
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration())
             task = (await client.send(message("x"), configuration=NOW)).task.id
-            turn = await line.receive("turn_start")
+            turn = await fake_worker.receive("turn_start")
         await wait_for_state(client, task, states.FAILED)
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration())
-            await line.end(turn.turn_id)
-            code, text = await line.status()
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration())
+            await fake_worker.end(turn.turn_id)
+            code, text = await fake_worker.status()
             assert code == "INVALID_ARGUMENT"
             assert "is not a turn that was started on this stream" in text
         assert (await client.get(task)).status.state == states.FAILED
 
 
-async def test_a_worker_that_hangs_up_by_itself_loses_its_turns_as_well(opened: Open) -> None:
-    async with opened() as app, Client(str(app.grpc), agent="desk") as client, connected_worker(str(app.grpc)) as line:
-        await line.register(registration(direct=True))
+async def test_a_worker_that_disconnects_loses_its_turns(opened: Open) -> None:
+    async with (
+        opened() as app,
+        Client(str(app.grpc), agent="desk") as client,
+        connected_worker(str(app.grpc)) as fake_worker,
+    ):
+        await fake_worker.register(registration(direct=True))
         sending = asyncio.create_task(client.send(message("x")))
-        await line.receive("turn_start")
-        await line.half_close()
-        assert (await line.status())[0] == "OK"
+        await fake_worker.receive("turn_start")
+        await fake_worker.half_close()
+        assert (await fake_worker.status())[0] == "OK"
         task = (await sending).task
         assert status_text(task).startswith("INTERRUPTED")
 
 
-async def test_a_canceled_turn_whose_worker_is_lost_has_stopped(opened: Open) -> None:
-    async with opened() as app, Client(str(app.grpc), agent="desk") as client, connected_worker(str(app.grpc)) as line:
-        await line.register(registration(retries=3))
+async def test_a_canceled_turn_ends_as_canceled_when_its_worker_is_lost(opened: Open) -> None:
+    async with (
+        opened() as app,
+        Client(str(app.grpc), agent="desk") as client,
+        connected_worker(str(app.grpc)) as fake_worker,
+    ):
+        await fake_worker.register(registration(retries=3))
         task = (await client.send(message("x"), configuration=NOW)).task.id
-        await line.receive("turn_start")
+        await fake_worker.receive("turn_start")
         canceling = asyncio.create_task(client.cancel(task))
-        await line.receive("cancel")
-        line.cancel()
+        await fake_worker.receive("cancel")
+        fake_worker.cancel()
         assert (await canceling).status.state == states.CANCELED
 
 
-async def test_a_stopping_server_lets_turns_end_and_takes_no_new_worker(opened: Open) -> None:
-    async with opened() as app, Client(str(app.grpc), agent="desk") as client, connected_worker(str(app.grpc)) as line:
-        await line.register(registration())
+async def test_a_stopping_server_finishes_turns_and_rejects_new_workers(opened: Open) -> None:
+    async with (
+        opened() as app,
+        Client(str(app.grpc), agent="desk") as client,
+        connected_worker(str(app.grpc)) as fake_worker,
+    ):
+        await fake_worker.register(registration())
         task = (await client.send(message("x"), configuration=NOW)).task.id
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         draining = asyncio.create_task(app.drain(20))
         await app.draining.wait()
         async with connected_worker(str(app.grpc)) as other:
             await other.send(hello=wk.Hello(agents=[registration()]))
             assert await other.status() == ("UNAVAILABLE", "the server is shutting down and takes no new workers")
-        await line.receive("stopping")
-        await line.end(turn.turn_id)
+        await fake_worker.receive("stopping")
+        await fake_worker.end(turn.turn_id)
         await draining
         assert (await client.get(task)).status.state == states.COMPLETED
         with pytest.raises(ClientError, match="UNAVAILABLE"):
             await client.send(message("y"))
 
 
-async def test_a_silent_worker_is_let_go() -> None:
+async def test_a_silent_worker_is_disconnected() -> None:
     async def frames() -> AsyncIterator[wk.ConnectRequest]:
         yield wk.ConnectRequest(hello=wk.Hello(agents=[registration()]))
         await asyncio.Event().wait()
 
-    now, listed = 1_000_000, MemoryAgentRegistry()
+    now, agent_registry = 1_000_000, MemoryAgentRegistry()
     hub = LocalWorkerHub(MemoryWorkerRegistry(), [], clock=lambda: now, timings=HeartbeatTimings(0.001, 0.01))
-    hub.attach_registry(listed)
+    hub.attach_registry(agent_registry)
     kinds = []
 
     async def connect() -> None:
         async for frame in hub.connect(frames(), ANONYMOUS, "here"):
             kinds.append(frame.WhichOneof("frame"))
-            assert listed.agents[0].seconds_absent == 0
+            assert agent_registry.agents[0].seconds_absent == 0
 
     with pytest.raises(Unavailable, match=r"the worker has sent nothing for \d+\.\d s"):
         await connect()
     assert kinds[0] == "welcome"
     assert set(kinds[1:]) == {"heartbeat"}
     now += 5_000
-    assert listed.agents[0].seconds_absent == 5
+    assert agent_registry.agents[0].seconds_absent == 5

@@ -1,5 +1,4 @@
-"""What one server learns of workers and of agents upstream is known to the others at once: by the bus, and without it
-by a look at the store, which is put off here."""
+"""The bus tells other servers immediately about new workers and upstream agents; polling of the store is off here."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("patient_bus")
 
 
 @pytest.fixture(autouse=True)
-def _no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "WORKER_SYNC_INTERVAL", 3600.0)
     monkeypatch.setattr(registry, "UPSTREAM_SYNC_INTERVAL", 3600.0)
 
@@ -40,27 +39,27 @@ async def two(url: str, nats: NatsServer) -> AsyncIterator[tuple[App, App]]:
         yield first, second
 
 
-async def test_an_agent_that_a_worker_brings_is_known_to_all_servers_at_once(
-    postgres_url: str, nats: NatsServer
-) -> None:
+async def test_an_agent_of_a_worker_is_known_to_all_servers_immediately(postgres_url: str, nats: NatsServer) -> None:
     async with two(postgres_url, nats) as (one, other):
-        async with connected_worker(str(one.grpc)) as line:
-            await line.register(registration("desk"))
+        async with connected_worker(str(one.grpc)) as fake_worker:
+            await fake_worker.register(registration("desk"))
             await eventually(lambda: "desk" in other.agents)
             assert other.runtime.scheduler.remote_capacity.seconds_absent("desk") == 0
         # Until then, the first server prefers the description of its own worker.
         await eventually(lambda: not one.worker_hub.list_agents()[0].workers)
-        # It comes again, to the other server, and says something else of itself.
-        async with connected_worker(str(other.grpc)) as line:
-            await line.register(registration("desk", card=pb.AgentCard(name="Desk", description="With drawers now")))
+        # The worker reconnects to the other server with another card.
+        async with connected_worker(str(other.grpc)) as fake_worker:
+            await fake_worker.register(
+                registration("desk", card=pb.AgentCard(name="Desk", description="With drawers now"))
+            )
             await eventually(lambda: one.agents["desk"].description == "With drawers now")
 
 
-async def test_an_agent_upstream_that_one_server_adds_is_served_by_all_at_once(
+async def test_an_added_upstream_agent_is_served_by_all_servers_immediately(
     postgres_url: str, nats: NatsServer
 ) -> None:
-    async with two(postgres_url, nats) as (one, other), agent_server() as there:
-        url = there.card("a", card(("JSONRPC", "1.0", f"{there.url}/rpc")))
+    async with two(postgres_url, nats) as (one, other), agent_server() as remote:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with Operator(str(one.grpc)) as operator:
             added = (await operator.add_upstream(ops.AddUpstreamRequest(url=url))).upstream.agent
             await eventually(lambda: added in other.agents)

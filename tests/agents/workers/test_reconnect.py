@@ -1,5 +1,4 @@
-"""A worker that dials again while a function of its earlier line has not ended: nothing can stop a thread from
-outside."""
+"""Reconnection while a sync function of the earlier stream still runs, because a thread cannot be stopped."""
 
 from __future__ import annotations
 
@@ -18,20 +17,20 @@ from dragoman.fault_proxy import FaultProxy
 from dragoman.worker.worker import Worker
 
 
-async def test_a_turn_that_outlives_its_line_makes_room_at_the_next_one(
+async def test_a_turn_that_outlives_its_stream_returns_its_credit_on_the_next_one(
     opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    goes_on = threading.Event()
+    release = threading.Event()
 
     @agent
     def thread(turn: Turn) -> str:
         if turn.text == "stay":
-            goes_on.wait(60)
+            release.wait(60)
         return turn.text
 
     async with opened() as app, Client(str(app.grpc), agent="thread") as client:
-        async with FaultProxy(str(app.grpc), every=0) as cable:
-            at = cable.address
+        async with FaultProxy(str(app.grpc), every=0) as proxy:
+            at = proxy.address
             worker = Worker([thread], at, turns=1)
             running = asyncio.create_task(worker.run())
             await worker.ready.wait()
@@ -41,10 +40,10 @@ async def test_a_turn_that_outlives_its_line_makes_room_at_the_next_one(
         async with FaultProxy(str(app.grpc), listen=at, every=0):
             await worker.ready.wait()
             waiting = (await client.send(message("next"), configuration=NOW)).task
-            goes_on.set()
+            release.set()
             await wait_for_state(client, waiting.id, states.COMPLETED)
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
     assert "is broken" in caplog.text
-    assert "encrypted" not in caplog.text  # no advice on how to dial, where that went well
+    assert "encrypted" not in caplog.text  # no advice about TLS after a successful connection

@@ -20,7 +20,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-def hello(*agents: wk.AgentRegistration, name: str = "by hand") -> dict[str, Any]:
+def hello(*agents: wk.AgentRegistration, name: str = "test") -> dict[str, Any]:
     return {"hello": wk.Hello(name=name, agents=agents)}
 
 
@@ -46,12 +46,10 @@ SAME = pb.AgentCard(skills=[pb.AgentSkill(id="s", name="S"), pb.AgentSkill(id="s
         (hello(registration(retention={"asleep": {}})), "hello.agents[0].retention"),
     ],
 )
-async def test_a_worker_whose_introduction_cannot_be_used_is_told_why(
-    opened: Open, frame: dict[str, Any], text: str
-) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line:
-        await line.send(**frame)
-        code, details = await line.status()
+async def test_an_invalid_hello_is_rejected_with_the_field(opened: Open, frame: dict[str, Any], text: str) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as fake_worker:
+        await fake_worker.send(**frame)
+        code, details = await fake_worker.status()
         assert code == "INVALID_ARGUMENT"
         assert text in details
         assert list(app.agents) == ["echo"]
@@ -78,13 +76,11 @@ async def test_a_worker_whose_introduction_cannot_be_used_is_told_why(
         ),
     ],
 )
-async def test_a_frame_that_breaks_a_rule_ends_the_stream(
-    opened: Open, frame: dict[str, Any], code: str, text: str
-) -> None:
-    async with opened(message_bytes=2048) as app, connected_worker(str(app.grpc)) as line:
-        await line.register(registration())
-        await line.send(**frame)
-        found, details = await line.status()
+async def test_an_invalid_frame_ends_the_stream(opened: Open, frame: dict[str, Any], code: str, text: str) -> None:
+    async with opened(message_bytes=2048) as app, connected_worker(str(app.grpc)) as fake_worker:
+        await fake_worker.register(registration())
+        await fake_worker.send(**frame)
+        found, details = await fake_worker.status()
         assert found == code
         assert text in details
 
@@ -119,22 +115,24 @@ for _ in range(30):
         ([wk.Event(text=wk.TextChunk(text="x"))], "text.artifact_id is required"),
     ],
 )
-async def test_what_a_turn_may_not_say_fails_its_task_and_nothing_else(
-    opened: Open, events: list[wk.Event], text: str
-) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
-        await line.register(registration(), credit=2)
+async def test_an_invalid_event_fails_only_its_task(opened: Open, events: list[wk.Event], text: str) -> None:
+    async with (
+        opened() as app,
+        connected_worker(str(app.grpc)) as fake_worker,
+        Client(str(app.grpc), agent="desk") as client,
+    ):
+        await fake_worker.register(registration(), credit=2)
         for _ in range(2):
             await client.send(message("x"), configuration=NOW)
-        first, second = await line.receive("turn_start"), await line.receive("turn_start")  # of either task
-        await line.send(events=wk.Events(turn_id=first.turn_id, number=1, events=events))
-        over = await line.receive("turn_over")
+        first, second = await fake_worker.receive("turn_start"), await fake_worker.receive("turn_start")  # in any order
+        await fake_worker.send(events=wk.Events(turn_id=first.turn_id, number=1, events=events))
+        over = await fake_worker.receive("turn_over")
         assert (over.turn_id, text in over.reason) == (first.turn_id, True)
         assert status_text(await wait_for_state(client, first.task_id, states.FAILED)).startswith(
             "InvalidAgentResponse: agent desk: "
         )
-        await line.end(first.turn_id)  # too late, and no reason to let go of the worker
-        await line.end(second.turn_id)
+        await fake_worker.end(first.turn_id)  # too late, but the worker stays connected
+        await fake_worker.end(second.turn_id)
         await wait_for_state(client, second.task_id, states.COMPLETED)
 
 
@@ -155,23 +153,31 @@ async def test_what_a_turn_may_not_say_fails_its_task_and_nothing_else(
         ),
     ],
 )
-async def test_an_end_that_is_none_fails_the_task(opened: Open, end: dict[str, Any], text: str) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
-        await line.register(registration())
+async def test_an_invalid_turn_end_fails_the_task(opened: Open, end: dict[str, Any], text: str) -> None:
+    async with (
+        opened() as app,
+        connected_worker(str(app.grpc)) as fake_worker,
+        Client(str(app.grpc), agent="desk") as client,
+    ):
+        await fake_worker.register(registration())
         sending = asyncio.create_task(client.send(message("x")))
-        turn = await line.receive("turn_start")
-        await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, **end))
+        turn = await fake_worker.receive("turn_start")
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, **end))
         task = (await sending).task
         assert task.status.state == states.FAILED
         assert text in status_text(task)
 
 
-async def test_more_than_may_wait_uncommitted_fails_the_task(opened: Open) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
-        await line.register(registration())
+async def test_too_many_uncommitted_events_fail_the_task(opened: Open) -> None:
+    async with (
+        opened() as app,
+        connected_worker(str(app.grpc)) as fake_worker,
+        Client(str(app.grpc), agent="desk") as client,
+    ):
+        await fake_worker.register(registration())
         sending = asyncio.create_task(client.send(message("x")))
-        turn = await line.receive("turn_start")
-        await line.put_text(turn.turn_id, 1, *["x"] * 5000)
+        turn = await fake_worker.receive("turn_start")
+        await fake_worker.put_text(turn.turn_id, 1, *["x"] * 5000)
         task = (await sending).task
         assert task.status.state == states.FAILED
         assert "BufferFull" in status_text(task)
@@ -180,28 +186,28 @@ async def test_more_than_may_wait_uncommitted_fails_the_task(opened: Open) -> No
 # Names and credentials ---------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_of_the_server_is_taken(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
-    async with opened() as app, connected_worker(str(app.grpc)) as line:
-        await line.send(**hello(registration("echo")))
-        assert await line.status() == (
+async def test_the_id_of_a_local_agent_is_rejected(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened() as app, connected_worker(str(app.grpc)) as fake_worker:
+        await fake_worker.send(**hello(registration("echo")))
+        assert await fake_worker.status() == (
             "ALREADY_EXISTS",
             'hello.agents: "echo" is an agent of the server itself; use another id',
         )
     assert 'worker rejected: hello.agents: "echo" is an agent of the server itself' in caplog.text
 
 
-async def test_an_agent_belongs_to_the_principal_that_brought_it(opened: Open) -> None:
-    async with opened(ByHeader()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as line:
-        assert (await line.register(registration())).principal == "alice"
-    async with opened(ByHeader()) as app:  # also when no worker of hers is there, and the server began anew
-        async with connected_worker(str(app.grpc), named("mallory", "worker")) as line:
-            await line.send(**hello(registration("free"), registration("desk")))
-            code, text = await line.status()
+async def test_an_agent_belongs_to_the_principal_that_registered_it(opened: Open) -> None:
+    async with opened(ByHeader()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as fake_worker:
+        assert (await fake_worker.register(registration())).principal == "alice"
+    async with opened(ByHeader()) as app:  # also without a connected worker, after a restart
+        async with connected_worker(str(app.grpc), named("mallory", "worker")) as fake_worker:
+            await fake_worker.send(**hello(registration("free"), registration("desk")))
+            code, text = await fake_worker.status()
             assert code == "ALREADY_EXISTS"
             assert '"desk" is an agent of another principal\'s workers' in text
             assert "free" not in app.agents
-        async with connected_worker(str(app.grpc), named("alice", "worker:desk")) as line:
-            await line.register(registration())
+        async with connected_worker(str(app.grpc), named("alice", "worker:desk")) as fake_worker:
+            await fake_worker.register(registration())
 
 
 @pytest.mark.parametrize(
@@ -214,25 +220,29 @@ async def test_an_agent_belongs_to_the_principal_that_brought_it(opened: Open) -
         (named("eve", "worker:other"), "PERMISSION_DENIED", 'may not serve agent "desk"'),
     ],
 )
-async def test_a_stranger_is_no_worker(opened: Open, caller: dict[str, str], code: str, text: str) -> None:
-    async with opened(ByHeader()) as app, connected_worker(str(app.grpc), caller) as line:
-        await line.send(**hello(registration()))
-        found, details = await line.status()
+async def test_credentials_without_the_worker_grant_are_rejected(
+    opened: Open, caller: dict[str, str], code: str, text: str
+) -> None:
+    async with opened(ByHeader()) as app, connected_worker(str(app.grpc), caller) as fake_worker:
+        await fake_worker.send(**hello(registration()))
+        found, details = await fake_worker.status()
         assert found == code
         assert text in details
         assert list(app.agents) == ["echo"]
 
 
-async def test_where_nobody_is_asked_workers_are_of_this_machine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_authentication_only_local_workers_are_accepted(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker_service, "is_local_caller", lambda context: False)
-    async with opened() as app, connected_worker(str(app.grpc)) as line:
-        await line.send(**hello(registration()))
-        code, text = await line.status()
+    async with opened() as app, connected_worker(str(app.grpc)) as fake_worker:
+        await fake_worker.send(**hello(registration()))
+        code, text = await fake_worker.status()
         assert code == "UNAUTHENTICATED"
         assert "from this machine only" in text
 
 
-async def test_a_key_that_is_revoked_ends_the_worker(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revoked_key_disconnects_the_worker(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     class Withdrawn(ByHeader):
         async def authenticate(self, headers: Any) -> Any:
             identity = await super().authenticate(headers)
@@ -242,6 +252,6 @@ async def test_a_key_that_is_revoked_ends_the_worker(opened: Open, monkeypatch: 
             raise Unauthenticated("the key was revoked")
 
     monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
-    async with opened(Withdrawn()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as line:
-        await line.send(**hello(registration()))
-        assert await line.status() == ("UNAUTHENTICATED", "the key was revoked")
+    async with opened(Withdrawn()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as fake_worker:
+        await fake_worker.send(**hello(registration()))
+        assert await fake_worker.status() == ("UNAUTHENTICATED", "the key was revoked")

@@ -173,7 +173,7 @@ async def _find_by_id(calls: UpstreamCalls, task_id: str, message: pb.Message) -
             raise OutcomeUnknown(calls.task_lost_text) from None
         return None
     assert isinstance(task, pb.Task)
-    is_delivered = calls.writer.state.heard == message.message_id or retry.has_accepted(task, message)
+    is_delivered = calls.writer.state.last_message_id == message.message_id or retry.has_accepted(task, message)
     return task if is_delivered else None
 
 
@@ -188,7 +188,7 @@ async def has_received(calls: UpstreamCalls, message: pb.Message) -> bool:
     assert isinstance(task, pb.Task)
     if retry.contains_message(task, message):
         return True
-    if any(one.message_id == calls.writer.state.heard for one in task.history):
+    if any(one.message_id == calls.writer.state.last_message_id for one in task.history):
         return False  # its history is complete enough to show the message
     raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
 

@@ -43,7 +43,7 @@ class TurnWriter:
         self._written_state = self.state
         self._artifacts = ArtifactSync(new_id)
         self._held_status: StatusChange | None = None
-        self._answered_digest = self.state.waited
+        self._answered_digest = self.state.interrupted_digest
 
     @property
     def holds_status(self) -> bool:
@@ -102,7 +102,7 @@ class TurnWriter:
         await self._put(StatusChange(states.WORKING, result.status.message, result.status.metadata))
         if states.is_terminal(result.status.state):
             self.forget_task()
-        self._answered_digest = self.state.waited
+        self._answered_digest = self.state.interrupted_digest
 
     def forget_task(self) -> None:
         """Lets the next message start another upstream task in the same context."""
@@ -124,7 +124,7 @@ class TurnWriter:
         if waits and status_digest(status) == self._answered_digest:
             return None  # the status from before the message
         if waits:
-            self.state = replace(self.state, waited=status_digest(status))
+            self.state = replace(self.state, interrupted_digest=status_digest(status))
         if states.is_terminal(status.state) or (waits and (polled or status.state == states.INPUT_REQUIRED)):
             await self.flush_held()
             return TurnResult(change)
@@ -171,10 +171,10 @@ class TurnWriter:
             self.state = replace(self.state, tokens=0, cost=0)
         self.state = replace(
             self.state,
-            at=self.location,
+            location=self.location,
             task=task_id,
             context=context_id or self.state.context,
-            heard=last_message_id,
+            last_message_id=last_message_id,
             unsent=False,
         )
         self.task_known.set()
@@ -188,15 +188,15 @@ _ID_NAMESPACE = UUID("5c0d3a0e-6f0b-4b6e-9a52-8f6a7c1d2e41")
 class UpstreamTaskState:
     """The upstream side of one of our tasks, stored as its state."""
 
-    at: str = ""
+    location: str = ""
     """The URL of the agent, without secrets."""
     task: str = ""
     """The id of the upstream task; empty while unknown."""
     context: str = ""
     """The id of the upstream context."""
-    heard: str = ""
+    last_message_id: str = ""
     """The id of the last message that the agent is known to have."""
-    waited: str = ""
+    interrupted_digest: str = ""
     """The `status_digest` of the last interrupted status."""
     unsent: bool = False
     """The turn was returned to the queue before its message can have been delivered."""
@@ -219,7 +219,9 @@ def read_task_state(data: bytes) -> UpstreamTaskState:
     if not isinstance(fields, dict):
         return UpstreamTaskState()
     strings = {
-        name: fields[name] for name in ("at", "task", "context", "heard", "waited") if isinstance(fields.get(name), str)
+        name: fields[name]
+        for name in ("location", "task", "context", "last_message_id", "interrupted_digest")
+        if isinstance(fields.get(name), str)
     }
     numbers = {name: fields[name] for name in ("tokens", "cost") if type(fields.get(name)) is int}
     return UpstreamTaskState(**strings, **numbers, unsent=fields.get("unsent") is True)

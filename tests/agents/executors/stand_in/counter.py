@@ -12,7 +12,7 @@ from typing import Any
 from fasta2a import Worker
 
 
-class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # not the one that mypy knows nothing of
+class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does not find this fasta2a
     """A counter."""
 
     async def run_task(self, params: Any) -> None:

@@ -1,6 +1,6 @@
-"""As much of fasta2a 2.x as a worker of it needs: stands for the real one, which our environment does not have.
+"""A stand-in for fasta2a 2.x with the parts that a Worker uses: our environment does not have the real one.
 
-`make foreign` runs executors of the real SDKs; what is proved with this one is the process around them.
+It tests the process around the executor; `make foreign` runs executors of the real SDKs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fasta2a.storage import ContextT, Storage
 
 
 @dataclass
-class Worker(ABC, Generic[ContextT]):  # type: ignore[misc]  # mypy does not look where `fasta2a` is here
+class Worker(ABC, Generic[ContextT]):  # type: ignore[misc]  # mypy does not find the base class
     broker: Broker
     storage: Storage[ContextT]
 

@@ -27,33 +27,33 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 @asynccontextmanager
 async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, Client]]:
     """A worker with one credit for the agent `desk`, and a client of that agent."""
-    async with connected_worker(str(app.grpc)) as line, Client(str(app.grpc), agent="desk") as client:
-        await line.register(registration(**fields))
+    async with connected_worker(str(app.grpc)) as fake_worker, Client(str(app.grpc), agent="desk") as client:
+        await fake_worker.register(registration(**fields))
         await eventually(lambda: app.runtime.scheduler.remote_capacity.accepts_message("desk"))
-        yield line, client
+        yield fake_worker, client
 
 
-async def test_a_turn_is_told_all_that_a_function_knows(opened: Open) -> None:
-    async with opened() as app, connected(app) as (line, client):
+async def test_turn_start_has_the_message_and_the_state_of_the_task(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
         sending = asyncio.create_task(client.send(message("first"), metadata={"urgent": True}))
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         assert (turn.agent_id, turn.principal, turn.attempt, turn.turns_before) == ("desk", "anonymous", 1, 0)
         assert turn.message.parts[0].text == "first"
         assert turn.envelope.metadata["urgent"] is True
         notes = wk.Notes(task_state='{"seen": 1}', context_state='{"name": "x"}')
         status = wk.StatusChange(state=pb.TASK_STATE_INPUT_REQUIRED, message=pb.Message(parts=[pb.Part(text="and?")]))
-        await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, status=status, notes=notes))
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, status=status, notes=notes))
         paused = (await sending).task
         assert paused.status.state == states.INPUT_REQUIRED
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
         sending = asyncio.create_task(client.send(message("second", task=paused.id)))
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         assert (turn.task_id, turn.context_id) == (paused.id, paused.context_id)
         assert [one.parts[0].text for one in turn.history] == ["first", "and?"]
         assert turn.asked.parts[0].text == "and?"
         assert turn.turns_before == 1
         assert (json.loads(turn.task_state), json.loads(turn.context_state)) == ({"seen": 1}, {"name": "x"})
-        await line.end(turn.turn_id)
+        await fake_worker.end(turn.turn_id)
         assert (await sending).task.status.state == states.COMPLETED
 
 
@@ -61,37 +61,37 @@ async def test_a_turn_is_told_all_that_a_function_knows(opened: Open) -> None:
     ("wanted", "expected"),
     [(0, []), (1, ["and?"]), (2, ["first", "and?"]), (3, ["first", "and?"]), (4, ["first", "and?"])],
 )
-async def test_a_worker_is_told_as_much_history_as_it_wants(opened: Open, wanted: int, expected: list[str]) -> None:
-    async with opened() as app, connected(app, history_length=wanted) as (line, client):
+async def test_turn_start_has_the_requested_length_of_history(opened: Open, wanted: int, expected: list[str]) -> None:
+    async with opened() as app, connected(app, history_length=wanted) as (fake_worker, client):
         sending = asyncio.create_task(client.send(message("first")))
-        turn = await line.receive("turn_start")
-        await line.end(turn.turn_id, pb.TASK_STATE_INPUT_REQUIRED, "and?")
+        turn = await fake_worker.receive("turn_start")
+        await fake_worker.end(turn.turn_id, pb.TASK_STATE_INPUT_REQUIRED, "and?")
         paused = (await sending).task
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
         sending = asyncio.create_task(client.send(message("second", task=paused.id)))
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         assert [one.parts[0].text for one in turn.history] == expected
         assert turn.turns_before == 1
-        await line.end(turn.turn_id)
+        await fake_worker.end(turn.turn_id)
         await sending
 
 
-async def test_events_reach_the_caller_in_order_and_are_told_to_be_on_disk(opened: Open) -> None:
-    async with opened() as app, connected(app) as (line, client):
+async def test_events_reach_the_caller_in_order_and_are_confirmed_after_the_commit(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
         stream = client.stream(message("go"))
         first = await anext(stream)
-        turn = await line.receive("turn_start")
-        await line.put_text(turn.turn_id, 1, "a", append=False)
-        await line.put_text(turn.turn_id, 2, "b", "c")
+        turn = await fake_worker.receive("turn_start")
+        await fake_worker.put_text(turn.turn_id, 1, "a", append=False)
+        await fake_worker.put_text(turn.turn_id, 2, "b", "c")
         committed = 0
         while committed < 2:
-            committed = (await line.receive("committed")).number
+            committed = (await fake_worker.receive("committed")).number
         shown = await client.get(first.task.id)
         assert [text_of(artifact) for artifact in shown.artifacts] == ["abc"]
         data = pb.Artifact(artifact_id="file", parts=[pb.Part(raw=b"\x00\x01", filename="x.bin")])
         last = wk.ArtifactChange(artifact=data, last_chunk=True)
         status = wk.StatusChange(state=pb.TASK_STATE_COMPLETED)
-        await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, status=status, artifacts=[last]))
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, status=status, artifacts=[last]))
         events = [event async for event in stream]
         chunks = [event.artifact_update for event in events if event.HasField("artifact_update")]
         assert [(text_of(chunk.artifact), chunk.append) for chunk in chunks[:3]] == [
@@ -104,135 +104,137 @@ async def test_events_reach_the_caller_in_order_and_are_told_to_be_on_disk(opene
 
 
 @pytest.mark.usefixtures("time_to_think")
-async def test_a_direct_agent_may_answer_with_a_message(opened: Open) -> None:
-    async with opened() as app, connected(app, direct=True) as (line, client):
+async def test_a_direct_agent_can_respond_with_a_message(opened: Open) -> None:
+    async with opened() as app, connected(app, direct=True) as (fake_worker, client):
         sending = asyncio.create_task(client.send(message("hello")))
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         reply = pb.Message(parts=[pb.Part(text="hi")])
-        await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, reply=reply))
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, reply=reply))
         assert (await sending).message.parts[0].text == "hi"
 
 
-async def test_messages_for_a_running_turn_come_one_by_one_when_they_are_wanted(opened: Open) -> None:
-    async with opened() as app, connected(app) as (line, client):
+async def test_messages_for_a_running_turn_are_sent_one_per_request(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         await client.send(message("one", task=task.id), configuration=NOW)
         await client.send(message("two", task=task.id), configuration=NOW)
         for expected in ("one", "two"):
-            await line.send(message_wanted=wk.MessageWanted(turn_id=turn.turn_id))
-            assert (await line.receive("message_arrived")).message.parts[0].text == expected
-        await line.end(turn.turn_id)
+            await fake_worker.send(message_wanted=wk.MessageWanted(turn_id=turn.turn_id))
+            assert (await fake_worker.receive("message_arrived")).message.parts[0].text == expected
+        await fake_worker.end(turn.turn_id)
         assert (await wait_for_state(client, task.id, states.COMPLETED)).status.state == states.COMPLETED
 
 
-async def test_a_message_that_nobody_wanted_begins_another_turn(opened: Open) -> None:
-    async with opened() as app, connected(app) as (line, client):
+async def test_an_unread_message_starts_another_turn(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         await client.send(message("more", task=task.id), configuration=NOW)
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
-        await line.end(turn.turn_id)
-        again = await line.receive("turn_start")
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        await fake_worker.end(turn.turn_id)
+        again = await fake_worker.receive("turn_start")
         assert (again.task_id, again.message.parts[0].text) == (task.id, "more")
-        await line.end(again.turn_id)
+        await fake_worker.end(again.turn_id)
         await wait_for_state(client, task.id, states.COMPLETED)
 
 
-async def test_a_cancel_reaches_the_worker_and_means_that_the_agent_stopped(opened: Open) -> None:
-    async with opened() as app, connected(app) as (line, client):
+async def test_a_task_is_canceled_only_after_the_worker_confirmed_the_stop(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         canceling = asyncio.create_task(client.cancel(task.id))
-        cancel = await line.receive("cancel")
+        cancel = await fake_worker.receive("cancel")
         assert (cancel.turn_id, cancel.reason) == (turn.turn_id, "client")
         assert (await client.get(task.id)).status.state != states.CANCELED
-        await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, canceled=wk.Canceled()))
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, canceled=wk.Canceled()))
         assert (await canceling).status.state == states.CANCELED
 
 
-async def test_a_result_that_is_faster_than_the_cancel_wins(opened: Open) -> None:
-    async with opened() as app, connected(app) as (line, client):
+async def test_a_result_before_the_confirmed_cancel_wins(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         canceling = asyncio.create_task(client.cancel(task.id))
-        await line.receive("cancel")
-        await line.end(turn.turn_id)
+        await fake_worker.receive("cancel")
+        await fake_worker.end(turn.turn_id)
         await asyncio.wait([canceling])
         assert (await client.get(task.id)).status.state == states.COMPLETED
 
 
-async def test_a_cancel_is_none_of_the_turn_that_follows(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancel_does_not_apply_to_the_following_turn(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
-    async with opened() as app, connected(app) as (line, client):
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         assert (await client.cancel(task.id)).status.state in (states.SUBMITTED, states.WORKING)
-        assert (await line.receive("cancel")).turn_id == turn.turn_id
+        assert (await fake_worker.receive("cancel")).turn_id == turn.turn_id
         await client.send(message("more", task=task.id), configuration=NOW)
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
-        await line.end(turn.turn_id)
-        again = await line.receive("turn_start")
-        await line.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, canceled=wk.Canceled()))  # late, of the turn before
-        await line.put_text(again.turn_id, 1, "x", append=False)
-        await line.receive("committed")
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        await fake_worker.end(turn.turn_id)
+        again = await fake_worker.receive("turn_start")
+        await fake_worker.send(
+            turn_end=wk.TurnEnd(turn_id=turn.turn_id, canceled=wk.Canceled())
+        )  # late, for the earlier turn
+        await fake_worker.put_text(again.turn_id, 1, "x", append=False)
+        await fake_worker.receive("committed")
         await client.cancel(task.id)
-        assert (await line.receive("cancel")).turn_id == again.turn_id
-        await line.send(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
+        assert (await fake_worker.receive("cancel")).turn_id == again.turn_id
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
         await wait_for_state(client, task.id, states.CANCELED)
 
 
-async def test_a_worker_may_not_say_that_a_turn_was_canceled_because_the_one_before_was_to_be(
+async def test_a_worker_cannot_report_a_turn_canceled_that_was_not(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
-    async with opened() as app, connected(app) as (line, client):
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         await client.cancel(task.id)
-        await line.receive("cancel")
+        await fake_worker.receive("cancel")
         await client.send(message("more", task=task.id), configuration=NOW)
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
-        await line.end(turn.turn_id)
-        again = await line.receive("turn_start")
-        await line.send(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
-        assert "the turn was not canceled" in (await line.receive("turn_over")).reason
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        await fake_worker.end(turn.turn_id)
+        again = await fake_worker.receive("turn_start")
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
+        assert "the turn was not canceled" in (await fake_worker.receive("turn_over")).reason
         assert "the turn was not canceled" in status_text(await wait_for_state(client, task.id, states.FAILED))
 
 
-async def test_an_agent_may_refuse_to_be_canceled(opened: Open) -> None:
-    async with opened() as app, connected(app) as (line, client):
+async def test_an_agent_can_refuse_a_cancel(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
-        await line.send(cancel_refused=wk.CancelRefused(turn_id=turn.turn_id, reason="the rocket has left"))
-        await line.put_text(turn.turn_id, 1, "x", append=False)
-        await line.receive("committed")
+        turn = await fake_worker.receive("turn_start")
+        await fake_worker.send(cancel_refused=wk.CancelRefused(turn_id=turn.turn_id, reason="the rocket has left"))
+        await fake_worker.put_text(turn.turn_id, 1, "x", append=False)
+        await fake_worker.receive("committed")
         answers = await asyncio.gather(client.cancel(task.id), return_exceptions=True)
         assert "the rocket has left" in str(answers[0])
-        await line.end(turn.turn_id)
+        await fake_worker.end(turn.turn_id)
         await wait_for_state(client, task.id, states.COMPLETED)
 
 
-async def test_a_second_attempt_is_told_what_the_first_one_left(opened: Open) -> None:
+async def test_a_second_attempt_gets_the_artifacts_of_the_first(opened: Open) -> None:
     async with opened() as app, Client(str(app.grpc), agent="desk") as client:
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration(retries=1))
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration(retries=1))
             task = (await client.send(message("go"), configuration=NOW)).task
-            turn = await line.receive("turn_start")
-            await line.put_text(turn.turn_id, 1, "half", append=False)
-            await line.receive("committed")
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration(retries=1))
-            turn = await line.receive("turn_start")
+            turn = await fake_worker.receive("turn_start")
+            await fake_worker.put_text(turn.turn_id, 1, "half", append=False)
+            await fake_worker.receive("committed")
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration(retries=1))
+            turn = await fake_worker.receive("turn_start")
             assert (turn.task_id, turn.attempt) == (task.id, 2)
             assert [text_of(artifact) for artifact in turn.previous_artifacts] == ["half"]
-            await line.put_text(turn.turn_id, 1, "whole", append=True)
-            await line.end(turn.turn_id)
+            await fake_worker.put_text(turn.turn_id, 1, "complete", append=True)
+            await fake_worker.end(turn.turn_id)
             done = await wait_for_state(client, task.id, states.COMPLETED)
-        assert [text_of(artifact) for artifact in done.artifacts] == ["whole"]
+        assert [text_of(artifact) for artifact in done.artifacts] == ["complete"]
 
 
-async def test_the_card_of_a_worker_is_served_and_changes_with_the_next_one(opened: Open) -> None:
+async def test_the_card_of_the_latest_registration_is_served(opened: Open) -> None:
     async def card(app: App) -> dict[str, object]:
         at = f"{app.public_url}/desk/.well-known/agent-card.json"
         async with aiohttp.ClientSession() as session, session.get(at) as got:
@@ -240,14 +242,14 @@ async def test_the_card_of_a_worker_is_served_and_changes_with_the_next_one(open
             return found
 
     async with opened() as app:
-        async with connected_worker(str(app.grpc)) as line:
+        async with connected_worker(str(app.grpc)) as fake_worker:
             skill = pb.AgentSkill(id="s", name="Skill", description="does it", tags=["t"])
-            await line.register(registration(card=pb.AgentCard(name="Desk", version="2.0.0", skills=[skill])))
+            await fake_worker.register(registration(card=pb.AgentCard(name="Desk", version="2.0.0", skills=[skill])))
             shown = await card(app)
             assert (shown["name"], shown["version"]) == ("Desk", "2.0.0")
             assert "desk" in app.agents
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration(card=pb.AgentCard(name="Front desk")))
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration(card=pb.AgentCard(name="Front desk")))
             assert (await card(app))["name"] == "Front desk"
     async with opened() as app:
         assert (await card(app))["name"] == "Front desk"
@@ -255,29 +257,29 @@ async def test_the_card_of_a_worker_is_served_and_changes_with_the_next_one(open
 
 async def test_a_worker_that_ignores_a_cancel_is_fenced_off(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "FENCE_TIMEOUT", 0.05)
-    async with opened() as app, connected(app) as (line, client):
+    async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
-        turn = await line.receive("turn_start")
+        turn = await fake_worker.receive("turn_start")
         await client.cancel(task.id)
         ended = await wait_for_state(client, task.id, states.CANCELED)
         assert status_text(ended).startswith("FENCED: ")
-        await line.receive("cancel")
-        await line.put_text(turn.turn_id, 1, "too late", append=False)
-        over = await line.receive("turn_over")
+        await fake_worker.receive("cancel")
+        await fake_worker.put_text(turn.turn_id, 1, "too late", append=False)
+        over = await fake_worker.receive("turn_over")
         assert (over.turn_id, over.reason) == (turn.turn_id, "the task was canceled")
         assert (await client.get(task.id)).artifacts == ended.artifacts
 
 
-async def test_of_two_turns_that_write_the_conversation_one_is_told_to_give_way(opened: Open) -> None:
+async def test_of_two_turns_that_write_the_context_state_the_second_fails(opened: Open) -> None:
     """`context_state` has one writer at a time: the second turn gets an error, and its task fails."""
-    async with opened() as app, connected(app) as (line, client):
-        await line.send(credit=wk.Credit(agent_id="desk", turns=1))
+    async with opened() as app, connected(app) as (fake_worker, client):
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
         first = (await client.send(message("a"), configuration=NOW)).task
         second = (await client.send(message("b", context=first.context_id), configuration=NOW)).task
-        turns = {turn.task_id: turn.turn_id for turn in [await line.receive("turn_start") for _ in range(2)]}
+        turns = {turn.task_id: turn.turn_id for turn in [await fake_worker.receive("turn_start") for _ in range(2)]}
         status = wk.StatusChange(state=pb.TASK_STATE_COMPLETED)
         for task in (first, second):
             notes = wk.Notes(context_state=json.dumps({"by": task.id}))
-            await line.send(turn_end=wk.TurnEnd(turn_id=turns[task.id], status=status, notes=notes))
+            await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turns[task.id], status=status, notes=notes))
             await wait_for_state(client, task.id, states.COMPLETED if task is first else states.FAILED)
         assert status_text(await client.get(second.id)).startswith("CONTEXT_CHANGED: ")

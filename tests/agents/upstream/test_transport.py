@@ -12,9 +12,8 @@ from typing import Any
 import grpc
 import pytest
 from aiohttp import web
-from tests.agents.turn_context import RecordingTurnContext
 from tests.agents.upstream.agent_server import FakeAgentServer, agent_server, json, rpc, stream
-from tests.agents.upstream.scripted_transport import CONNECT_FAILURE, ScriptedTransport, agent, run_turn, task
+from tests.agents.upstream.scripted_transport import task
 from tests.certificates import Authority
 from tests.postgres import free_port
 from tests.security.test_outbound import HERE
@@ -121,7 +120,7 @@ async def test_concurrent_first_calls_share_one_channel(monkeypatch: pytest.Monk
     assert opened[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
 
-async def test_the_metadata_hold_credentials_version_key_and_extensions() -> None:
+async def test_the_metadata_has_credentials_version_key_and_extensions() -> None:
     received: dict[str, Any] = {}
 
     async def get(data: bytes, context: Any) -> bytes:
@@ -134,7 +133,7 @@ async def test_the_metadata_hold_credentials_version_key_and_extensions() -> Non
     assert (received["a2a-extensions"], received["request"].tenant) == ("urn:x", "desk")
 
 
-async def test_a_refusal_of_0_3_is_understood() -> None:
+async def test_a_refusal_of_0_3_is_decoded() -> None:
     async def get(_: bytes, context: Any) -> bytes:
         await context.abort(grpc.StatusCode.NOT_FOUND, "TaskNotFoundError: no such task")
         return b""
@@ -160,14 +159,15 @@ async def test_a_stream_of_0_3_is_read_as_one_of_1_0() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(task("WORKING", "x" * 4096).SerializeToString(), "longer than 2048"), (b"\xff", "is not 1.0")]
+    ("answer", "reason"),
+    [(task("WORKING", "x" * 4096).SerializeToString(), "longer than 2048"), (b"\xff", "is not 1.0")],
 )
-async def test_invalid_responses_over_grpc(answer: bytes, why: str) -> None:
+async def test_invalid_responses_over_grpc(answer: bytes, reason: str) -> None:
     async def get(_: bytes, context: Any) -> bytes:
         return answer
 
     async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as transport:
-        with pytest.raises(ProtocolError, match=why):
+        with pytest.raises(ProtocolError, match=reason):
             await transport.call("GetTask", GET)
 
 
@@ -188,7 +188,7 @@ async def test_grpc_connects_to_no_forbidden_address(url: str) -> None:
             await transport.call("GetTask", GET)
 
 
-async def test_grpc_is_encrypted_where_the_address_or_the_card_says_so(tmp_path: Path) -> None:
+async def test_grpc_is_encrypted_if_the_address_or_the_card_requires_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     chain, key = authority.issue()
     credentials = grpc.ssl_server_credentials([(key, chain)])
@@ -217,9 +217,9 @@ def test_a_grpc_address_is_checked_as_a_url(url: str, safe: bool, expected: str)
 # HTTP -------------------------------------------------------------------------------------------------------
 
 
-def behind(there: FakeAgentServer, path: str, answer: Any) -> str:
-    there.answers[path] = answer
-    return there.url
+def behind(remote: FakeAgentServer, path: str, answer: Any) -> str:
+    remote.answers[path] = answer
+    return remote.url
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def behind(there: FakeAgentServer, path: str, answer: Any) -> str:
     ],
 )
 async def test_invalid_responses_over_rest(answer: Any, is_read_as: type[Exception]) -> None:
-    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t", answer)) as transport:
+    async with agent_server() as remote, over("HTTP+JSON", behind(remote, "/tasks/t", answer)) as transport:
         with pytest.raises(is_read_as):
             await transport.call("GetTask", GET)
 
@@ -250,10 +250,13 @@ async def test_a_subscription_uses_the_http_method_that_the_server_knows() -> No
         await response.write(b'data: {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}}\n\n')
         return response
 
-    async with agent_server() as there, over("HTTP+JSON", behind(there, "/tasks/t:subscribe", post_only)) as transport:
+    async with (
+        agent_server() as remote,
+        over("HTTP+JSON", behind(remote, "/tasks/t:subscribe", post_only)) as transport,
+    ):
         for _ in range(2):
             assert [event.task.id for event in await read(transport)] == ["t"]
-        assert [request.method for request in there.requests] == ["GET", "POST", "POST"]
+        assert [request.method for request in remote.requests] == ["GET", "POST", "POST"]
 
 
 async def test_an_error_inside_a_stream_is_a_refusal() -> None:
@@ -264,8 +267,8 @@ async def test_an_error_inside_a_stream_is_a_refusal() -> None:
         return response
 
     async with (
-        agent_server() as there,
-        over("HTTP+JSON", behind(there, "/v1/tasks/t:subscribe", failing), "0.3") as transport,
+        agent_server() as remote,
+        over("HTTP+JSON", behind(remote, "/v1/tasks/t:subscribe", failing), "0.3") as transport,
     ):
         with pytest.raises(CallRefused) as refused:
             await read(transport)
@@ -274,13 +277,13 @@ async def test_an_error_inside_a_stream_is_a_refusal() -> None:
 
 async def test_a_stream_with_a_plain_json_response_is_one_event() -> None:
     done = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
-    async with agent_server() as there, over("JSONRPC", behind(there, "/", rpc({"task": done})) + "/") as transport:
+    async with agent_server() as remote, over("JSONRPC", behind(remote, "/", rpc({"task": done})) + "/") as transport:
         assert [event.task.id for event in await read(transport)] == ["t"]
 
 
 async def test_a_stream_over_http_has_a_limit() -> None:
     event = {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"x": "x" * 1000}}}
-    async with agent_server() as there, over("JSONRPC", behind(there, "/", stream(*[event] * 9)) + "/") as transport:
+    async with agent_server() as remote, over("JSONRPC", behind(remote, "/", stream(*[event] * 9)) + "/") as transport:
         with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
             await read(transport)
 
@@ -290,33 +293,3 @@ async def test_a_call_that_a_dialect_lacks_is_unknown() -> None:
         with pytest.raises(CallRefused) as refused:
             await transport.call("ListTasks", pb.ListTasksRequest())
         assert refused.value.remote_error.is_unknown_method
-
-
-# Several ----------------------------------------------------------------------------------------------------
-
-
-async def test_another_transport_is_used_when_one_does_not_respond() -> None:
-    silent, other = (
-        ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}),
-        ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED", "a")]]}),
-    )
-    there = agent(silent, other)
-    ending = await there.take_turn(RecordingTurnContext("hi"))
-    assert ending.status.state == pb.TASK_STATE_COMPLETED
-    assert there.transport is other
-    assert (there.is_unavailable, there.breaker.is_half_open, there.capacity) == (False, False, 10)
-
-
-async def test_an_agent_is_unavailable_only_when_all_its_transports_fail() -> None:
-    transports = [ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}) for _ in range(3)]
-    there = agent(*transports)
-    with pytest.raises(Exception, match="unavailable"):
-        await there.take_turn(RecordingTurnContext("hi"))
-    assert there.is_unavailable
-    assert [len(transport.calls("SendStreamingMessage")) > 0 for transport in transports] == [True] * 3
-
-
-async def test_nothing_is_sent_over_an_unused_transport() -> None:
-    first, second = ScriptedTransport({"SendStreamingMessage": [[task("COMPLETED")]]}), ScriptedTransport({})
-    await run_turn(RecordingTurnContext("hi"), first, second)
-    assert not second.requests

@@ -26,16 +26,16 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-async def test_operators_see_who_has_which_agent_and_which_turn(opened: Open) -> None:
+async def test_operators_see_the_workers_of_each_agent_and_turn(opened: Open) -> None:
     async with (
         opened() as app,
-        connected_worker(str(app.grpc)) as line,
+        connected_worker(str(app.grpc)) as fake_worker,
         Client(str(app.grpc), agent="desk") as client,
         Operator(str(app.grpc)) as operator,
     ):
-        await line.register(registration(), registration("other"), credit=3, name="box 1")
+        await fake_worker.register(registration(), registration("other"), credit=3, name="box 1")
         task = (await client.send(message("x"), configuration=NOW)).task.id
-        await line.receive("turn_start")
+        await fake_worker.receive("turn_start")
         answer = await operator.list_workers(ops_workers.ListWorkersRequest())
         assert [(one.agent, one.principal) for one in answer.agents] == [("desk", "anonymous"), ("other", "anonymous")]
         (worker,) = answer.agents[0].workers
@@ -44,45 +44,45 @@ async def test_operators_see_who_has_which_agent_and_which_turn(opened: Open) ->
         assert status.worker == f"box 1 ({worker.peer})"
 
 
-async def test_an_agent_is_forgotten_when_its_workers_are_gone(opened: Open) -> None:
+async def test_an_agent_can_be_forgotten_after_its_workers_disconnected(opened: Open) -> None:
     forget = ops_workers.ForgetAgentRequest(agent="desk")
     async with (
         opened(worker_wait=1000) as app,
         Client(str(app.grpc), agent="desk") as client,
         Operator(str(app.grpc)) as operator,
     ):
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration(), credit=0)
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration(), credit=0)
             task = (await client.send(message("x"), configuration=NOW)).task.id
-            with pytest.raises(ClientError, match=r'agent: "desk" has connected workers: by hand .*; stop them'):
+            with pytest.raises(ClientError, match=r'agent: "desk" has connected workers: test .*; stop them'):
                 await operator.forget_agent(forget)
-            await line.half_close()
-            await line.status()
+            await fake_worker.half_close()
+            await fake_worker.status()
         assert (await operator.forget_agent(forget)).ended_tasks == 1
         assert list(app.agents) == ["echo"]
         with pytest.raises(ClientError, match='no agent "desk" here'):
             await client.get(task)
         with pytest.raises(ClientError, match='agent: "desk" is not an agent of any worker'):
             await operator.forget_agent(forget)
-        async with connected_worker(str(app.grpc)) as line:  # its tasks were not forgotten
-            await line.register(registration())
+        async with connected_worker(str(app.grpc)) as fake_worker:  # its tasks are kept
+            await fake_worker.register(registration())
             ended = await client.get(task)
             assert (ended.status.state, status_text(ended)[:9]) == (states.FAILED, "NO_WORKER")
 
 
-async def test_a_name_that_was_forgotten_is_anybodys(opened: Open) -> None:
+async def test_a_forgotten_id_is_free_for_other_principals(opened: Open) -> None:
     async with opened(ByHeader()) as app:
-        async with connected_worker(str(app.grpc), named("alice", "worker")) as line:
-            await line.register(registration())
-            await line.half_close()
-            await line.status()
+        async with connected_worker(str(app.grpc), named("alice", "worker")) as fake_worker:
+            await fake_worker.register(registration())
+            await fake_worker.half_close()
+            await fake_worker.status()
         assert await app.worker_hub.forget("desk") == 0
-        async with connected_worker(str(app.grpc), named("bob", "worker")) as line:
-            assert (await line.register(registration())).principal == "bob"
+        async with connected_worker(str(app.grpc), named("bob", "worker")) as fake_worker:
+            assert (await fake_worker.register(registration())).principal == "bob"
 
 
 @pytest.mark.parametrize("request_", [{}, {"agent": ""}])
-async def test_which_agent_to_forget_has_to_be_said(opened: Open, request_: dict[str, str]) -> None:
+async def test_forget_requires_an_agent(opened: Open, request_: dict[str, str]) -> None:
     async with opened() as app, Operator(str(app.grpc)) as operator:
         with pytest.raises(ClientError, match="agent: is required"):
             await operator.forget_agent(ops_workers.ForgetAgentRequest(**request_))
@@ -102,17 +102,17 @@ class Site:
 
     def __init__(self, registry: MemoryWorkerRegistry) -> None:
         self.now = 1_000_000
-        self.listed = MemoryAgentRegistry()
+        self.agent_registry = MemoryAgentRegistry()
         self.hub = LocalWorkerHub(registry, [], clock=lambda: self.now)
-        self.hub.attach_registry(self.listed)
+        self.hub.attach_registry(self.agent_registry)
         self._leaving = asyncio.Event()
-        self._there = asyncio.Event()
+        self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def arrive(self, *agents: wk.AgentRegistration, principal: str = "alice") -> None:
         """Connects the worker."""
         self._task = asyncio.create_task(self._connect(agents, principal))
-        waiting = asyncio.create_task(self._there.wait())
+        waiting = asyncio.create_task(self._connected.wait())
         await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
 
@@ -128,84 +128,84 @@ class Site:
             await self._leaving.wait()
 
         async for _ in self.hub.connect(frames(), Identity(principal, frozenset(("worker",))), "there"):
-            self._there.set()
+            self._connected.set()
 
 
-async def test_a_server_learns_of_agents_whose_workers_are_at_another_one() -> None:
+async def test_a_server_knows_agents_whose_workers_are_at_another_server() -> None:
     registry = MemoryWorkerRegistry()
-    here, there = Site(registry), Site(registry)
-    await there.arrive(registration(card=pb.AgentCard(name="Front desk")))
-    await here.hub.sync_once()
-    (agent,) = here.listed.agents
+    local, remote = Site(registry), Site(registry)
+    await remote.arrive(registration(card=pb.AgentCard(name="Front desk")))
+    await local.hub.sync_once()
+    (agent,) = local.agent_registry.agents
     assert (agent.spec.id, agent.spec.name, agent.capacity) == ("desk", "Front desk", 0)
     assert agent.seconds_absent == 0
-    # For as long as a worker is there, it is noted; then the time runs.
-    for site in (here, there):
+    # The other server notes a connected worker regularly; without a recent note, the agent counts as absent.
+    for site in (local, remote):
         site.now += 60_000
     assert agent.seconds_absent == 60
-    await there.hub.sync_once()
-    await here.hub.sync_once()
+    await remote.hub.sync_once()
+    await local.hub.sync_once()
     assert agent.seconds_absent == 0
-    await there.depart()
-    here.now += 14_000
-    await here.hub.sync_once()
-    assert agent.seconds_absent == 0  # it may be there still: nobody says so often
-    here.now += 3_000
-    await here.hub.sync_once()
+    await remote.depart()
+    local.now += 14_000
+    await local.hub.sync_once()
+    assert agent.seconds_absent == 0  # the last note is valid for 15 s
+    local.now += 3_000
+    await local.hub.sync_once()
     assert agent.seconds_absent == 17
 
 
-async def test_what_a_server_noted_itself_does_not_make_it_think_that_others_have_a_worker() -> None:
-    here = Site(MemoryWorkerRegistry())
-    await here.arrive(registration())
-    await here.hub.sync_once()
-    (agent,) = here.listed.agents
-    await here.depart()
-    here.now += 3_000
-    await here.hub.sync_once()
+async def test_a_servers_own_note_does_not_count_as_a_worker_at_another_server() -> None:
+    local = Site(MemoryWorkerRegistry())
+    await local.arrive(registration())
+    await local.hub.sync_once()
+    (agent,) = local.agent_registry.agents
+    await local.depart()
+    local.now += 3_000
+    await local.hub.sync_once()
     assert agent.seconds_absent == 3
 
 
-async def test_an_agent_that_is_forgotten_at_one_server_goes_at_the_others() -> None:
+async def test_an_agent_forgotten_at_one_server_is_removed_at_the_others() -> None:
     registry = MemoryWorkerRegistry()
-    here, there = Site(registry), Site(registry)
-    await there.arrive(registration())
-    await here.hub.sync_once()
-    await there.depart()
-    await there.hub.forget("desk")
-    here.now += 60_000
-    await here.hub.sync_once()
-    assert (there.listed.unregistered, here.listed.unregistered) == (["desk"], ["desk"])
-    assert here.hub.list_agents() == []
+    local, remote = Site(registry), Site(registry)
+    await remote.arrive(registration())
+    await local.hub.sync_once()
+    await remote.depart()
+    await remote.hub.forget("desk")
+    local.now += 60_000
+    await local.hub.sync_once()
+    assert (remote.agent_registry.unregistered, local.agent_registry.unregistered) == (["desk"], ["desk"])
+    assert local.hub.list_agents() == []
 
 
-async def test_a_registry_that_cannot_be_read_keeps_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_registry_entry_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     registry = MemoryWorkerRegistry()
-    there = Site(registry)
-    await there.arrive(registration("a"), registration("b"))
+    remote = Site(registry)
+    await remote.arrive(registration("a"), registration("b"))
     registry.entries["a"] = type(registry.entries["a"])("a", "alice", b"", 0, 0)
     found = LocalWorkerHub(registry, await registry.list(), clock=lambda: 0)
     assert [agent.spec.id for agent in found.agents] == ["b"]
     assert "stored registration of agent a is ignored" in caplog.text
-    await there.depart()
+    await remote.depart()
 
 
-async def test_an_id_that_the_app_has_now_is_the_apps(opened: Open) -> None:
+async def test_an_id_of_the_app_takes_precedence_over_a_stored_registration(opened: Open) -> None:
     async with opened() as app:
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration())
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration())
         entry = (await app.worker_hub._worker_registry.list())[0]
         await app.worker_hub._worker_registry.register(replace(entry, agent="echo", registration=b"\x0a\x04echo"))
     async with opened() as app, Client(str(app.grpc)) as client:
         await app.worker_hub.sync_once()
         assert [one.agent for one in app.worker_hub.list_agents()] == ["desk"]
-        assert (await client.send(message("still here"))).task.status.state == states.COMPLETED
+        assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
 
 
 # A server without agents of its own ----------------------------------------------------------------------------------
 
 
-async def test_a_server_may_have_only_agents_of_workers(opened: Open) -> None:
+async def test_a_server_can_have_only_agents_of_workers(opened: Open) -> None:
     async with opened(own=False, workers_only=True) as app, Client(str(app.grpc)) as client:
         assert (app.root, dict(app.agents)) == ("", {})
         async with aiohttp.ClientSession(app.public_url) as http:
@@ -220,23 +220,23 @@ async def test_a_server_may_have_only_agents_of_workers(opened: Open) -> None:
                     assert (path, answer.status) == (path, status)
         with pytest.raises(ClientError, match=r'no agent "" here; use one of \(none yet: no worker has connected\)'):
             await client.send(message("x"))
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration(), registration("before-it"))
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration(), registration("before-it"))
             assert app.root == "desk"
             sending = asyncio.create_task(client.send(message("x")))
-            turn = await line.receive("turn_start")
+            turn = await fake_worker.receive("turn_start")
             assert turn.agent_id == "desk"
-            await line.end(turn.turn_id)
+            await fake_worker.end(turn.turn_id)
             assert (await sending).task.status.state == states.COMPLETED
     async with opened(own=False, workers_only=True) as app:
         assert app.root == "desk"
     async with opened(own=False, workers_only=True, root="third") as app:
         assert app.root == "third"
-        async with connected_worker(str(app.grpc)) as line:
-            await line.register(registration("third"))
+        async with connected_worker(str(app.grpc)) as fake_worker:
+            await fake_worker.register(registration("third"))
         assert app.card_url.endswith("/.well-known/agent-card.json")
 
 
-def test_an_app_and_no_agents_but_those_of_workers_are_not_said_together() -> None:
+def test_an_app_and_workers_only_exclude_each_other() -> None:
     with pytest.raises(SettingsError, match=r'APP "agents.py" would not be served; pass either APP or --workers-only'):
         load_settings({"app": "agents.py", "workers_only": True})

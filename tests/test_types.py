@@ -12,7 +12,7 @@ from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-def test_parts_have_what_was_said_and_nothing_else() -> None:
+def test_parts_have_only_the_given_fields() -> None:
     assert types.text("hi") == pb.Part(text="hi")
     assert types.text("# hi", media_type="text/markdown") == pb.Part(text="# hi", media_type="text/markdown")
     assert types.link("https://x.example/a", name="a", media_type="image/png") == pb.Part(
@@ -26,7 +26,7 @@ def test_parts_have_what_was_said_and_nothing_else() -> None:
     )
 
 
-def test_files_have_a_name_and_a_type_given_or_guessed(tmp_path: Path) -> None:
+def test_files_have_a_given_or_guessed_name_and_type(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"{}")
     parts = [
@@ -49,7 +49,7 @@ def test_files_have_a_name_and_a_type_given_or_guessed(tmp_path: Path) -> None:
     ]
 
 
-def test_artifacts_and_messages_take_any_values() -> None:
+def test_artifacts_and_messages_accept_any_values() -> None:
     artifact = types.artifact("a", {"n": 1}, [types.text("b"), types.text("c")], id="i", name="n", description="d")
     assert [part.WhichOneof("content") for part in artifact.parts] == ["text", "data", "text", "text"]
     assert (artifact.artifact_id, artifact.name, artifact.description) == ("i", "n", "d")
@@ -70,10 +70,10 @@ def test_artifacts_and_messages_take_any_values() -> None:
         lambda: types.message(pb.Part()),
     ],
 )
-def test_what_the_protocol_has_no_place_for_is_refused(make: Callable[[], object]) -> None:
+def test_values_that_the_protocol_cannot_represent_are_rejected(make: Callable[[], object]) -> None:
     with pytest.raises(types.InvalidAgentResponse):
         make()
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert all(hasattr(types, name) for name in types.__all__)
