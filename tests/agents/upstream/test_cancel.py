@@ -30,7 +30,7 @@ def stored_state(context: RecordingTurnContext) -> dict[str, Any]:
     return found
 
 
-async def stopped(script: ScriptedTransport, reason: str, *, when: str = "") -> tuple[RecordingTurnContext, Any]:
+async def canceled_turn(script: ScriptedTransport, reason: str, *, when: str = "") -> tuple[RecordingTurnContext, Any]:
     """A turn that is canceled after the first event, or after a call."""
     context = RecordingTurnContext("hi")
     turn = asyncio.create_task(agent(script).take_turn(context))
@@ -51,7 +51,7 @@ async def test_a_cancel_is_forwarded_and_its_result_ends_the_turn() -> None:
             "GetTask": [[task("CANCELED", text="stopped")]],
         }
     )
-    context, result = await stopped(script, "client")
+    context, result = await canceled_turn(script, "client")
     assert script.calls("CancelTask")[0].id == "t-1"
     assert status_text(context.task(result)) == "stopped"
 
@@ -65,7 +65,7 @@ async def test_a_result_before_the_cancel_wins() -> None:
             "GetTask": [[task("COMPLETED", "a")]],
         }
     )
-    _, result = await stopped(script, "client")
+    _, result = await canceled_turn(script, "client")
     assert result.status.state == states.COMPLETED
 
 
@@ -78,14 +78,14 @@ async def test_a_time_limit_cancels_the_upstream_task() -> None:
             "GetTask": [[task("CANCELED")]],
         }
     )
-    _, result = await stopped(script, "deadline")
+    _, result = await canceled_turn(script, "deadline")
     assert isinstance(result, asyncio.CancelledError)
     assert script.calls("CancelTask")
 
 
 async def test_a_drain_leaves_the_upstream_task_running() -> None:
     script = ScriptedTransport({"SendStreamingMessage": [[task("WORKING"), asyncio.Event()]]})
-    context, result = await stopped(script, "drain")
+    context, result = await canceled_turn(script, "drain")
     assert isinstance(result, asyncio.CancelledError)
     assert not script.calls("CancelTask")
     assert stored_state(context)["task"] == "t-1"
@@ -101,7 +101,7 @@ async def test_a_cancel_during_the_send_waits_until_the_task_is_known() -> None:
         }
     )
     asyncio.get_running_loop().call_later(0.05, go.set)
-    _, result = await stopped(script, "client", when="SendStreamingMessage")
+    _, result = await canceled_turn(script, "client", when="SendStreamingMessage")
     assert result.status.state == states.CANCELED
     assert script.calls("CancelTask")
 
@@ -146,7 +146,7 @@ async def test_an_agent_that_does_not_stop_is_left_to_the_fence(
             "GetTask": [[task("WORKING")]],
         }
     )
-    _, result = await stopped(script, "client")
+    _, result = await canceled_turn(script, "client")
     assert isinstance(result, asyncio.CancelledError)
 
 

@@ -59,7 +59,7 @@ def texts(task: pb.Task) -> str:
     return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
 
 
-async def streaming(client: Client, task: str) -> None:
+async def wait_for_output(client: Client, task: str) -> None:
     """Waits for the first output of the task."""
     async with asyncio.timeout(WAIT_TIMEOUT):
         async for event in client.subscribe(task):
@@ -67,7 +67,7 @@ async def streaming(client: Client, task: str) -> None:
                 return
 
 
-async def over(client: Client, task: str) -> pb.Task:
+async def wait_for_end(client: Client, task: str) -> pb.Task:
     async with asyncio.timeout(WAIT_TIMEOUT):
         while not states.is_terminal((found := await client.get(task)).status.state):
             async for _ in client.subscribe(task):
@@ -80,11 +80,11 @@ async def test_a_killed_server_resumes_the_upstream_task_and_runs_nothing_twice(
     front = machine.start("front", "--upstream", f"desk={behind.http}")
     async with Client(front.grpc) as client:
         task = (await client.send(message("stream 200 20"), configuration=NOW)).task.id
-        await streaming(client, task)
+        await wait_for_output(client, task)
     machine.kill("front")
     front = machine.start("front", "--upstream", f"desk={behind.http}")
     async with Client(front.grpc) as client, Client(behind.grpc) as remote:
-        done = await over(client, task)
+        done = await wait_for_end(client, task)
         assert done.status.state == states.COMPLETED
         assert texts(done) == "".join(f"chunk-{number} " for number in range(1, 201))
         assert len([one async for one in remote.list()]) == 1
@@ -99,8 +99,8 @@ async def test_an_upstream_agent_that_was_killed_and_restarted_ends_its_task_tru
         machine.kill("behind")
         waits = (await client.send(message("echo after all"), configuration=NOW)).task.id
         machine.start("behind")
-        found = await over(client, lost)
+        found = await wait_for_end(client, lost)
         assert found.status.state == states.FAILED
         assert found.status.message.parts[0].text.startswith("INTERRUPTED: ")
-        assert texts(await over(client, waits)) == "after all"
+        assert texts(await wait_for_end(client, waits)) == "after all"
         assert texts((await client.send(message("blue", task=interrupted.id))).task) == "you said: blue"

@@ -54,11 +54,6 @@ async def pair(opened: Open) -> AsyncIterator[Pair]:
         yield Pair(behind, await stack.enter_async_context(opened("front", *urls)))
 
 
-async def each(pair: Pair, agent_id: str, text: str) -> pb.SendMessageResponse:
-    async with Client(str(pair.front.grpc), agent=agent_id) as client:
-        return await client.send(message(text))
-
-
 def status_text(task: pb.Task) -> str:
     return "".join(part.text for part in task.status.message.parts)
 
@@ -107,10 +102,10 @@ async def check_agent(pair: Pair, agent_id: str) -> None:
         expected_state = states.INPUT_REQUIRED if agent_id == "jsonrpc-01" else states.AUTH_REQUIRED
         assert interrupted.status.state == expected_state, agent_id
         assert texts((await client.send(message("done", task=interrupted.id))).task) == "you said: done", agent_id
-        await canceled(client, agent_id)
+        await check_cancel(client, agent_id)
 
 
-async def canceled(client: Client, agent_id: str) -> None:
+async def check_cancel(client: Client, agent_id: str) -> None:
     running = (await client.send(message("sleep 600"), configuration=NOW)).task.id
     async for event in client.subscribe(running):
         if "sleeping" in status_text(event.task) or "sleeping" in status_text(
@@ -122,7 +117,7 @@ async def canceled(client: Client, agent_id: str) -> None:
 
 async def test_a_cancel_ends_the_upstream_task(pair: Pair) -> None:
     async with Client(str(pair.front.grpc), agent="grpc-1") as client, Client(str(pair.behind.grpc)) as remote:
-        await canceled(client, "grpc-1")
+        await check_cancel(client, "grpc-1")
         assert [task.status.state async for task in remote.list()] == [states.CANCELED]
 
 
@@ -131,12 +126,12 @@ async def test_canceling_a_waiting_task_cancels_the_upstream_task(pair: Pair) ->
         interrupted = (await client.send(message("ask"))).task
         (waiting,) = [task async for task in remote.list()]
         async with asyncio.TaskGroup() as group:
-            result = group.create_task(until_over(remote, waiting.id))
+            result = group.create_task(wait_for_end(remote, waiting.id))
             await client.cancel(interrupted.id)
         assert result.result() == states.CANCELED
 
 
-async def until_over(client: Client, task: str) -> int:
+async def wait_for_end(client: Client, task: str) -> int:
     async with asyncio.timeout(60):
         last = 0
         async for event in client.subscribe(task):

@@ -28,7 +28,7 @@ from dragoman.wire.cards.remote_card import Interface, grpc_url
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-BOUNDS = TransportLimits(
+LIMITS = TransportLimits(
     max_response_bytes=2048, max_stream_bytes=4096, response_timeout=20.0, blocking_timeout=20.0, idle_timeout=20.0
 )
 GET = pb.GetTaskRequest(id="t")
@@ -36,20 +36,20 @@ SUBSCRIBE = pb.SubscribeToTaskRequest(id="t")
 
 
 @asynccontextmanager
-async def over(
+async def transport_to(
     binding: str,
     url: str,
     dialect: str = "1.0",
     *,
     rules: OutboundPolicy = HERE,
-    bounds: TransportLimits = BOUNDS,
+    limits: TransportLimits = LIMITS,
     **options: Any,
 ) -> AsyncIterator[UpstreamTransport]:
     """A transport for the duration of the block."""
     guard = OutboundClient(rules, ca=options.get("ca"), per_host=0)
     interface = Interface(url, binding, dialect, options.pop("tenant", ""))
     encrypted = options.pop("safe", False)
-    transport = open_transport(interface, guard, {"X-Key": "k"}, bounds, is_encrypted=encrypted, **options)
+    transport = open_transport(interface, guard, {"X-Key": "k"}, limits, is_encrypted=encrypted, **options)
     try:
         yield transport
     finally:
@@ -70,7 +70,7 @@ Handler = Callable[[Any, Any], Any]
 
 
 @asynccontextmanager
-async def served(
+async def grpc_server(
     port: int = 0, credentials: grpc.ServerCredentials | None = None, *, service: str = "lf.a2a.v1", **methods: Handler
 ) -> AsyncIterator[int]:
     """A gRPC server whose methods return bytes; generators are streams."""
@@ -95,11 +95,11 @@ async def working(_: bytes, context: Any) -> bytes:
 
 async def test_a_refused_connection_is_reported_and_a_later_server_is_found() -> None:
     port = free_port()
-    async with over("GRPC", f"127.0.0.1:{port}") as transport:
+    async with transport_to("GRPC", f"127.0.0.1:{port}") as transport:
         with pytest.raises(ServerUnavailable) as away:
             await transport.call("GetTask", GET)
         assert not away.value.may_have_arrived
-        async with served(port, GetTask=working):
+        async with grpc_server(port, GetTask=working):
             assert await transport.call("GetTask", GET) == task("WORKING")
         with pytest.raises(ServerUnavailable):
             await transport.call("GetTask", GET)
@@ -114,7 +114,7 @@ async def test_concurrent_first_calls_share_one_channel(monkeypatch: pytest.Monk
         return opened[-1]
 
     monkeypatch.setattr(grpc.aio, "insecure_channel", open_channel)
-    async with served(GetTask=working) as port, over("GRPC", f"localhost:{port}") as transport:
+    async with grpc_server(GetTask=working) as port, transport_to("GRPC", f"localhost:{port}") as transport:
         await asyncio.gather(*(transport.call("GetTask", GET) for _ in range(3)))
     assert len(opened) == 1
     assert opened[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN
@@ -127,7 +127,10 @@ async def test_the_metadata_has_credentials_version_key_and_extensions() -> None
         received.update(dict(context.invocation_metadata()), request=pb.GetTaskRequest.FromString(data))
         return await working(data, context)
 
-    async with served(GetTask=get) as port, over("GRPC", f"localhost:{port}", tenant="desk") as transport:
+    async with (
+        grpc_server(GetTask=get) as port,
+        transport_to("GRPC", f"localhost:{port}", tenant="desk") as transport,
+    ):
         await transport.call("GetTask", GET, key="k-1", extensions="urn:x")
     assert (received["x-key"], received["a2a-version"], received["idempotency-key"]) == ("k", "1.0", "k-1")
     assert (received["a2a-extensions"], received["request"].tenant) == ("urn:x", "desk")
@@ -138,7 +141,10 @@ async def test_a_refusal_of_0_3_is_decoded() -> None:
         await context.abort(grpc.StatusCode.NOT_FOUND, "TaskNotFoundError: no such task")
         return b""
 
-    async with served(service="a2a.v1", GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}", "0.3") as transport:
+    async with (
+        grpc_server(service="a2a.v1", GetTask=get) as port,
+        transport_to("GRPC", f"127.0.0.1:{port}", "0.3") as transport,
+    ):
         with pytest.raises(CallRefused) as refused:
             await transport.call("GetTask", GET)
         assert refused.value.remote_error.is_task_not_found
@@ -152,8 +158,8 @@ async def test_a_stream_of_0_3_is_read_as_one_of_1_0() -> None:
         yield v03.StreamResponse(task=v03.Task(id="t", context_id="c")).SerializeToString()
 
     async with (
-        served(service="a2a.v1", TaskSubscription=follow) as port,
-        over("GRPC", f"127.0.0.1:{port}", "0.3") as transport,
+        grpc_server(service="a2a.v1", TaskSubscription=follow) as port,
+        transport_to("GRPC", f"127.0.0.1:{port}", "0.3") as transport,
     ):
         assert [event.task.id for event in await read(transport)] == ["t"]
 
@@ -166,7 +172,7 @@ async def test_invalid_responses_over_grpc(answer: bytes, reason: str) -> None:
     async def get(_: bytes, context: Any) -> bytes:
         return answer
 
-    async with served(GetTask=get) as port, over("GRPC", f"127.0.0.1:{port}") as transport:
+    async with grpc_server(GetTask=get) as port, transport_to("GRPC", f"127.0.0.1:{port}") as transport:
         with pytest.raises(ProtocolError, match=reason):
             await transport.call("GetTask", GET)
 
@@ -176,14 +182,14 @@ async def test_a_stream_over_grpc_has_a_limit() -> None:
         while True:
             yield pb.StreamResponse(task=task("WORKING", "x" * 1000)).SerializeToString()
 
-    async with served(SubscribeToTask=endless) as port, over("GRPC", f"127.0.0.1:{port}") as transport:
+    async with grpc_server(SubscribeToTask=endless) as port, transport_to("GRPC", f"127.0.0.1:{port}") as transport:
         with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
             await read(transport)
 
 
 @pytest.mark.parametrize("url", ["10.0.0.1:50051", "169.254.169.254:80", "grpcs://10.0.0.1:443"])
 async def test_grpc_connects_to_no_forbidden_address(url: str) -> None:
-    async with over("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as transport:
+    async with transport_to("GRPC", url, rules=OutboundPolicy(AddressPolicy())) as transport:
         with pytest.raises(CallForbidden):
             await transport.call("GetTask", GET)
 
@@ -192,11 +198,11 @@ async def test_grpc_is_encrypted_if_the_address_or_the_card_requires_it(tmp_path
     authority = Authority(tmp_path)
     chain, key = authority.issue()
     credentials = grpc.ssl_server_credentials([(key, chain)])
-    async with served(credentials=credentials, GetTask=working) as port:
+    async with grpc_server(credentials=credentials, GetTask=working) as port:
         for url, safe in ((f"grpcs://localhost:{port}", False), (f"localhost:{port}", True)):
-            async with over("GRPC", url, ca=authority.ca, safe=safe) as transport:
+            async with transport_to("GRPC", url, ca=authority.ca, safe=safe) as transport:
                 assert await transport.call("GetTask", GET) == task("WORKING")
-        async with over("GRPC", f"localhost:{port}", safe=True) as transport:
+        async with transport_to("GRPC", f"localhost:{port}", safe=True) as transport:
             with pytest.raises(ServerUnavailable):  # the authority is not trusted
                 await transport.call("GetTask", GET)
 
@@ -217,7 +223,7 @@ def test_a_grpc_address_is_checked_as_a_url(url: str, safe: bool, expected: str)
 # HTTP -------------------------------------------------------------------------------------------------------
 
 
-def behind(remote: FakeAgentServer, path: str, answer: Any) -> str:
+def serve_at(remote: FakeAgentServer, path: str, answer: Any) -> str:
     remote.answers[path] = answer
     return remote.url
 
@@ -236,7 +242,10 @@ def behind(remote: FakeAgentServer, path: str, answer: Any) -> str:
     ],
 )
 async def test_invalid_responses_over_rest(answer: Any, is_read_as: type[Exception]) -> None:
-    async with agent_server() as remote, over("HTTP+JSON", behind(remote, "/tasks/t", answer)) as transport:
+    async with (
+        agent_server() as remote,
+        transport_to("HTTP+JSON", serve_at(remote, "/tasks/t", answer)) as transport,
+    ):
         with pytest.raises(is_read_as):
             await transport.call("GetTask", GET)
 
@@ -252,7 +261,7 @@ async def test_a_subscription_uses_the_http_method_that_the_server_knows() -> No
 
     async with (
         agent_server() as remote,
-        over("HTTP+JSON", behind(remote, "/tasks/t:subscribe", post_only)) as transport,
+        transport_to("HTTP+JSON", serve_at(remote, "/tasks/t:subscribe", post_only)) as transport,
     ):
         for _ in range(2):
             assert [event.task.id for event in await read(transport)] == ["t"]
@@ -268,7 +277,7 @@ async def test_an_error_inside_a_stream_is_a_refusal() -> None:
 
     async with (
         agent_server() as remote,
-        over("HTTP+JSON", behind(remote, "/v1/tasks/t:subscribe", failing), "0.3") as transport,
+        transport_to("HTTP+JSON", serve_at(remote, "/v1/tasks/t:subscribe", failing), "0.3") as transport,
     ):
         with pytest.raises(CallRefused) as refused:
             await read(transport)
@@ -277,19 +286,25 @@ async def test_an_error_inside_a_stream_is_a_refusal() -> None:
 
 async def test_a_stream_with_a_plain_json_response_is_one_event() -> None:
     done = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}
-    async with agent_server() as remote, over("JSONRPC", behind(remote, "/", rpc({"task": done})) + "/") as transport:
+    async with (
+        agent_server() as remote,
+        transport_to("JSONRPC", serve_at(remote, "/", rpc({"task": done})) + "/") as transport,
+    ):
         assert [event.task.id for event in await read(transport)] == ["t"]
 
 
 async def test_a_stream_over_http_has_a_limit() -> None:
     event = {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}, "metadata": {"x": "x" * 1000}}}
-    async with agent_server() as remote, over("JSONRPC", behind(remote, "/", stream(*[event] * 9)) + "/") as transport:
+    async with (
+        agent_server() as remote,
+        transport_to("JSONRPC", serve_at(remote, "/", stream(*[event] * 9)) + "/") as transport,
+    ):
         with pytest.raises(ProtocolError, match="longer than 4096 bytes"):
             await read(transport)
 
 
 async def test_a_call_that_a_dialect_lacks_is_unknown() -> None:
-    async with over("JSONRPC", "http://127.0.0.1/", "0.1") as transport:
+    async with transport_to("JSONRPC", "http://127.0.0.1/", "0.1") as transport:
         with pytest.raises(CallRefused) as refused:
             await transport.call("ListTasks", pb.ListTasksRequest())
         assert refused.value.remote_error.is_unknown_method

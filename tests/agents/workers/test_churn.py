@@ -57,7 +57,7 @@ async def test_every_task_completes_although_workers_are_killed(tmp_path: Path) 
         assert len(tasks) > 20
         async with Client(server.grpc, agent="steady") as client:
             for task in tasks:
-                ended = await _ended(client, task)
+                ended = await _wait_for_end(client, task)
                 assert ended.status.state == states.COMPLETED
                 assert texts(ended) == {"output": COMPLETE_OUTPUT}
         async with Operator(server.grpc) as operator:
@@ -70,7 +70,7 @@ async def test_every_task_completes_although_workers_are_killed(tmp_path: Path) 
             assert await asyncio.to_thread(worker.ends) == 0
 
 
-async def _ended(client: Client, task: str) -> pb.Task:
+async def _wait_for_end(client: Client, task: str) -> pb.Task:
     async with asyncio.timeout(60):
         async for _ in client.subscribe(task, after="0"):
             pass

@@ -134,7 +134,7 @@ async def test_a_frozen_worker_counts_as_lost_but_a_blocked_event_loop_does_not(
             with worker_process("--name", "blocked", server=server.grpc, cwd=tmp_path):
                 # Turns go to workers in rotation: one of these two is at the frozen worker.
                 tasks = [(await other.send(message("13"), configuration=NOW)).task.id for _ in range(2)]
-                ended = [await over(other, task) for task in tasks]
+                ended = [await wait_for_end(other, task) for task in tasks]
                 assert sorted(task.status.state for task in ended) == sorted([states.COMPLETED, states.FAILED])
             assert status_text(await wait_for_state(client, lost, states.FAILED)).startswith("INTERRUPTED")
             frozen.signal(signal.SIGCONT)
@@ -143,7 +143,7 @@ async def test_a_frozen_worker_counts_as_lost_but_a_blocked_event_loop_does_not(
             assert (await client.get(lost)).status.state == states.FAILED
 
 
-async def over(client: Client, task: str) -> Any:
+async def wait_for_end(client: Client, task: str) -> Any:
     """Waits for the end of the task and returns it."""
     async with asyncio.timeout(60):
         async for _ in client.subscribe(task, after="0"):

@@ -105,27 +105,27 @@ class Site:
         self.agent_registry = MemoryAgentRegistry()
         self.hub = LocalWorkerHub(registry, [], clock=lambda: self.now)
         self.hub.attach_registry(self.agent_registry)
-        self._leaving = asyncio.Event()
+        self._disconnecting = asyncio.Event()
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def arrive(self, *agents: wk.AgentRegistration, principal: str = "alice") -> None:
+    async def connect_worker(self, *agents: wk.AgentRegistration, principal: str = "alice") -> None:
         """Connects the worker."""
         self._task = asyncio.create_task(self._connect(agents, principal))
         waiting = asyncio.create_task(self._connected.wait())
         await asyncio.wait((self._task, waiting), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
 
-    async def depart(self) -> None:
+    async def disconnect_worker(self) -> None:
         """Disconnects the worker."""
         assert self._task is not None
-        self._leaving.set()
+        self._disconnecting.set()
         await self._task
 
     async def _connect(self, agents: tuple[wk.AgentRegistration, ...], principal: str) -> None:
         async def frames() -> AsyncIterator[wk.ConnectRequest]:
             yield wk.ConnectRequest(hello=wk.Hello(agents=agents))
-            await self._leaving.wait()
+            await self._disconnecting.wait()
 
         async for _ in self.hub.connect(frames(), Identity(principal, frozenset(("worker",))), "there"):
             self._connected.set()
@@ -134,7 +134,7 @@ class Site:
 async def test_a_server_knows_agents_whose_workers_are_at_another_server() -> None:
     registry = MemoryWorkerRegistry()
     local, remote = Site(registry), Site(registry)
-    await remote.arrive(registration(card=pb.AgentCard(name="Front desk")))
+    await remote.connect_worker(registration(card=pb.AgentCard(name="Front desk")))
     await local.hub.sync_once()
     (agent,) = local.agent_registry.agents
     assert (agent.spec.id, agent.spec.name, agent.capacity) == ("desk", "Front desk", 0)
@@ -146,7 +146,7 @@ async def test_a_server_knows_agents_whose_workers_are_at_another_server() -> No
     await remote.hub.sync_once()
     await local.hub.sync_once()
     assert agent.seconds_absent == 0
-    await remote.depart()
+    await remote.disconnect_worker()
     local.now += 14_000
     await local.hub.sync_once()
     assert agent.seconds_absent == 0  # the last note is valid for 15 s
@@ -157,10 +157,10 @@ async def test_a_server_knows_agents_whose_workers_are_at_another_server() -> No
 
 async def test_a_servers_own_note_does_not_count_as_a_worker_at_another_server() -> None:
     local = Site(MemoryWorkerRegistry())
-    await local.arrive(registration())
+    await local.connect_worker(registration())
     await local.hub.sync_once()
     (agent,) = local.agent_registry.agents
-    await local.depart()
+    await local.disconnect_worker()
     local.now += 3_000
     await local.hub.sync_once()
     assert agent.seconds_absent == 3
@@ -169,9 +169,9 @@ async def test_a_servers_own_note_does_not_count_as_a_worker_at_another_server()
 async def test_an_agent_forgotten_at_one_server_is_removed_at_the_others() -> None:
     registry = MemoryWorkerRegistry()
     local, remote = Site(registry), Site(registry)
-    await remote.arrive(registration())
+    await remote.connect_worker(registration())
     await local.hub.sync_once()
-    await remote.depart()
+    await remote.disconnect_worker()
     await remote.hub.forget("desk")
     local.now += 60_000
     await local.hub.sync_once()
@@ -182,12 +182,12 @@ async def test_an_agent_forgotten_at_one_server_is_removed_at_the_others() -> No
 async def test_an_invalid_registry_entry_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     registry = MemoryWorkerRegistry()
     remote = Site(registry)
-    await remote.arrive(registration("a"), registration("b"))
+    await remote.connect_worker(registration("a"), registration("b"))
     registry.entries["a"] = type(registry.entries["a"])("a", "alice", b"", 0, 0)
     found = LocalWorkerHub(registry, await registry.list(), clock=lambda: 0)
     assert [agent.spec.id for agent in found.agents] == ["b"]
     assert "stored registration of agent a is ignored" in caplog.text
-    await remote.depart()
+    await remote.disconnect_worker()
 
 
 async def test_an_id_of_the_app_takes_precedence_over_a_stored_registration(opened: Open) -> None:

@@ -31,7 +31,7 @@ def _no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def two(url: str, nats: NatsServer) -> AsyncIterator[tuple[App, App]]:
+async def open_two_servers(url: str, nats: NatsServer) -> AsyncIterator[tuple[App, App]]:
     """Two servers on one store and one bus."""
     settings: dict[str, Any] = {"store": url, "bus": nats.url(WHO), "http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
     async with AsyncExitStack() as stack:
@@ -40,7 +40,7 @@ async def two(url: str, nats: NatsServer) -> AsyncIterator[tuple[App, App]]:
 
 
 async def test_an_agent_of_a_worker_is_known_to_all_servers_immediately(postgres_url: str, nats: NatsServer) -> None:
-    async with two(postgres_url, nats) as (one, other):
+    async with open_two_servers(postgres_url, nats) as (one, other):
         async with connected_worker(str(one.grpc)) as fake_worker:
             await fake_worker.register(registration("desk"))
             await eventually(lambda: "desk" in other.agents)
@@ -58,7 +58,7 @@ async def test_an_agent_of_a_worker_is_known_to_all_servers_immediately(postgres
 async def test_an_added_upstream_agent_is_served_by_all_servers_immediately(
     postgres_url: str, nats: NatsServer
 ) -> None:
-    async with two(postgres_url, nats) as (one, other), agent_server() as remote:
+    async with open_two_servers(postgres_url, nats) as (one, other), agent_server() as remote:
         url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with Operator(str(one.grpc)) as operator:
             added = (await operator.add_upstream(ops.AddUpstreamRequest(url=url))).upstream.agent

@@ -16,8 +16,7 @@ from dragoman.calling.errors import CallRefused, ClientError
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
-from dragoman.core.task.log import AppendRejected as NotWritten
-from dragoman.core.task.log import StatusChange
+from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -25,7 +24,7 @@ log = logging.getLogger("dragoman.upstream")
 
 
 class UpstreamAgent:
-    """Implements `dragoman.ports.RemoteAgent`. Unavailable while it cannot be reached, and until its card was read."""
+    """Implements `dragoman.ports.RemoteAgent`. Unavailable until its card was read, and while its breaker is open."""
 
     def __init__(
         self,
@@ -168,7 +167,7 @@ class UpstreamAgent:
         self._running[turn_context.task_id] = turn
         work = asyncio.create_task(turn.run(), name=f"turn of {turn_context.task_id} upstream")
         try:
-            await asyncio.wait([work])  # which does not cancel what it waits for
+            await asyncio.wait([work])  # does not cancel the task
             return work.result()
         except asyncio.CancelledError:
             try:
@@ -183,7 +182,7 @@ class UpstreamAgent:
             if not turn.calls.is_sent and turn_context.cancel_reason == "drain":
                 turn.writer.mark_unsent()
             raise
-        except (LeaseLost, NotWritten):
+        except (LeaseLost, AppendRejected):
             # The task continued without this turn, and the store rejects its writes.
             return TurnResult(StatusChange(states.CANCELED))
         finally:
@@ -206,7 +205,7 @@ class UpstreamAgent:
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():
-            # The task is reported as CANCELED only if it is upstream: else the runtime ends it, and says so.
+            # Our task is CANCELED only if the upstream task is; otherwise the runtime fences the turn.
             log.warning(
                 "%s did not confirm that its task has stopped",
                 self.location,
@@ -227,7 +226,7 @@ class UpstreamAgent:
             log.warning("%s responded to a cancel with an invalid response: %s", self.location, error)
 
     async def on_canceled(self, task_state: bytes) -> None:
-        """Cancels the upstream task of an interrupted task of ours that was canceled."""
+        """Cancels the upstream task of our interrupted task, which was canceled."""
         task = read_task_state(task_state).task
         if task and not self.is_unavailable:
             await self.cancel(task)

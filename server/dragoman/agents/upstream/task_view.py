@@ -1,8 +1,8 @@
-"""Turns upstream tasks and events into changes of our log, each written once.
+"""Converts upstream tasks and events to changes of our log, each written once.
 
-Streams contain additions; a Task read afterwards repeats everything. For each artifact a count and a digest of the
-written parts are kept, not the content, so that a Task adds only what is new, or replaces the artifact if it has
-changed (`dragoman.core.task.projection`).
+Streams contain additions; a Task read afterwards repeats everything. The count and digest of the written parts of each
+artifact are kept, not their content: a Task then adds only the new parts, or replaces the artifact if it has changed
+(`dragoman.core.task.projection`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TASK_ARTIFACTS = 10_000
 
 
 class ArtifactSync:
-    """The artifacts of one upstream task, as far as they are written. Raises InvalidAgentResponse for invalid ones."""
+    """The written artifacts of one upstream task. Raises InvalidAgentResponse for invalid ones."""
 
     def __init__(self, new_id: NewId) -> None:
         self._new_id = new_id

@@ -67,7 +67,7 @@ class UpstreamTurn:
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> TurnResult:
-        """Runs the turn. Raises WorkerLost when the agent is unavailable and may return."""
+        """Runs the turn. Raises WorkerLost when the agent is unavailable, for a later attempt."""
         may_be_sent = self.turn_context.attempt > 1 and not self.writer.state.unsent
         follow_ups = FollowUpSender(self.calls, self._extensions, self._output_modes)
         forwarding = asyncio.create_task(follow_ups.run(), name=f"messages for {self.turn_context.task_id} upstream")
@@ -232,15 +232,17 @@ class UpstreamTurn:
     async def _read_stream(
         self, events: AsyncGenerator[pb.StreamResponse, None], *, complete: bool
     ) -> TurnResult | None:
-        """Reads a stream until the turn or the stream is over. `complete`: it contains everything from the start;
-        otherwise it does from its first Task on, and events before that only signal a change.
+        """Reads a stream until the turn or the stream is over.
+
+        `complete`: the stream has all events of the task. Otherwise it has them from its first Task on; earlier events
+        only signal a change.
         """
         async with aclosing(events):
-            wakeup = asyncio.create_task(self._wakeup.wait(), name="something upstream")
+            wakeup = asyncio.create_task(self._wakeup.wait(), name="wakeup of an upstream turn")
             step: asyncio.Task[pb.StreamResponse | None] | None = None
             try:
                 while True:
-                    step = step or asyncio.create_task(_next_event(events), name="an event upstream")
+                    step = step or asyncio.create_task(_next_event(events), name="event of an upstream turn")
                     timeout = AUTH_REQUIRED_HOLD_SECONDS if self.writer.holds_status else None
                     await asyncio.wait([step, wakeup], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                     if step.done():
@@ -252,7 +254,7 @@ class UpstreamTurn:
                     elif wakeup.done():
                         # Some servers never stream the result of a cancel.
                         self._wakeup.clear()
-                        wakeup = asyncio.create_task(self._wakeup.wait(), name="something upstream")
+                        wakeup = asyncio.create_task(self._wakeup.wait(), name="wakeup of an upstream turn")
                         if not self.calls.task_id:
                             continue
                         event = pb.StreamResponse(task=await self.calls.get_task())

@@ -37,7 +37,7 @@ class TurnWriter:
             self.task_known.set()
         self.statuses = StatusMapper(turn_context, new_id)
         self.may_change_task = False
-        """A message was just sent: some servers start a new task for each, whichever task it names."""
+        """Whether a message was just sent: some servers start a new task for each message, even if it names one."""
         self.event_count = 0
         """Events written."""
         self._written_state = self.state
@@ -109,7 +109,7 @@ class TurnWriter:
         self.state = replace(self.state, task="")
 
     def mark_unsent(self) -> None:
-        """Stores that the message of this turn was not sent."""
+        """Records in the state that the message of this turn was not sent."""
         self.state = replace(self.state, unsent=True)
         self.turn_context.put(StatusChange(states.WORKING), state_update=self.state_update())
 
@@ -122,7 +122,7 @@ class TurnWriter:
     ) -> TurnResult | None:
         change, waits = self.statuses.to_change(status, metadata), status.state in states.INTERRUPTED
         if waits and status_digest(status) == self._answered_digest:
-            return None  # the status from before the message
+            return None  # the status that the message has answered
         if waits:
             self.state = replace(self.state, interrupted_digest=status_digest(status))
         if states.is_terminal(status.state) or (waits and (polled or status.state == states.INPUT_REQUIRED)):
@@ -210,7 +210,7 @@ class UpstreamTaskState:
 
 
 def read_task_state(data: bytes) -> UpstreamTaskState:
-    """Parses a stored state; empty for none, and for one that is not ours."""
+    """Parses a stored state. Returns an empty one for no data and for data in another form."""
     try:
         document: Any = orjson.loads(data) if data else {}
     except orjson.JSONDecodeError:
