@@ -239,7 +239,7 @@ async def test_without_authentication_only_local_workers_are_accepted(
         await fake_worker.send(**hello(registration()))
         code, text = await fake_worker.status()
         assert code == "UNAUTHENTICATED"
-        assert "from this machine only" in text
+        assert "only workers on the server's machine may connect" in text
 
 
 async def test_a_revoked_key_disconnects_the_worker(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
