@@ -204,7 +204,7 @@ async def test_a_worker_can_run_an_executor(tmp_path: Path) -> None:
         ({"executor": f"{COUNTER}:CounterWorker", "executor_python": "/no/python"}, "/no/python cannot be started"),
     ],
 )
-async def test_an_unusable_target_is_reported_at_the_start(tmp_path: Path, options: dict[str, str], text: str) -> None:
+async def test_an_invalid_target_is_reported_at_the_start(tmp_path: Path, options: dict[str, str], text: str) -> None:
     with pytest.raises(LoadError, match=re.escape(text)):
         async with open_app(settings(tmp_path, **options)):
             pass

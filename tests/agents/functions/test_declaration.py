@@ -208,7 +208,7 @@ PROBLEMS: list[tuple[Callable[[], ModuleType], str]] = [
 
 
 @pytest.mark.parametrize(("make", "reason"), PROBLEMS, ids=[reason for _, reason in PROBLEMS])
-def test_a_module_with_unusable_agents_is_rejected(make: Callable[[], ModuleType], reason: str) -> None:
+def test_a_module_with_invalid_agents_is_rejected(make: Callable[[], ModuleType], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         agents_in(make())
 
