@@ -38,8 +38,8 @@ class IdGenerator:
 
     def uuid(self) -> str:
         """A random UUID as text (RFC 9562 §5.4)."""
-        text = self.hex()
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        digits = self.hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     def hex(self) -> str:
         """A random UUID as 32 hexadecimal digits."""

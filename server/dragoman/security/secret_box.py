@@ -1,8 +1,8 @@
 """Encrypts secrets in the store with keys outside it (AES-256-GCM, NIST SP 800-38D).
 
-A ciphertext names its key and is bound to its context, so nobody with write access to the store can move a secret to
-another receiver. The first key encrypts, all keys decrypt; a key can be removed when no ciphertext uses it. Texts
-stored before there were keys are read unchanged.
+A ciphertext names its key and is bound to its context, so that write access to the store does not suffice to move a
+secret to another receiver. The first key encrypts, all keys decrypt; a key can be removed when no ciphertext uses it.
+Texts stored before the first key are read unchanged.
 """
 
 from __future__ import annotations

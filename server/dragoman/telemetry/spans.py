@@ -151,7 +151,7 @@ def encode_span(
     if link:
         span += frames.frame(13, bytes.fromhex(f"0a10{link[3:35]}1208{link[36:52]}"))
     if error:
-        span += frames.frame(15, _text(2, error) + frames.integer(3, 2))
+        span += frames.frame(15, _string(2, error) + frames.integer(3, 2))
     return span
 
 
@@ -170,7 +170,7 @@ def _cached_fields(
     """The cacheable fields of a span. `values`: those of the attributes not in _UNCACHED_ATTRIBUTES."""
     cached = [attribute for attribute in attributes if attribute not in _UNCACHED_ATTRIBUTES]
     fields = map(_attribute_field, cached, values if isinstance(values, tuple) else (values,))
-    return b"".join([_text(5, name), frames.integer(6, _SPAN_KINDS[kind]), *fields])
+    return b"".join([_string(5, name), frames.integer(6, _SPAN_KINDS[kind]), *fields])
 
 
 def _attribute_field(name: str, value: AttributeValue) -> bytes:
@@ -191,11 +191,11 @@ def _attribute_prefix(name: str, length: int) -> bytes:
 
 def _key_value(name: str, value: AttributeValue) -> bytes:
     """Encodes a KeyValue."""
-    any_value = _text(1, value) if isinstance(value, str) else frames.varint(3 << 3) + frames.varint(value)
-    return _text(1, name) + frames.frame(2, any_value)
+    any_value = _string(1, value) if isinstance(value, str) else frames.varint(3 << 3) + frames.varint(value)
+    return _string(1, name) + frames.frame(2, any_value)
 
 
-def _text(number: int, value: str) -> bytes:
+def _string(number: int, value: str) -> bytes:
     """Encodes a string field; empty for an empty string. Lone surrogates are replaced: the request is over."""
     return frames.frame(number, value.encode(errors="replace")) if value else b""
 
@@ -211,4 +211,4 @@ def encode_export_request(resource: bytes, spans: Iterable[bytes]) -> bytes:
     return frames.frame(1, resource + frames.frame(2, body))
 
 
-_SCOPE: Final = frames.frame(1, _text(1, "dragoman") + _text(2, __version__))
+_SCOPE: Final = frames.frame(1, _string(1, "dragoman") + _string(2, __version__))

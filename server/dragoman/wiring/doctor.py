@@ -45,8 +45,8 @@ MIN_FREE_DISK_BYTES: Final = 1024**3
 MAX_CLOCK_DIFFERENCE: Final = 2.0
 """Tolerated clock difference, in seconds."""
 
-MAX_LISTED_TASKS: Final = 5
-"""Maximum unreadable tasks that are listed."""
+MAX_LISTED_ITEMS: Final = 5
+"""Maximum items, tasks or API keys, that a finding lists."""
 
 
 class Finding(NamedTuple):
@@ -208,12 +208,12 @@ def _check_disk(path: Path) -> list[Finding]:
     if not path.parent.is_dir():
         return [Finding("fail", "disk", f"folder {path.parent} does not exist", "create it, or choose another --store")]
     free = shutil.disk_usage(path.parent).free
-    text = f"{free / 1024**3:.1f} GiB free for {path.parent}"
+    space = f"{free / 1024**3:.1f} GiB free for {path.parent}"
     if free < MIN_FREE_DISK_BYTES:
         return [
-            Finding("warn", "disk", text, "free some space: writes to a full disk fail; see docs/how-to/failures.md")
+            Finding("warn", "disk", space, "free some space: writes to a full disk fail; see docs/how-to/failures.md")
         ]
-    return [Finding("ok", "disk", text)]
+    return [Finding("ok", "disk", space)]
 
 
 def _check_clock(store_time_ms: int) -> Finding:
@@ -246,7 +246,7 @@ async def _check_api_keys(settings: Settings, store: Store) -> list[Finding]:
     if not any(OPERATOR_GRANT in key.grants for key in valid):
         return [Finding("warn", "keys", f"{len(valid)} keys, none with the operator grant", do)]
     if expiring := [key for key in valid if key.expires and key.expires < now + EXPIRY_WARNING_SECONDS * 1000]:
-        names = ", ".join(f"{key.id} ({key.name})" for key in expiring[:MAX_LISTED_TASKS])
+        names = ", ".join(f"{key.id} ({key.name})" for key in expiring[:MAX_LISTED_ITEMS])
         return [Finding("warn", "keys", f"expire within two weeks: {names}", "dragoman keys rotate ID --expires 90d")]
     return [Finding("ok", "keys", f"{len(valid)} are valid")]
 
@@ -264,9 +264,9 @@ async def _check_tasks(store: Store) -> list[Finding]:
                 ]
     if not unreadable:
         return [Finding("ok", "tasks", f"{count} can be read")]
-    names = ", ".join(unreadable[:MAX_LISTED_TASKS])
-    if len(unreadable) > MAX_LISTED_TASKS:
-        names += f", and {len(unreadable) - MAX_LISTED_TASKS} more"
+    names = ", ".join(unreadable[:MAX_LISTED_ITEMS])
+    if len(unreadable) > MAX_LISTED_ITEMS:
+        names += f", and {len(unreadable) - MAX_LISTED_ITEMS} more"
     do = "restore a backup, or `dragoman purge --task ID`; check the disk"
     return [Finding("fail", "tasks", f"{len(unreadable)} of {count} cannot be read: {names}", do)]
 

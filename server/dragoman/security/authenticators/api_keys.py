@@ -54,15 +54,15 @@ class ApiKeyAuthenticator:
         self._cache: OrderedDict[str, _CachedKey] = OrderedDict()
         self._use_writes: set[asyncio.Task[None]] = set()
 
-    async def identify(self, text: str) -> Identity | None:
+    async def identify(self, credential: str) -> Identity | None:
         """The identity of an API key; None for other texts. Raises Unauthenticated for an invalid key."""
-        if not text.startswith(caller_credentials.API_KEY_PREFIX):
+        if not credential.startswith(caller_credentials.API_KEY_PREFIX):
             return None
-        presented = caller_credentials.parse_api_key(text)
+        presented = caller_credentials.parse_api_key(credential)
         if presented is None:
             raise _unauthenticated(
                 "this API key is truncated or mistyped",
-                text.removeprefix(caller_credentials.API_KEY_PREFIX).partition("_")[0],
+                credential.removeprefix(caller_credentials.API_KEY_PREFIX).partition("_")[0],
             )
         now = self._clock()
         key = await self._find(presented, now)

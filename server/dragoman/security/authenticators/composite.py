@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class CredentialAuthenticator(Protocol):
     """Authenticates one kind of credential."""
 
-    async def identify(self, text: str) -> Identity | None:
+    async def identify(self, credential: str) -> Identity | None:
         """The identity of a credential; None if it is of another kind. Raises Unauthenticated."""
         ...
 
@@ -133,9 +133,9 @@ class StaticTokenAuthenticator:
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    async def identify(self, text: str) -> Identity | None:
+    async def identify(self, credential: str) -> Identity | None:
         """The identity of the token; None for other texts."""
-        if not hmac.compare_digest(text.encode(errors="replace"), self._token):
+        if not hmac.compare_digest(credential.encode(errors="replace"), self._token):
             return None
         return Identity(STATIC_TOKEN_PRINCIPAL, frozenset((OPERATOR_GRANT, WORKER_GRANT)))
 

@@ -48,29 +48,29 @@ class JwtAuthenticator:
         self._clock = clock
         self._verified: OrderedDict[bytes, _ParsedToken] = OrderedDict()
 
-    async def identify(self, text: str) -> Identity | None:
+    async def identify(self, credential: str) -> Identity | None:
         """The identity of a JWT; None for other texts.
 
         Raises Unauthenticated, PermissionDenied for missing scopes, Unavailable without keys of its issuer.
         """
-        if not _JWT_PATTERN.fullmatch(text):
+        if not _JWT_PATTERN.fullmatch(credential):
             return None
-        digest = sha256(text.encode()).digest()
-        token = self._verified.get(digest) or self._parse(text)
+        digest = sha256(credential.encode()).digest()
+        token = self._verified.get(digest) or self._parse(credential)
         try:
             jwt_claims.check_claims(token.claims, token.issuer, self._clock())
             key = await token.keys.find(token.kid, token.algorithm)
             if token.key is not key:
-                _verify(text, key, token.algorithm)
+                _verify(credential, key, token.algorithm)
                 self._cache_verified(digest, token, key)
             return jwt_claims.identity_from_claims(token.claims, token.issuer)
         except (Unauthenticated, PermissionDenied) as error:
             error.log_details = {**token.log_fields, **error.log_details}
             raise
 
-    def _parse(self, text: str) -> _ParsedToken:
+    def _parse(self, credential: str) -> _ParsedToken:
         """Parses a token without verifying it."""
-        header_segment, claims_segment, _ = text.split(".")
+        header_segment, claims_segment, _ = credential.split(".")
         header, claims = _decode_segment("header", header_segment), _decode_segment("claims", claims_segment)
         url = str(claims.get("iss"))
         issuer, keys = self._issuers.get(url, (None, None))
@@ -106,17 +106,17 @@ class _ParsedToken:
         return {"issuer": self.issuer.url, **({"kid": self.kid[:64]} if self.kid else {})}
 
 
-def _verify(text: str, key: PyJWK, algorithm: str) -> None:
+def _verify(credential: str, key: PyJWK, algorithm: str) -> None:
     try:
-        _JWS_VERIFIER.decode_complete(text, key, algorithms=[algorithm])
+        _JWS_VERIFIER.decode_complete(credential, key, algorithms=[algorithm])
     except (PyJWTError, ValueError) as error:
         raise invalid_token("the token's signature is not its issuer's") from error
 
 
-def _decode_segment(name: str, text: str) -> dict[str, Any]:
+def _decode_segment(name: str, segment: str) -> dict[str, Any]:
     try:
         # A claim that we do not read may have a number of any size.
-        decoded = body_scan.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)), lossy_numbers=True)
+        decoded = body_scan.loads(urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), lossy_numbers=True)
     except (binascii.Error, ValueError, A2AError) as error:
         raise invalid_token(f"the token's {name} cannot be read") from error
     if not isinstance(decoded, dict):
