@@ -1,4 +1,4 @@
-"""A remote agent that follows a script, call by call, and a clock that only sleep moves."""
+"""A scripted remote agent, and a clock that only sleep advances."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN = ServerUnavailable.for_address("there", "broke off")
 CONNECTION_REFUSED = ServerUnavailable.for_address("there", "refused the connection", may_have_arrived=False)
 UNSUPPORTED = NotSupported("FAILED_PRECONDITION", "no", reason="UNSUPPORTED_OPERATION")
 HOLD = object()
-"""In a script: nothing more comes."""
+"""In a script: no further response."""
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Whichever events are missed, each content is reported once, and the task is complete at the end."""
+"""The event reducer: with any missed events, content is reported once, and the task is complete at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UPDATES = st.lists(
 
 
 def taken(texts: dict[str, str], events: list[Event]) -> None:
-    """Collects texts as the documentation says."""
+    """Collects texts as the documentation describes."""
     for event in events:
         if isinstance(event, Artifact):
             assert event.replaces == (event.id in texts)

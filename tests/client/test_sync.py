@@ -49,7 +49,7 @@ def test_threads_share_a_connection(url: str) -> None:
 
 
 async def test_the_blocking_client_works_inside_a_running_loop(url: str) -> None:
-    """As in a notebook."""
+    """As in a notebook, where a loop already runs."""
     with connect(url) as client:
         assert client.ask("echo hi").text == "hi"
 
@@ -62,7 +62,7 @@ def test_garbage_collection_of_a_run_does_not_stop_the_loop(url: str) -> None:
 
         def collect() -> None:
             nonlocal events
-            events = iter(())  # type: ignore[assignment]  # the last reference goes, here as in a collection
+            events = iter(())  # type: ignore[assignment]  # drops the last reference, as a garbage collection does
             collected.set()
 
         sync._LOOP._running_loop().call_soon_threadsafe(collect)

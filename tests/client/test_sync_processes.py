@@ -55,7 +55,7 @@ with connect(sys.argv[1]) as client:
 
 
 def run_script(script: str, url: str) -> list[str]:
-    """The lines that a script prints, within a minute."""
+    """Runs a script and returns its output lines, within a minute."""
     words = [sys.executable, "-c", script, url]
     return subprocess.run(words, check=False, capture_output=True, text=True, timeout=60).stdout.splitlines()
 

@@ -1,4 +1,4 @@
-"""One turn with servers of every kind that break off, refuse, or send nothing."""
+"""One turn with servers of every kind that break connections, reject calls, or send nothing."""
 
 from __future__ import annotations
 

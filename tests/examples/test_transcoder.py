@@ -40,7 +40,7 @@ DUNE: Final = {
 
 @pytest.fixture(scope="module")
 def library() -> Iterator[Any]:
-    """The example as whoever runs it has it: modules of its own folder."""
+    """Imports the example as a user does: modules of its own folder."""
     sys.path.insert(0, str(FOLDER))
     try:
         import library as found  # type: ignore[import-not-found, unused-ignore]
@@ -93,11 +93,11 @@ async def test_the_standard_methods(web: Web) -> None:
     # the rule's response_body: the list itself
     assert await web.get("/v1/shelves") == ["shelves/7"]
 
-    # the mask says what changes; a name in the body does not beat the one in the path
+    # the mask selects the fields; the name in the path precedes one in the body
     changed = {"title": "Dune Messiah", "authors": [], "name": "shelves/1/books/other"}
     status, value = await web.ask("PATCH", "/v1/shelves/7/books/dune?updateMask=title", changed)
     assert (status, value) == (200, {**dune, "title": "Dune Messiah"})
-    # no mask: what is set; `*`: everything
+    # no mask: the fields that are set; `*`: all fields
     _, value = await web.ask("PATCH", "/v1/shelves/7/books/dune", {"free": True, "rating": 5})
     del value["title"]
     assert value == {k: v for k, v in dune.items() if k not in ("cents", "title")} | {"free": True, "rating": 5.0}
@@ -131,11 +131,11 @@ async def test_queries_of_every_kind_and_both_bindings(web: Web) -> None:
     page = await web.get("/v1/books?pageSize=2")
     assert page["nextPageToken"] == "shelves/1/books/b"
     assert await ids(f"/v1/books?pageSize=2&pageToken={page['nextPageToken']}") == ["c"]
-    # AIP-136: a verb of its own, with the rest of the request as body
+    # AIP-136: a custom method, with the rest of the request as body
     status, moved = await web.ask("POST", "/v1/shelves/1/books/a:move", {"destination": "shelves/2"})
     assert (status, moved["name"]) == (200, "shelves/2/books/a")
     assert await ids("/v1/shelves/2/books") == ["c", "a"] or await ids("/v1/shelves/2/books") == ["a", "c"]
-    # an id with a slash, and one with a colon that is no verb
+    # an id with a slash, and an id with a colon that is not a custom method
     status, value = await web.ask("POST", "/v1/shelves/x%2Fy/books?bookId=%C3%BC:o", {})
     assert (status, value["name"]) == (200, "shelves/x%2Fy/books/ü:o")
     assert await web.get("/v1/shelves/x%2Fy/books/%C3%BC:o") == value
@@ -152,7 +152,7 @@ REFUSED: Final = [
     ("POST", "/v1/shelves/1/books", {"readingTime": "1h"}, "book.readingTime", "must be seconds"),
     ("POST", "/v1/shelves/1/books", {"labels": {"k": 1}}, "book.labels.k", "must be a string"),
     ("POST", "/v1/shelves/1/books", b'{"title":"a","title":"b"}', "title", "the key is given twice"),
-    # refused by the service, in its own words
+    # rejected by the service, with its own message
     ("GET", "/v1/books?pageSize=-1", None, "pageSize", "pageSize must not be negative"),
 ]
 
@@ -202,7 +202,7 @@ async def test_a_stream_is_sse_or_an_array_and_ends_with_its_reader(web: Web, li
         async with asyncio.timeout(WAIT_TIMEOUT):
             async for chunk in answer.content.iter_any():
                 events += [json.loads(event.data) for event in parser.feed(chunk)]
-                if len(events) == 2:  # the stream goes on: what is added now comes now
+                if len(events) == 2:  # the stream continues with books that are added now
                     await web.ask("POST", "/v1/shelves/1/books?bookId=c", {"title": "C"})
                 if len(events) == 3:
                     break

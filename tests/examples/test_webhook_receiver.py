@@ -1,4 +1,4 @@
-"""The receivers to paste, in Python and in TypeScript, as they are in their folder, told by a server of ours.
+"""The example receivers in Python and TypeScript, with notifications of a real server.
 
 Between the two stands a listener who hears everything, may answer in the receiver's place, and plays things back. Node,
 npm and its registry are needed the first time; what is made of them stays in `.foreign/`.
@@ -64,26 +64,26 @@ def _built() -> list[str]:
 
 @pytest.fixture(scope="module", params=["python", "node"])
 def program(request: pytest.FixtureRequest) -> list[str]:
-    """What starts the receiver."""
+    """The command of the receiver."""
     return [sys.executable, str(SOURCE / "receiver.py")] if request.param == "python" else _built()
 
 
 @dataclass
 class Running:
-    """A receiver that listens."""
+    """A listening receiver."""
 
     url: str
     out: Lines
 
     def taken(self, count: int) -> list[tuple[str, int]]:
-        """The next events that it took, as task and number."""
+        """Returns the next accepted events as task and number."""
         lines = [json.loads(self.out.until('"task"')) for _ in range(count)]
         return [(line["task"], line["sequence"]) for line in lines]
 
 
 @contextmanager
 def receiving(program: list[str], issuer: str, audience: str, *arguments: str) -> Iterator[Running]:
-    """A receiver for as long as the block runs."""
+    """Runs a receiver inside the block."""
     command = [*program, "--issuer", issuer, "--audience", audience, "--port", "0", *arguments]
     process = subprocess.Popen(
         command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -100,7 +100,7 @@ def receiving(program: list[str], issuer: str, audience: str, *arguments: str) -
 
 @dataclass
 class ReceivedNotification:
-    """A notification, and what came of it."""
+    """A notification and its response."""
 
     headers: dict[str, str]
     body: bytes
@@ -113,12 +113,12 @@ class ReceivedNotification:
 
 @dataclass
 class Listener:
-    """Hands on what comes to a receiver."""
+    """Forwards requests to a receiver."""
 
     url: str = ""
     receiver: str = ""
     deaf: int = 0
-    """Answers of the receiver that do not get through."""
+    """Number of responses of the receiver that are dropped."""
     heard: list[ReceivedNotification] = field(default_factory=list)
     news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -135,7 +135,7 @@ class Listener:
         return web.Response(status=status)
 
     async def post(self, headers: dict[str, str], body: bytes) -> tuple[int, str]:
-        """What the receiver answers."""
+        """Returns the response of the receiver."""
         async with (
             aiohttp.ClientSession() as session,
             session.post(self.receiver, data=body, headers=headers) as answer,
@@ -169,7 +169,7 @@ async def serving(folder: Path) -> AsyncIterator[App]:
 
 
 async def send(app: App, text: str, hook: str) -> str:
-    """A message whose task is told to a webhook; gives the task."""
+    """Sends a message with a webhook, and returns the task."""
     values = {
         "message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]},
         "configuration": {"taskPushNotificationConfig": {"url": hook}},
@@ -183,7 +183,7 @@ async def send(app: App, text: str, hook: str) -> str:
 
 
 def first_key(folder: Path) -> StoredSigningKeys:
-    """The key that the store began with, in the hands of a test."""
+    """Returns the first signing key of the store."""
     with closing(sqlite3.connect(folder / "t.db")) as connection:
         (secret,) = connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()
     seed = hmac.digest(bytes.fromhex(secret), b"purpose letters", "sha256")
@@ -196,7 +196,7 @@ async def test_events_are_accepted_once_and_in_order(program: list[str], tmp_pat
             listener.receiver = receiver.url
             listener.deaf = 1
             task = await send(app, "stream 3", listener.url)
-            # The Task, WORKING, three chunks and COMPLETED; the first one twice, since its answer was lost.
+            # The Task, WORKING, three chunks and COMPLETED; the first one twice, since its response was lost.
             heards = await listener.until(7)
             assert [one.answer for one in heards] == [(200, "accepted"), (200, "a repeat")] + [(200, "accepted")] * 5
             assert await asyncio.to_thread(receiver.taken, 6) == [(task, number) for number in range(1, 7)]
@@ -227,7 +227,7 @@ async def test_forged_repeated_and_misaddressed_notifications_are_rejected(progr
             # replayed
             status, why = await answer()
             assert (status, why) == (401, "this signature was already used")
-            # tampered: the body, what the signature says, the signature
+            # tampered: the body, the claims, the signature
             assert (await answer(await signed(), webhook.body.replace(b"hello", b"HELLO") + b" "))[0] == 401
             head, response_text, proof = (await signed()).split(".")
             other = jwt.utils.base64url_decode(response_text).replace(b'"sequence":1', b'"sequence":9')
@@ -239,10 +239,10 @@ async def test_forged_repeated_and_misaddressed_notifications_are_rejected(progr
             assert "expired" in why
             assert (await answer(await signed(age=-400)))[0] == 401
             assert (await answer(await signed(age=200)))[0] == 200
-            # of another server, for somebody else
+            # signed by another server, addressed to another receiver
             assert (await answer(await signed(issuer="https://other.example")))[0] == 401
             assert (await answer(await signed(audience="https://other.example/hook")))[0] == 401
-            # by another key: under its own name, under the server's, and by no key at all
+            # signed with another key: with its own id, with the server's id, and unsigned
             stranger = ec.generate_private_key(ec.SECP256R1())
             claims = jwt.decode(await signed(), options={"verify_signature": False})
             for kid in ("mine", webhook.kid):
@@ -251,7 +251,7 @@ async def test_forged_repeated_and_misaddressed_notifications_are_rejected(progr
             assert (await answer(jwt.encode(claims, "k" * 32, "HS256", {"kid": webhook.kid})))[0] == 401
             for text in ("", "x", "a.b.c", "e30.e30.e30", "W10.W10.W10"):
                 assert (await answer(text))[0] == 401
-            # and what is genuine is taken all the same
+            # genuine notifications are still accepted
             assert (await answer(await signed()))[0] == 200
 
 

@@ -1,4 +1,4 @@
-"""The worker in TypeScript: every command of the playground, beside the playground of the server itself.
+"""The worker in TypeScript: every command of the playground, compared with the server's playground.
 
 Needs Node, npm and its registry the first time; what it is made of stays in `.foreign/`.
 """
@@ -63,7 +63,7 @@ class NodeWorker:
 
 @contextmanager
 def working(program: Path, server: Server, *arguments: str, ready: bool = True) -> Iterator[NodeWorker]:
-    """A worker for as long as the block runs."""
+    """Runs a worker inside the block."""
     command = ["node", str(program), "--server", server.grpc, *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     worker = NodeWorker(process)
@@ -90,7 +90,7 @@ def worker(program: Path, server: Server) -> Iterator[NodeWorker]:
 
 
 def shown(answer: pb.SendMessageResponse) -> dict[str, Any]:
-    """What a caller sees, but for ids and times."""
+    """Returns the caller's view of a task without ids and times."""
     if answer.HasField("message"):
         return {"message": [MessageToDict(part) for part in answer.message.parts]}
     task = answer.task

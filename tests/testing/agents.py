@@ -1,4 +1,4 @@
-"""Agents to test the test kit with, and to record."""
+"""Agents for tests of the test kit and of recordings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def office(turn: Turn) -> str:
 
 @agent
 async def counter(turn: Turn) -> AsyncIterator[str]:
-    """Counts in chunks, with an id and a time of its own."""
+    """Counts in chunks that contain a new id and the current time."""
     yield f"{turn.task_id} of {turn.context_id} at {datetime.now(UTC).isoformat()}, {uuid.uuid4()}\n"
     for n in range(int(turn.text)):
         yield f"chunk {n}\n"
@@ -31,7 +31,7 @@ async def counter(turn: Turn) -> AsyncIterator[str]:
 
 @agent
 async def listener(turn: Turn) -> str:
-    """Takes messages while it works, until one says enough."""
+    """Receives messages while it works, until one is `enough`."""
     turn.status("listening")
     texts = []
     async for message in turn.messages():
@@ -52,7 +52,7 @@ async def stubborn(turn: Turn) -> AsyncIterator[str]:
 
 @agent
 async def fragile(turn: Turn) -> None:
-    """Hangs, and is not begun again."""
+    """Hangs, and is not restarted after a crash."""
     turn.status("hanging")
     await asyncio.Event().wait()
 
@@ -65,7 +65,7 @@ async def broken(turn: Turn) -> None:
 
 @agent(input_modes=["*/*"])
 def threaded(turn: Turn) -> dict[str, object]:
-    """Works in a thread, until it is stopped if the text says so."""
+    """Works in a thread; with the matching text, until it is canceled."""
     turn.status("in a thread")
     while turn.text == "wait":
         turn.check()
@@ -75,7 +75,7 @@ def threaded(turn: Turn) -> dict[str, object]:
 
 @agent
 async def filer(turn: Turn) -> list[types.Part]:
-    """Gives parts of every kind."""
+    """Returns parts of every kind."""
     return [
         types.text("two\nlines"),
         types.data({"id": turn.task_id, "rows": 3}),
@@ -87,5 +87,5 @@ async def filer(turn: Turn) -> list[types.Part]:
 
 @agent(direct=True)
 async def direct(turn: Turn) -> None:
-    """Answers with a Message."""
+    """Responds with a Message instead of a task."""
     turn.reply(f"you said {turn.text}")

@@ -1,4 +1,4 @@
-"""The test kit: agents in memory, seen by plain asserts."""
+"""The test kit: in-process agents, observed by plain asserts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What third parties do: test agents with our fixtures, and hold a store and a bus of theirs against the contracts.
+"""Use by third parties: tests of agents with our fixtures, and of their own store and bus with the contracts.
 
 Each in a pytest of its own, outside of our tree and with nothing of our configuration.
 """
@@ -103,7 +103,7 @@ def test_that_fails(agent_under_test):
 
 
 def pytest_in(folder: Path, *arguments: str) -> str:
-    """What a pytest says that was run in this folder."""
+    """Runs pytest in a folder and returns its output."""
     (folder / "pytest.ini").write_text(SETTINGS)
     process = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-q", *arguments],
@@ -113,7 +113,7 @@ def pytest_in(folder: Path, *arguments: str) -> str:
 
 
 def documented(folder: Path) -> list[str]:
-    """Writes the Python of docs/how-to/testing.md to the files that its blocks name; their names."""
+    """Writes the Python blocks of docs/how-to/testing.md to the files that they name, and returns the names."""
     names = []
     for block in re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
         name = block.splitlines()[0].removeprefix("# ")
@@ -144,7 +144,7 @@ def test_unused_fixtures_import_nothing_and_failures_are_explained(tmp_path: Pat
     )
     assert "3 passed" in text, text
     assert "5 failed" in text, text
-    # What failed is told with the agent's own line, and contracts with what differs.
+    # Failures name the agent's own line, and contracts show the difference.
     assert "assert 'FAILED' == 'COMPLETED'" in text, text
     assert f"{tmp_path / 'agents.py'}, line 12: agent broken failed: ValueError: no such table" in text, text
     assert "assert None is not None" in text, text

@@ -1,4 +1,4 @@
-"""`dragoman record` and `dragoman replay`, and the real server that tests of agents can have."""
+"""`dragoman record` and `dragoman replay`, and the server fixture for tests of agents."""
 
 from __future__ import annotations
 

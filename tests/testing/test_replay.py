@@ -1,4 +1,4 @@
-"""Recordings: readable, the same each time, and held against new code."""
+"""Recordings: readable, deterministic, and compared with new code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.testing import AgentUnderTest, Different, Recording, Story, record
 
 
 async def changed(case: Recording | Path, agent: Callable[..., object], **options: object) -> str:
-    """How the differences are told."""
+    """Returns the message of the differences."""
     with pytest.raises(Different) as exception_info:
         await replayed(case, agent, **options)  # type: ignore[arg-type]
     return str(exception_info.value)

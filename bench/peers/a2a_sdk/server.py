@@ -1,6 +1,6 @@
-"""a2a-sdk's own server with the agents of this benchmark, as its documentation builds one: gRPC, REST and JSON-RPC.
+"""a2a-sdk's server with the agents of this benchmark, built as in its documentation: gRPC, REST and JSON-RPC.
 
-Runs in an environment of its own: server.py PORT_FILE [--database FILE] [--tasks N]. Both transports share one uvloop.
+Runs in its own environment: server.py PORT_FILE [--database FILE] [--tasks N]. Both transports share one uvloop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAILED = pb.TaskState.TASK_STATE_FAILED
 
 
 class Agents(AgentExecutor):
-    """What the first word of a message asks for; anything else is said back."""
+    """Executes the command in the first word of a message; echoes any other text."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         task = new_task_from_user_message(context.message)
@@ -65,7 +65,7 @@ class Agents(AgentExecutor):
 
 
 def stored(number: int, state: pb.TaskState) -> pb.Task:
-    """A finished task as `fill` puts it into the store."""
+    """Returns a finished task for `fill`."""
     task = pb.Task(id=f"00000000-0000-4000-8000-{number:012x}", context_id="filled")
     task.status.state = state
     task.status.timestamp.FromMilliseconds(1_760_000_000_000 + number)
@@ -75,9 +75,9 @@ def stored(number: int, state: pb.TaskState) -> pb.Task:
 
 
 async def fill(store: TaskStore, completed: int) -> None:
-    """So many COMPLETED tasks and a tenth as many FAILED ones. In the database by its own rows, many at a time."""
+    """Stores COMPLETED tasks and a tenth as many FAILED ones; in the database in bulk, as its own rows."""
     if isinstance(store, DatabaseTaskStore):
-        await store.initialize()  # else its first requests race to create the table, and some fail
+        await store.initialize()  # otherwise its first requests race to create the table, and some fail
     if not completed:
         return
     tasks = (
@@ -109,7 +109,7 @@ def card() -> pb.AgentCard:
 async def main(arguments: argparse.Namespace) -> None:
     store: TaskStore = InMemoryTaskStore()
     if arguments.database:
-        # With the default patience of 5 s, 16 streams at once fail now and then: "database is locked".
+        # With the default timeout of 5 s, 16 concurrent streams sometimes fail: "database is locked".
         engine = create_async_engine(f"sqlite+aiosqlite:///{arguments.database}", connect_args={"timeout": 60})
         store = DatabaseTaskStore(engine)
     await fill(store, arguments.tasks)
@@ -133,5 +133,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port_file")
     parser.add_argument("--database", help="keep tasks in this SQLite file; in memory otherwise")
-    parser.add_argument("--tasks", type=int, default=0, help="finished tasks to begin with")
+    parser.add_argument("--tasks", type=int, default=0, help="number of finished tasks to store first")
     uvloop.run(main(parser.parse_args()))

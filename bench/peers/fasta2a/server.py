@@ -1,6 +1,6 @@
-"""fasta2a's own server with the agents of this benchmark: its storage and broker in memory, its one worker.
+"""fasta2a's server with the agents of this benchmark: storage and broker in memory, one worker.
 
-Runs in an environment of its own: server.py PORT_FILE. It has JSON-RPC only.
+Runs in its own environment: server.py PORT_FILE. It supports JSON-RPC only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def artifact(text: str) -> Artifact:
 
 
 class Agents(Worker[None]):
-    """What the first word of a message asks for; anything else is said back."""
+    """Executes the command in the first word of a message; echoes any other text."""
 
     async def run_task(self, params: TaskSendParams) -> None:
         text = "".join(part.get("text", "") for part in params["message"]["parts"])
