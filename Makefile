@@ -82,7 +82,7 @@ LONG = \
 # The longest tests: abuse, overload, upgrades, executors, many workers. CI runs them as a separate step.
 LONGEST = \
 	tests/abuse \
-	tests/cli/test_completion.py \
+	tests/cli/test_options.py \
 	tests/cli/serve/test_nats.py \
 	tests/cli/serve/test_upgrade.py \
 	tests/cli/admin/test_maintenance.py \

@@ -1,4 +1,4 @@
-"""Files on the command line."""
+"""Files of the command line as message parts."""
 
 from __future__ import annotations
 
