@@ -66,7 +66,7 @@ def authorize(service: TaskService, tenant: str, identity: Identity, *, public: 
 async def authenticate_visitor(
     headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection, agent: str = ""
 ) -> Identity:
-    """The identity of a caller who reads a page or an agent's card; anonymous unless pages are private.
+    """The identity of a caller that reads a page or an agent's card; anonymous unless pages are private.
 
     Raises Unauthenticated, and AgentNotFound for an agent that this caller may not call.
     """
@@ -83,7 +83,7 @@ async def authenticate_visitor(
 async def authenticate_operator(
     headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection
 ) -> Identity:
-    """The operator who calls. On a server without authentication every caller is an operator.
+    """The identity of the operator. On a server without authentication every caller is an operator.
 
     Raises Unauthenticated for a caller without credentials, PermissionDenied for one without the operator grant.
     """

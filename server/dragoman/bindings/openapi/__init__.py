@@ -1,1 +1,1 @@
-"""The OpenAPI description of the REST routes."""
+"""The OpenAPI document of the REST routes."""

@@ -104,7 +104,9 @@ class _DocumentBuilder:
         self._root = root
         self._push = push
         self._table = table
-        self._security = [{name: list(scopes) for name, scopes in one.items()} for one in security.requirements]
+        self._security = [
+            {name: list(scopes) for name, scopes in requirement.items()} for requirement in security.requirements
+        ]
         if self._security and access_policy.public_agents:
             self._security.append({})  # public and other agents share the paths
         self._schemes = {name: dict(scheme) for name, scheme in security.schemes.items()}

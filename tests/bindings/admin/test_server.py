@@ -1,4 +1,4 @@
-"""Operator calls for API keys: authorization, responses and validation."""
+"""Operator calls for API keys and signing keys: authorization, responses and validation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from pydantic import SecretStr
 
@@ -16,6 +17,7 @@ from dragoman.client.operations import Operator
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing_pb
 
 
 @agent
@@ -48,7 +50,7 @@ def create_request(**fields: Any) -> ops.CreateKeyRequest:
     return request
 
 
-async def test_the_text_of_a_key_is_returned_once(operator: Operator) -> None:
+async def test_the_text_of_an_api_key_is_returned_once(operator: Operator) -> None:
     response = await operator.create_key(
         create_request(principal="alice", grants=["agent:echo", "operator"], lifetime=3600)
     )
@@ -65,7 +67,7 @@ async def test_the_text_of_a_key_is_returned_once(operator: Operator) -> None:
     assert response.text.rpartition("_")[2] not in str(listed)
 
 
-async def test_create_rotate_and_revoke(operator: Operator) -> None:
+async def test_api_keys_are_created_rotated_and_revoked(operator: Operator) -> None:
     response = await operator.create_key(create_request())
     assert not response.key.HasField("expires")
     request = ops.RotateKeyRequest(id=response.key.id)
@@ -103,7 +105,7 @@ async def test_invalid_requests_are_rejected_and_create_no_key(
     assert list((await operator.list_keys(ops.ListKeysRequest(all=True))).keys) == []
 
 
-async def test_unknown_keys_are_not_found(operator: Operator) -> None:
+async def test_unknown_api_keys_are_not_found(operator: Operator) -> None:
     for call in (
         operator.rotate_key(ops.RotateKeyRequest(id="aaaaaaaaaaaa")),
         operator.revoke_key(ops.RevokeKeyRequest(id="aaaaaaaaaaaa")),
@@ -113,7 +115,7 @@ async def test_unknown_keys_are_not_found(operator: Operator) -> None:
         assert (caught.value.code, caught.value.reason) == ("NOT_FOUND", "KEY_NOT_FOUND")
 
 
-async def test_only_operators_manage_keys(tmp_path: Path) -> None:
+async def test_only_operators_manage_api_keys(tmp_path: Path) -> None:
     with_keys = settings(tmp_path, "secret").model_copy(update={"api_keys": True})
     async with open_app(with_keys, [echo]) as app:
         async with Operator(str(app.grpc), token="secret") as operator:
@@ -140,3 +142,46 @@ async def test_without_authentication_keys_are_managed_on_this_machine_only(
     monkeypatch.setattr(handlers, "is_local_caller", lambda context: False)
     with pytest.raises(ClientError, match="on this machine only"):
         await operator.create_key(create_request())
+
+
+async def published_key_ids(app: App) -> list[str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{app.public_url}/.well-known/jwks.json") as response:
+        assert response.headers["Cache-Control"] == "public, max-age=300"
+        return [key["kid"] for key in (await response.json())["keys"]]
+
+
+async def test_signing_keys_are_rotated_and_withdrawn(app: App) -> None:
+    async with Operator(str(app.grpc)) as operator:
+        (first,) = (await operator.list_signing_keys(signing_pb.ListSigningKeysRequest())).keys
+        assert (first.algorithm, first.state) == ("ES256", signing_pb.SIGNING_KEY_STATE_SIGNING)
+        assert not first.HasField("created")
+        rotated = (await operator.rotate_signing_key(signing_pb.RotateSigningKeyRequest(algorithm="EdDSA"))).key
+        assert (rotated.algorithm, rotated.state) == ("EdDSA", signing_pb.SIGNING_KEY_STATE_NEXT)
+        assert rotated.signs.ToSeconds() - rotated.created.ToSeconds() == 3600
+        listed = (await operator.list_signing_keys(signing_pb.ListSigningKeysRequest())).keys
+        assert [key.id for key in listed] == [rotated.id, first.id] == await published_key_ids(app)
+        assert listed[1].until.ToSeconds() - rotated.signs.ToSeconds() == 7 * 86_400
+        await operator.withdraw_signing_key(signing_pb.WithdrawSigningKeyRequest(id=rotated.id))
+        assert await published_key_ids(app) == [first.id]
+
+
+async def test_invalid_signing_key_requests_are_rejected_with_the_reason(app: App) -> None:
+    async with Operator(str(app.grpc)) as operator:
+        (first,) = (await operator.list_signing_keys(signing_pb.ListSigningKeysRequest())).keys
+        with pytest.raises(ClientError, match="algorithm: must be one of ES256, EdDSA"):
+            await operator.rotate_signing_key(signing_pb.RotateSigningKeyRequest(algorithm="none"))
+        for key_id, message in (("", "id: is required"), (first.id, "this key signs"), ("x", "no signing key")):
+            with pytest.raises(ClientError, match=message):
+                await operator.withdraw_signing_key(signing_pb.WithdrawSigningKeyRequest(id=key_id))
+        assert await published_key_ids(app) == [first.id]
+
+
+async def test_only_operators_manage_signing_keys(tmp_path: Path) -> None:
+    async with open_app(settings(tmp_path, "operator-token"), [echo]) as app:
+        before = await published_key_ids(app)
+        async with Operator(str(app.grpc)) as unauthorized:
+            with pytest.raises(ClientError, match="UNAUTHENTICATED"):
+                await unauthorized.rotate_signing_key(signing_pb.RotateSigningKeyRequest())
+            with pytest.raises(ClientError, match="UNAUTHENTICATED"):
+                await unauthorized.withdraw_signing_key(signing_pb.WithdrawSigningKeyRequest(id=before[0]))
+        assert await published_key_ids(app) == before
