@@ -132,7 +132,7 @@ def test_two_stores_on_one_prefix_do_not_mix(
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        (("--bus", "nats://me:secret-of-mine@host"), "one server alone has an SQLite store"),
+        (("--bus", "nats://me:secret-of-mine@host"), "an SQLite store has one server"),
         (("--store", "postgresql://x/y", "--bus-prefix", "a b"), "--bus-prefix"),
         (("--store", "postgresql://x/y", "--bus-prefix", "a."), "--bus-prefix"),
     ],
