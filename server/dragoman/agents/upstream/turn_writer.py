@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 import orjson
@@ -184,6 +184,10 @@ _ID_NAMESPACE = UUID("5c0d3a0e-6f0b-4b6e-9a52-8f6a7c1d2e41")
 """The namespace of ids that we choose for upstream agents."""
 
 
+_STORED_KEYS: Final = {"location": "at", "last_message_id": "heard", "interrupted_digest": "waited"}
+"""Keys of the stored JSON that differ from the field's name: stores of earlier versions have these."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamTaskState:
     """The upstream side of one of our tasks, stored as its state."""
@@ -206,7 +210,8 @@ class UpstreamTaskState:
 
     def to_json(self) -> bytes:
         """The JSON that is stored with our task."""
-        return orjson.dumps({"upstream": {name: value for name, value in asdict(self).items() if value}})
+        fields = {_STORED_KEYS.get(name, name): value for name, value in asdict(self).items() if value}
+        return orjson.dumps({"upstream": fields})
 
 
 def read_task_state(data: bytes) -> UpstreamTaskState:
@@ -219,9 +224,9 @@ def read_task_state(data: bytes) -> UpstreamTaskState:
     if not isinstance(fields, dict):
         return UpstreamTaskState()
     strings = {
-        name: fields[name]
+        name: value
         for name in ("location", "task", "context", "last_message_id", "interrupted_digest")
-        if isinstance(fields.get(name), str)
+        if isinstance(value := fields.get(_STORED_KEYS.get(name, name)), str)
     }
     numbers = {name: fields[name] for name in ("tokens", "cost") if type(fields.get(name)) is int}
     return UpstreamTaskState(**strings, **numbers, unsent=fields.get("unsent") is True)
