@@ -55,9 +55,9 @@ def resolve_tenant(tenant: str, root: str) -> tuple[str, str]:
 
 def split_resource_name(name: str) -> tuple[str, str]:
     """Splits a resource name: `projects/…/agents/a/tasks/1` becomes (`projects/…/agents/a`, `tasks/1`)."""
-    found = RESOURCE_NAME.match(name)
-    if found and name[found.end() : found.end() + 1] == "/":
-        return found[0], name[found.end() + 1 :]
+    match = RESOURCE_NAME.match(name)
+    if match and name[match.end() : match.end() + 1] == "/":
+        return match[0], name[match.end() + 1 :]
     return "", name
 
 

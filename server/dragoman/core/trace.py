@@ -43,10 +43,10 @@ def parse_traceparent(text: str) -> str:
     """Parses a `traceparent`; empty for an invalid one. Later versions and flags are reduced to level 1."""
     if not text:
         return ""
-    found = _TRACEPARENT.fullmatch(text)
-    if found is None or (text.startswith("00-") and found[4]):
+    match = _TRACEPARENT.fullmatch(text)
+    if match is None or (text.startswith("00-") and match[4]):
         return ""
-    return format_traceparent(found[1], found[2], recorded=bool(int(found[3], 16) & 1))
+    return format_traceparent(match[1], match[2], recorded=bool(int(match[3], 16) & 1))
 
 
 def is_recorded(context: str) -> bool:
@@ -61,8 +61,8 @@ def add_trace(envelope: bytes, context: str) -> bytes:
 
 def trace_of(envelope: bytes) -> str:
     """The trace context of `add_trace` in an envelope; empty for none."""
-    found = _ENVELOPE_WITH_TRACE.match(envelope, len(envelope) - len(_TRACE_FIELD) - _TRACEPARENT_LENGTH)
-    return found[1].decode() if found else ""
+    match = _ENVELOPE_WITH_TRACE.match(envelope, len(envelope) - len(_TRACE_FIELD) - _TRACEPARENT_LENGTH)
+    return match[1].decode() if match else ""
 
 
 def trace_id_of(context: str) -> str:

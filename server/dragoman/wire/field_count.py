@@ -30,35 +30,35 @@ def check_field_count(descriptor: Descriptor, data: bytes) -> None:
 
 
 def _exceeds_field_count(descriptor: Descriptor, data: bytes) -> bool:
-    count, left = 0, [(_message_fields(descriptor), data)]
-    while left:
-        inner, some = left.pop()
-        at, end = 0, len(some)
+    count, pending = 0, [(_message_fields(descriptor), data)]
+    while pending:
+        message_fields, content = pending.pop()
+        at, end = 0, len(content)
         while at < end:
-            key = some[at]
+            key = content[at]
             at += 1
             if key > 0x7F:
-                key, at = frames.read_varint(some, at - 1)
+                key, at = frames.read_varint(content, at - 1)
             kind = key & 7
             if kind == 2:
-                length = some[at]
+                length = content[at]
                 at += 1
                 if length > 0x7F:
-                    length, at = frames.read_varint(some, at - 1)
+                    length, at = frames.read_varint(content, at - 1)
                 count += 1
                 if count > MAX_MESSAGE_FIELDS:
                     return True
-                if length and key >> 3 in inner:
-                    left.append((_message_fields(inner[key >> 3]), some[at : at + length]))
+                if length and key >> 3 in message_fields:
+                    pending.append((_message_fields(message_fields[key >> 3]), content[at : at + length]))
                 at += length
             elif kind == 0:
-                while some[at] > 0x7F:
+                while content[at] > 0x7F:
                     at += 1
                 at += 1
             elif kind in _FIXED_WIDTHS:
                 at += _FIXED_WIDTHS[kind]
             elif kind == 3:
-                at = frames.skip_group(some, at)
+                at = frames.skip_group(content, at)
             else:
                 return False  # the parser rejects it
     return False

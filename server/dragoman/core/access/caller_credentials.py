@@ -88,10 +88,10 @@ def format_api_key(id: str, random_bytes: bytes) -> str:
 
 def parse_api_key(text: str) -> PresentedKey | None:
     """Parses the text of a key; None when it is not one, or is truncated or mistyped."""
-    found = _API_KEY_PATTERN.fullmatch(text)
-    if found is None or _checksum(found[1]) != found["checksum"]:
+    match = _API_KEY_PATTERN.fullmatch(text)
+    if match is None or _checksum(match[1]) != match["checksum"]:
         return None
-    return PresentedKey(found["id"], api_key_digest(text))
+    return PresentedKey(match["id"], api_key_digest(text))
 
 
 def api_key_digest(text: str) -> bytes:
@@ -155,13 +155,13 @@ def parse_certificate_grants(value: Any) -> dict[str, frozenset[str]]:
         value = table
     if not isinstance(value, Mapping):
         raise ValueError("must be a table of grants by principal, or PRINCIPAL=GRANT with commas between")
-    found = {}
+    grants = {}
     for principal, granted in value.items():
         words = granted.split() if isinstance(granted, str) else granted
         if not isinstance(words, list | tuple | frozenset) or not all(isinstance(word, str) for word in words):
             raise ValueError(f'"{principal}": must be a grant, or a list of grants')
-        found[check_principal(str(principal))] = check_grants(words)
-    return found
+        grants[check_principal(str(principal))] = check_grants(words)
+    return grants
 
 
 _NAME_LABELS: Final[Mapping[CertificateName, str]] = {

@@ -115,10 +115,10 @@ def find_claim(claims: Mapping[str, Any], name: str) -> Any:
     """A claim by name, or by a path with dots, such as `realm_access.roles`; None when it is missing."""
     if name in claims:
         return claims[name]
-    found: Any = claims
+    claim: Any = claims
     for step in name.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found
+        claim = claim.get(step) if isinstance(claim, Mapping) else None
+    return claim
 
 
 def _grants_of_scope(scope: str, issuer: Issuer) -> tuple[str, ...]:
@@ -265,14 +265,14 @@ def parse_issuers(value: Any) -> tuple[Issuer, ...]:
 
 def check_issuers(issuers: Iterable[Issuer]) -> tuple[Issuer, ...]:
     """Validates a set of issuers. Raises ValueError when their principals could be confused."""
-    every = tuple(issuers)
-    aliases = [issuer.alias for issuer in every if issuer.alias]
-    for name, values in (("url", [issuer.url for issuer in every]), ("alias", aliases)):
+    checked = tuple(issuers)
+    aliases = [issuer.alias for issuer in checked if issuer.alias]
+    for name, values in (("url", [issuer.url for issuer in checked]), ("alias", aliases)):
         if duplicates := sorted({value for value in values if values.count(value) > 1}):
             raise ValueError(f'{name}: "{duplicates[0]}" is given to two issuers')
-    if len(every) > 1 and (without_alias := [issuer.url for issuer in every if not issuer.alias]):
+    if len(checked) > 1 and (without_alias := [issuer.url for issuer in checked if not issuer.alias]):
         raise ValueError(f"alias: is required with several issuers; {', '.join(without_alias)} has none")
-    return every
+    return checked
 
 
 def _issuer_table(text: str) -> dict[str, Any]:

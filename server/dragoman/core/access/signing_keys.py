@@ -88,13 +88,13 @@ def withdraw_key(keys: Sequence[SigningKey], id: str, now: int) -> tuple[Signing
     Removing a key that has not signed yet undoes its rotation. Raises KeyError when no such key is published,
     ValueError for the key that signs.
     """
-    found = next((key for key in keys if key.id == id and key.is_published(now)), None)
-    if found is None:
+    withdrawn = next((key for key in keys if key.id == id and key.is_published(now)), None)
+    if withdrawn is None:
         raise KeyError(id)
-    if found == active_key(keys, now):
+    if withdrawn == active_key(keys, now):
         raise ValueError("this key signs; rotate to another key first, with a lead of 0 if it is urgent")
     rest = tuple(key for key in keys if key.id != id)
-    if found.signs > now:  # the current key has no successor any more
+    if withdrawn.signs > now:  # the current key has no successor any more
         current = active_key(rest, now)
         rest = tuple(replace(key, until=0) if key == current else key for key in rest)
     return rest

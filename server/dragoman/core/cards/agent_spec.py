@@ -104,15 +104,15 @@ _OPTIONAL_FIELDS: Final = ("documentation_url", "icon_url")
 
 def parse_card_overrides(tables: Mapping[str, Any]) -> dict[str, CardOverride]:
     """Parses the card overrides by agent. Raises ValueError, naming agent and field."""
-    found = {}
+    overrides = {}
     for agent, table in tables.items():
         if not AGENT_ID.fullmatch(agent):
             raise ValueError(f'"{agent}" is not an agent id')
         try:
-            found[agent] = _parse_override(table)
+            overrides[agent] = _parse_override(table)
         except ValueError as error:
             raise ValueError(f"{agent}.{error}" if isinstance(table, Mapping) else f"{agent}: {error}") from error
-    return found
+    return overrides
 
 
 def apply_card_override(spec: AgentSpec, override: CardOverride | None) -> AgentSpec:

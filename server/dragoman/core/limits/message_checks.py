@@ -81,8 +81,8 @@ def media_type_of(part: pb.Part) -> str:
 
 def _mode_matches(media_type: str, mode: str) -> bool:
     """Whether a declared mode (`text/plain`, `text/*`, `*/*`, the `text` of 0.1 cards) matches a media type."""
-    given = media_type.split(";", 1)[0].strip().lower()
+    actual = media_type.split(";", 1)[0].strip().lower()
     allowed = mode.split(";", 1)[0].strip().lower()
-    if allowed in ("*/*", "*", given):
+    if allowed in ("*/*", "*", actual):
         return True
-    return allowed.removesuffix("/*") == given.split("/", 1)[0] and "/" not in allowed.removesuffix("/*")
+    return allowed.removesuffix("/*") == actual.split("/", 1)[0] and "/" not in allowed.removesuffix("/*")

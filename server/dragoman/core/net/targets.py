@@ -89,10 +89,10 @@ def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
         if "%" in text:
             raise ValueError("an IPv6 address must not contain a zone")
         try:
-            found = IPv6Address(text)
+            ipv6_address = IPv6Address(text)
         except ValueError:
             raise ValueError("the text in brackets is not an IPv6 address") from None
-        return str(found), found
+        return str(ipv6_address), ipv6_address
     if ends_in_number(text):
         try:
             address = IPv4Address(text)

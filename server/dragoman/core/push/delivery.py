@@ -240,7 +240,7 @@ def retry_after_seconds(status: int, headers: Mapping[str, str], now: datetime) 
 
 def _parse_date(text: str) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

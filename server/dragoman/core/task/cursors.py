@@ -34,16 +34,16 @@ def parse_cursor(cursor: str, task_prefix: str, last_sequence: int) -> int:
     Raises InvalidParams for an invalid cursor, one of another store or task, and one beyond the last event: waiting
     there would be waiting for another task's events.
     """
-    found = _CURSOR.fullmatch(cursor.strip())
-    if found is None:
+    match = _CURSOR.fullmatch(cursor.strip())
+    if match is None:
         raise InvalidParams.field("after", "must be a cursor EPOCH.TASK.N from an event, or a sequence N")
-    if found[1] is not None:
+    if match[1] is not None:
         epoch, task = task_prefix.split(".")[:2]
-        if found[1] != epoch:
+        if match[1] != epoch:
             raise InvalidParams.field("after", "is a cursor of another store; leave it out to start with the task")
-        if found[2] != task:
+        if match[2] != task:
             raise InvalidParams.field("after", "is a cursor of another task; leave it out to start with the task")
-    number = int(found[3])
+    number = int(match[3])
     if number > last_sequence:
         raise InvalidParams.field("after", f"is beyond the task's last event, {last_sequence}")
     return number

@@ -38,15 +38,15 @@ def parse_retention_ages(value: str | int | Mapping[str, str | int]) -> dict[int
     """
     if not isinstance(value, Mapping):
         return dict.fromkeys(states.TERMINAL, parse_age(str(value)))
-    found = {}
+    ages = {}
     for name, age in value.items():
         state = RETENTION_STATES.get(str(name).lower().replace("_", "-"))
         if state is None:
             raise ValueError(f'"{name}" is not a state that retention applies to; use {", ".join(RETENTION_STATES)}')
         if type(age) not in (str, int):  # values come from TOML or agent code, and True is an int
             raise ValueError(f"{name}: {age!r} is not an age, such as 30d")
-        found[state] = parse_age(str(age))
-    return found
+        ages[state] = parse_age(str(age))
+    return ages
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +232,8 @@ MIN_SCHEMA_COMMENT: Final = re.compile(r"-- since ([0-9]+)\n", re.ASCII)
 
 def min_schema_of_migration(number: int, script: str) -> int:
     """The oldest schema whose programs can use the result of migration `number`: by default `number` itself."""
-    found = MIN_SCHEMA_COMMENT.match(script)
-    return int(found[1]) if found else number
+    match = MIN_SCHEMA_COMMENT.match(script)
+    return int(match[1]) if match else number
 
 
 def min_schema(migrations: Iterable[tuple[int, str]]) -> int:

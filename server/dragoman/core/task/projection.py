@@ -94,12 +94,12 @@ def cached_encoding(response: bytes, key: Hashable, encode: Callable[[], bytes])
     """An encoding of a response; taken from the cache, if the response has one."""
     if not isinstance(response, CachedResponse):
         return encode()
-    found = response.encodings.get(key)
-    if found is None:
-        found = encode()
+    encoding = response.encodings.get(key)
+    if encoding is None:
+        encoding = encode()
         if len(response.encodings) < MAX_CACHED_ENCODINGS:
-            response.encodings[key] = found
-    return found
+            response.encodings[key] = encoding
+    return encoding
 
 
 @dataclass(slots=True)

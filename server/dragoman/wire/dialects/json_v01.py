@@ -119,24 +119,24 @@ def read_send(params: object) -> pb.SendMessageRequest:
 
     Raises InvalidParams with the path of the field, as all decoders here do.
     """
-    given = _object(params)
-    message = given.get("message")
+    fields = _object(params)
+    message = fields.get("message")
     if type(message) is dict:
         message = {
             **message,
-            "taskId": _required_id(given),
-            "contextId": given.get("sessionId"),
+            "taskId": _required_id(fields),
+            "contextId": fields.get("sessionId"),
             "messageId": message.get("messageId") or str(uuid4()),
         }
-    configuration: dict[str, Any] = {"acceptedOutputModes": given.get("acceptedOutputModes")}
-    if given.get("historyLength"):
-        configuration["historyLength"] = given["historyLength"]
-    request = _SEND.decode({"message": message, "metadata": given.get("metadata")})
+    configuration: dict[str, Any] = {"acceptedOutputModes": fields.get("acceptedOutputModes")}
+    if fields.get("historyLength"):
+        configuration["historyLength"] = fields["historyLength"]
+    request = _SEND.decode({"message": message, "metadata": fields.get("metadata")})
     if any(value is not None for value in configuration.values()):
         _CONFIGURATION.merge(request.configuration, configuration)
-    if given.get("pushNotification") is not None:
+    if fields.get("pushNotification") is not None:
         _PUSH.merge(
-            request.configuration.task_push_notification_config, given["pushNotification"], path="pushNotification"
+            request.configuration.task_push_notification_config, fields["pushNotification"], path="pushNotification"
         )
         request.configuration.task_push_notification_config.SetInParent()
     return request
@@ -163,11 +163,11 @@ def write_send(request: pb.SendMessageRequest) -> dict[str, Any]:
 
 def read_get(params: object) -> pb.GetTaskRequest:
     """TaskQueryParams."""
-    given = dict(_object(params))
-    _required_id(given)
-    if not given.get("historyLength"):
-        given.pop("historyLength", None)
-    return _GET.decode(given)
+    fields = dict(_object(params))
+    _required_id(fields)
+    if not fields.get("historyLength"):
+        fields.pop("historyLength", None)
+    return _GET.decode(fields)
 
 
 def _object(params: object) -> dict[str, Any]:
@@ -177,10 +177,10 @@ def _object(params: object) -> dict[str, Any]:
 
 
 def _required_id(params: dict[str, Any]) -> str:
-    given = params.get("id")
-    if type(given) is not str or not given:
+    task_id = params.get("id")
+    if type(task_id) is not str or not task_id:
         raise InvalidParams.field("id", "is required: the task id, a string that the client chooses")
-    return given
+    return task_id
 
 
 # Responses -------------------------------------------------------------------------------------------------
@@ -207,14 +207,14 @@ def read_task(value: object) -> pb.Task:
 
 def read_event(value: object) -> pb.StreamResponse:
     """Decodes one event of a 0.1 server; `artifact` distinguishes the two kinds."""
-    given = _object(value)
-    task_id, metadata = given.get("id"), given.get("metadata")
-    artifact = given.get("artifact")
+    fields = _object(value)
+    task_id, metadata = fields.get("id"), fields.get("metadata")
+    artifact = fields.get("artifact")
     common = {"taskId": task_id, "metadata": metadata}
     if type(artifact) is dict:
         flags = {"append": artifact.get("append"), "lastChunk": artifact.get("lastChunk")}
         return _EVENT.decode({"artifactUpdate": {**common, "artifact": artifact, **flags}})
-    return _EVENT.decode({"statusUpdate": {**common, "status": given.get("status")}})
+    return _EVENT.decode({"statusUpdate": {**common, "status": fields.get("status")}})
 
 
 def to_updates(event: pb.StreamResponse) -> list[pb.StreamResponse]:

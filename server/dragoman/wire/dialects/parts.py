@@ -49,17 +49,17 @@ def _read_tagged(part: Any, value: dict[str, Any]) -> None:
     kind = value[tag] if tag else None
     if kind is not None and kind not in _MEMBERS:
         raise FieldError(f"must be one of {', '.join(_MEMBERS)}; not {wellknown.describe_value(kind)}", tag or "")
-    given = [name for name in _MEMBERS if value.get(name) is not None]
-    if kind == "data" and "data" in value and "data" not in given:
+    members = [name for name in _MEMBERS if value.get(name) is not None]
+    if kind == "data" and "data" in value and "data" not in members:
         raise FieldError("must be a JSON object", "data")
-    if len(given) > 1:
-        raise FieldError(f"cannot stand beside {given[0]}; give only one of {', '.join(_MEMBERS)}", given[1])
-    if kind is not None and given != [kind]:
+    if len(members) > 1:
+        raise FieldError(f"cannot stand beside {members[0]}; give only one of {', '.join(_MEMBERS)}", members[1])
+    if kind is not None and members != [kind]:
         raise FieldError(f'is required in a part whose {tag} is "{kind}"', kind)
     if (metadata := value.get("metadata")) is not None:
         _read_field("metadata", wellknown.decode_struct, part.metadata, metadata)
         part.metadata.SetInParent()
-    match given[0]:
+    match members[0]:
         case "text":
             part.text = _text("text", value["text"])
         case "file":

@@ -104,15 +104,17 @@ def rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]
 @lru_cache(16)
 def _rules(service: ServiceDescriptor) -> list[tuple[MethodDescriptor, Rule]]:
     """Cached: all servers of a process use the same rules."""
-    found = []
+    rules_of_methods = []
     for method in service.methods:
         # Options are always in the default pool, even if the service is in another one; hence this form of access.
         extensions = method.GetOptions().Extensions
         if annotations_pb2.http in extensions:
             option = extensions[annotations_pb2.http]
-            found.append((method, _rule(option, primary=True)))
-            found.extend((method, _rule(additional, primary=False)) for additional in option.additional_bindings)
-    return found
+            rules_of_methods.append((method, _rule(option, primary=True)))
+            rules_of_methods.extend(
+                (method, _rule(additional, primary=False)) for additional in option.additional_bindings
+            )
+    return rules_of_methods
 
 
 def _rule(option: http_pb2.HttpRule, *, primary: bool) -> Rule:
@@ -194,11 +196,11 @@ class _TemplateParser:
             raise self.error(f"`{token}`")
 
     def read(self, pattern: re.Pattern[str], expected: str) -> str:
-        found = pattern.match(self.text, self.position)
-        if found is None:
+        match = pattern.match(self.text, self.position)
+        if match is None:
             raise self.error(expected)
-        self.position = found.end()
-        return found[0]
+        self.position = match.end()
+        return match[0]
 
     def error(self, expected: str) -> TemplateError:
         return TemplateError(f"{self.text!r}: {expected} is missing at position {self.position}")

@@ -110,8 +110,8 @@ class Routes(Generic[T]):
             if entries:
                 if verb:
                     raw[-1] = raw[-1][: -len(verb) - 1]
-                found = tuple(Candidate(e.target, _bind(e.variables, raw)) for e in entries)
-                return Match(found)
+                candidates = tuple(Candidate(e.target, _bind(e.variables, raw)) for e in entries)
+                return Match(candidates)
             allow.update(known)
         return NoMatch(tuple(sorted(allow)))
 

@@ -131,10 +131,10 @@ def decode_timestamp(message: Any, data: object) -> None:
         message.seconds = elapsed.days * 86400 + elapsed.seconds
         message.nanos = elapsed.microseconds * 1000
         return
-    found = _TIMESTAMP.fullmatch(data) if type(data) is str else None
-    if found is None:
+    match = _TIMESTAMP.fullmatch(data) if type(data) is str else None
+    if match is None:
         raise FieldError(_TIMESTAMP_RULE)
-    year, month, day, hour, minute, second, fraction, sign, hours, minutes = found.groups()
+    year, month, day, hour, minute, second, fraction, sign, hours, minutes = match.groups()
     try:
         moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
     except ValueError:
@@ -287,12 +287,12 @@ def encode_duration(message: Any) -> str:
 
 def decode_duration(message: Any, data: object) -> None:
     """Decodes seconds such as `1.5s`."""
-    found = _DURATION.fullmatch(data) if type(data) is str else None
-    if found is None or (seconds := int(found[2])) > _MAX_DURATION_SECONDS:
+    match = _DURATION.fullmatch(data) if type(data) is str else None
+    if match is None or (seconds := int(match[2])) > _MAX_DURATION_SECONDS:
         raise FieldError(_DURATION_RULE)
-    sign = -1 if found[1] else 1
+    sign = -1 if match[1] else 1
     message.seconds = sign * seconds
-    message.nanos = sign * int((found[3] or "").ljust(9, "0"))
+    message.nanos = sign * int((match[3] or "").ljust(9, "0"))
 
 
 # ---- FieldMask
