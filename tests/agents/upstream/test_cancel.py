@@ -17,12 +17,13 @@ from tests.agents.upstream.scripted_transport import (
     task,
 )
 
+from dragoman.agents.upstream.turn_writer import UpstreamTaskState
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.task import states
 
 
 def task_state_of(**fields: Any) -> bytes:
-    return json.dumps({"upstream": fields}).encode()
+    return UpstreamTaskState(**fields).to_json()
 
 
 def stored_state(context: RecordingTurnContext) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from tests.agents.upstream.scripted_transport import (
     task,
 )
 
+from dragoman.agents.upstream.turn_writer import UpstreamTaskState
 from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError
 from dragoman.core.task import states
 from dragoman.ports import TurnResult, WorkerLost
@@ -31,7 +32,7 @@ QUESTION = "question-1"
 
 
 def task_state_of(**fields: Any) -> bytes:
-    return json.dumps({"upstream": fields}).encode()
+    return UpstreamTaskState(**fields).to_json()
 
 
 def stored_state(context: RecordingTurnContext) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def read_task_state(data: bytes) -> UpstreamTaskState:
     fields = document.get("upstream") if isinstance(document, dict) else None
     if not isinstance(fields, dict):
         return UpstreamTaskState()
-    strings = {
+    strings: dict[str, Any] = {
         name: value
         for name in ("location", "task", "context", "last_message_id", "interrupted_digest")
         if isinstance(value := fields.get(_STORED_KEYS.get(name, name)), str)
