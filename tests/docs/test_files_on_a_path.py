@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
+from uuid import uuid4
 
 import aiohttp
 import orjson
@@ -25,7 +26,7 @@ ROOT: Final = Path(__file__).parents[2]
 CODE: Final = str(ROOT / "server" / "dragoman")
 PAGE: Final = (ROOT / "docs" / "explanation" / "how-a-message-travels.md").read_text()
 TOLERANCE: Final = 2
-"""A file more or less: what runs in the background at the moment of the count."""
+"""Whether a call meets a busy or an idle loop adds or saves a file."""
 
 
 go_on = asyncio.Event()
@@ -93,24 +94,22 @@ def send_params(message_id: str) -> dict[str, Any]:
 async def count_send(app: App, session: aiohttp.ClientSession, recorder: FileRecorder) -> set[str]:
     """The files of a blocking send to a function agent, the turn included."""
     go_on.set()
-    await call(app, session, "SendMessage", send_params("first"))  # what only the first call does
     with recorder.record() as files:
-        answer = await call(app, session, "SendMessage", send_params("second"))
+        answer = await call(app, session, "SendMessage", send_params(str(uuid4())))
     assert "TASK_STATE_COMPLETED" in answer
     return files
 
 
 async def count_subscription(app: App, session: aiohttp.ClientSession, recorder: FileRecorder) -> set[str]:
     """The files of a subscription from its request to the end of its stream: a snapshot, a chunk, a last status."""
-    for recorded in (False, True):
-        go_on.clear()
-        params = {**send_params(f"message-{recorded}"), "configuration": {"returnImmediately": True}}
-        task_id = orjson.loads(await call(app, session, "SendMessage", params))["result"]["task"]["id"]
-        with recorder.record() as files:
-            response = await request(app, session, "SubscribeToTask", {"id": task_id})
-            assert b'"task"' in await response.content.readuntil(b"\n\n")
-            go_on.set()
-            assert "TASK_STATE_COMPLETED" in await response.text()
+    go_on.clear()
+    params = {**send_params(str(uuid4())), "configuration": {"returnImmediately": True}}
+    task_id = orjson.loads(await call(app, session, "SendMessage", params))["result"]["task"]["id"]
+    with recorder.record() as files:
+        response = await request(app, session, "SubscribeToTask", {"id": task_id})
+        assert b'"task"' in await response.content.readuntil(b"\n\n")
+        go_on.set()
+        assert "TASK_STATE_COMPLETED" in await response.text()
     return files
 
 
@@ -120,6 +119,7 @@ async def test_a_call_passes_through_the_stated_number_of_files(
 ) -> None:
     recorder = FileRecorder()
     async with profiled_server(tmp_path, recorder) as (app, session):
-        files = await count(app, session, recorder)
+        # Leaves out what only a first call does, and what runs in the background during one of them.
+        files = set.intersection(*[await count(app, session, recorder) for _ in range(4)])
     (stated,) = re.findall(rf"\| {row}[^|]* \| (\d+) \|", PAGE)
     assert abs(len(files) - int(stated)) <= TOLERANCE, sorted(files)
