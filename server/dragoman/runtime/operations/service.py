@@ -24,6 +24,7 @@ from dragoman.core.errors import (
     AgentNotFound,
     InvalidParams,
     PermissionDenied,
+    PushNotificationNotSupported,
     TaskNotFound,
     Unauthenticated,
     Unavailable,
@@ -116,7 +117,8 @@ class TaskService:
 
     def check_push(self) -> None:
         """Raises PushNotificationNotSupported on a server without push notifications, before any other check."""
-        self._push_configs.check_enabled()
+        if not self.push_enabled:
+            raise PushNotificationNotSupported
 
     def resolve_agent(self, tenant: str, identity: Identity = ANONYMOUS) -> tuple[str, str]:
         """The scope and agent that a tenant string names, for this identity.
