@@ -175,7 +175,7 @@ export interface PushConfig {
   attempts?: PushAttempt[];
 }
 
-export interface EventOnTheWire {
+export interface EncodedEvent {
   sequence: number;
   time?: string;
   v1Json: string;

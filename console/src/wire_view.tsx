@@ -5,10 +5,10 @@ import { Copy, Problem } from "./pieces";
 import { refine, route } from "./route";
 import { bytes } from "./say";
 import { call, Failure, segment } from "./server";
-import type { EventOnTheWire } from "./wire";
+import type { EncodedEvent } from "./wire";
 
 interface Listed {
-  events?: EventOnTheWire[];
+  events?: EncodedEvent[];
   oldest?: number;
   last?: number;
 }
@@ -66,7 +66,7 @@ export function WireView({ id, agent, last }: { id: string; agent: string; last:
   );
 }
 
-function texts(event: EventOnTheWire, form: string): string[] {
+function texts(event: EncodedEvent, form: string): string[] {
   if (form === "v03") return [event.v03Json];
   if (form === "v01") return event.v01Json;
   return [form === "text" ? event.text : event.v1Json];

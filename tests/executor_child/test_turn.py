@@ -204,7 +204,7 @@ async def test_a_result_before_the_stop_wins(turn: ExecutorTurn, sent: SentFrame
 async def test_a_turn_stopped_by_a_drain_is_returned_to_the_server(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.canceled, turn.cancel_reason = True, "drain"
     turn.on_returned(asyncio.CancelledError())
-    assert sent.end == {"givenBack": {}}
+    assert sent.end == {"released": {}}
 
 
 async def test_canceled_without_a_request_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:
@@ -222,8 +222,8 @@ async def test_state_is_sent_with_the_next_frame(turn: ExecutorTurn, sent: SentF
     await turn.artifact(artifact("x"))
     turn.set_state(task_state='{"b":1}')
     await turn.status(DONE)
-    assert sent.frames[0]["events"]["notes"] == {"contextState": '{"a":1}'}
-    assert sent.end["notes"] == {"taskState": '{"b":1}'}
+    assert sent.frames[0]["events"]["stateUpdate"] == {"contextState": '{"a":1}'}
+    assert sent.end["stateUpdate"] == {"taskState": '{"b":1}'}
 
 
 async def test_an_oversized_event_raises(turn: ExecutorTurn, sent: SentFrames) -> None:

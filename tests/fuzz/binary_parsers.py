@@ -142,7 +142,7 @@ _FRAMES: Final = (
     wk.ConnectRequest(hello=wk.Hello(name="w", agents=[registered(_SPEC, 3)])),
     wk.ConnectRequest(events=wk.Events(turn_id="t", events=[wk.Event(status=_STATUS)])),
     wk.ConnectRequest(turn_end=wk.TurnEnd(turn_id="t", status=wk.StatusChange(state=pb.TASK_STATE_COMPLETED))),
-    wk.ConnectRequest(turn_end=wk.TurnEnd(turn_id="t", reply=_MESSAGE, notes=wk.Notes(task_state="{}"))),
+    wk.ConnectRequest(turn_end=wk.TurnEnd(turn_id="t", reply=_MESSAGE, state_update=wk.StateUpdate(task_state="{}"))),
 )
 _BUS_MESSAGES: Final = (
     next(bus_frames.encode_events([Event(1, b"data", 2), Event(2, b"", 3)], 1 << 20)),

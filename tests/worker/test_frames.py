@@ -51,7 +51,12 @@ def test_many_events_are_split_into_frames_in_order() -> None:
     changes = [chunk(str(number)) for number in range(MAX_FRAME_EVENTS + 1)]
     first, second = encode_events("t", 7, changes, StateUpdate(task_state=b"{}"), 10 * TARGET_FRAME_BYTES)
     assert [one.text.text for frame in (first, second) for one in frame.events] == [change.text for change in changes]
-    assert (first.number, second.number, first.HasField("notes"), second.notes.task_state) == (7, 8, False, "{}")
+    assert (first.number, second.number, first.HasField("state_update"), second.state_update.task_state) == (
+        7,
+        8,
+        False,
+        "{}",
+    )
 
 
 def test_large_events_have_separate_frames() -> None:

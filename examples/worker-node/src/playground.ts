@@ -56,7 +56,7 @@ export const playground = (id: string): Agent => ({
 });
 
 async function run(turn: Turn): Promise<void> {
-  if (turn.asked) return turn.result([part(`you said: ${turn.text}`)]);
+  if (turn.question) return turn.result([part(`you said: ${turn.text}`)]);
   const [, command = "", rest = ""] = /^([^ ]*)(?: ([\s\S]*))?$/.exec(turn.text) ?? [];
   switch (command) {
     case "echo":

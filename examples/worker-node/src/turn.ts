@@ -64,8 +64,8 @@ export class Turn {
   }
 
   /** The agent's last question; undefined in a first turn. */
-  get asked(): Message | undefined {
-    return this.start.asked;
+  get question(): Message | undefined {
+    return this.start.question;
   }
 
   /** Attempt number of this turn: more than 1 if a worker was lost. */

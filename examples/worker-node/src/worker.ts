@@ -92,7 +92,7 @@ export class Worker {
       case "cancel":
         this.turns.get(frame.value.turnId)?.stop(frame.value.reason);
         break;
-      case "turnOver": {
+      case "turnRevoked": {
         const turn = this.turns.get(frame.value.turnId);
         this.turns.delete(frame.value.turnId); // so that nothing more is said of it
         turn?.stop(frame.value.reason);

@@ -59,7 +59,7 @@ def _task(turn: ExecutorTurn, *, answering: bool) -> Any:
     """The task after earlier turns. With `answering`, the last message of its history is the one to answer."""
     history = [*turn.history, turn.message] if answering else turn.history
     task: dict[str, Any] = {"id": turn.task_id, "contextId": turn.context_id, "history": history}
-    question = turn.start.get("asked")
+    question = turn.start.get("question")
     task["status"] = {"state": "TASK_STATE_INPUT_REQUIRED" if question and answering else "TASK_STATE_WORKING"}
     task["artifacts"] = turn.previous_artifacts
     return types.Task.model_validate(_task_to_v03(task))

@@ -54,7 +54,7 @@ def _request_context(turn: ExecutorTurn, request: Any, *, current: bool = False)
 def _task(turn: ExecutorTurn) -> Any:
     """The task after earlier turns, with its messages."""
     status = {"state": "TASK_STATE_WORKING"}
-    if question := turn.start.get("asked"):
+    if question := turn.start.get("question"):
         status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": question}
     task = {"id": turn.task_id, "contextId": turn.context_id, "status": status, "history": turn.history}
     task["artifacts"] = turn.previous_artifacts

@@ -172,7 +172,7 @@ class ExecutorChild:
             running.turn.on_committed(int(content["number"]))
         elif kind == "cancel":
             self._cancel(running, content.get("reason", ""))
-        elif kind == "turnOver":
+        elif kind == "turnRevoked":
             running.turn.abort()
             self._cancel(running, "fenced")
 

@@ -166,7 +166,7 @@ class ExecutorTurn:
         self._number += 1
         frame: dict[str, Any] = {"turnId": self.id, "number": str(self._number), "events": [event]}
         if self._state_update:
-            frame["notes"], self._state_update = self._state_update, {}
+            frame["stateUpdate"], self._state_update = self._state_update, {}
         self._check_size(frame)
         size = self._send_frame(events=frame)
         self._unconfirmed.append((self._number, size))
@@ -187,7 +187,7 @@ class ExecutorTurn:
     def _end(self, **outcome: Any) -> None:
         self._flush_held()
         if self._state_update:
-            outcome["notes"], self._state_update = self._state_update, {}
+            outcome["stateUpdate"], self._state_update = self._state_update, {}
         frame = {"turnId": self.id, **outcome}
         self._check_size(frame)
         self._send_frame(turnEnd=frame)
@@ -229,7 +229,7 @@ class ExecutorTurn:
             if not self.canceled:
                 self.end(failed_status("CancelledError: execute() was canceled by its own code"))
             elif self.cancel_reason == "drain":
-                self._end(givenBack={})
+                self._end(released={})
             else:
                 self._end(canceled={})
         elif error is not None:

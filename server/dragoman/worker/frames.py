@@ -47,7 +47,7 @@ def encode_events(
         for index, batch in enumerate(_split_events([encode_event(change) for change in changes], max_frame_bytes))
     ]
     if state_update is not NO_CHANGE:
-        encoded[-1].notes.CopyFrom(encode_state_update(state_update))
+        encoded[-1].state_update.CopyFrom(encode_state_update(state_update))
         if encoded[-1].ByteSize() > max_frame_bytes:
             raise EventTooLarge(encoded[-1].ByteSize(), max_frame_bytes)
     return encoded
@@ -112,15 +112,15 @@ def encode_turn_end(turn_id: str, result: TurnResult, max_frame_bytes: int) -> w
     else:
         encoded.status.CopyFrom(encode_status(result.status))
     if result.state_update is not NO_CHANGE:
-        encoded.notes.CopyFrom(encode_state_update(result.state_update))
+        encoded.state_update.CopyFrom(encode_state_update(result.state_update))
     if encoded.ByteSize() > max_frame_bytes - FRAME_OVERHEAD_BYTES:
         raise EventTooLarge(encoded.ByteSize(), max_frame_bytes)
     return encoded
 
 
-def encode_state_update(state_update: StateUpdate) -> wk.Notes:
+def encode_state_update(state_update: StateUpdate) -> wk.StateUpdate:
     """Encodes the agent's changed state."""
-    encoded = wk.Notes()
+    encoded = wk.StateUpdate()
     if state_update.task_state is not None:
         encoded.task_state = state_update.task_state.decode()
     if state_update.context_state is not None:

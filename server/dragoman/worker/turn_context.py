@@ -38,7 +38,7 @@ class RemoteTurnContext:
         self.message = start.message
         self.envelope = start.envelope
         self.history: Sequence[pb.Message] = tuple(start.history)
-        self.question: pb.Message | None = start.asked if start.HasField("asked") else None
+        self.question: pb.Message | None = start.question if start.HasField("question") else None
         self.references: Sequence[pb.Task] = tuple(start.references)
         self.task_state = start.task_state.encode()
         self.context_state = start.context_state.encode()
@@ -83,7 +83,7 @@ class RemoteTurnContext:
                 yield received.message, received.envelope
             if not self._message_requested:
                 self._message_requested = True
-                self._send_frame(message_wanted=wk.MessageWanted(turn_id=self.turn_id))
+                self._send_frame(message_request=wk.MessageRequest(turn_id=self.turn_id))
             await self._message_received.wait()
 
     # Frames from the server ---------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class RemoteTurnContext:
         self._give_back()
 
     def _give_back(self) -> None:
-        self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, given_back=wk.GivenBack()))
+        self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, released=wk.Released()))
 
     def _send_batch(
         self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate

@@ -156,7 +156,7 @@ class Worker:
                 self._on_welcome(frame.welcome)
             case "turn_start":
                 self._start_turn(frame.turn_start)
-            case "committed" | "message_arrived" | "cancel" | "stopping" | "turn_over":
+            case "committed" | "message_arrived" | "cancel" | "stopping" | "turn_revoked":
                 turn = self._running.get(getattr(frame, kind).turn_id)
                 if turn is not None:
                     self._dispatch(turn, frame)
@@ -171,12 +171,12 @@ class Worker:
                 self._cancel(turn, frame.cancel.reason)
             case "stopping":
                 turn.turn_context.stopping = True
-            case "turn_over":
+            case "turn_revoked":
                 log.warning(
-                    "the server has ended a turn: %s", frame.turn_over.reason,
+                    "the server has ended a turn: %s", frame.turn_revoked.reason,
                     extra={"task": turn.turn_context.task_id, "agent": turn.agent},
                 )  # fmt: skip
-                self._abort_turn(turn, frame.turn_over.reason)
+                self._abort_turn(turn, frame.turn_revoked.reason)
 
     def _on_welcome(self, welcome: wk.Welcome) -> None:
         assert self._stream is not None

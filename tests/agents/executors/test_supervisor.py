@@ -249,7 +249,7 @@ async def test_an_oversized_event_fails_only_its_turn() -> None:
     task = turn_context.task(await turns[0])
     assert state_of(task) == "FAILED"
     assert "this server accepts at most 100000." in status_text(task)
-    assert (await process.receive("turn_over")).turn_id == starts[0].turn_id
+    assert (await process.receive("turn_revoked")).turn_id == starts[0].turn_id
     process.emit(**finished(starts[1].turn_id, "fine"))
     assert state_of(other.task(await turns[1])) == "COMPLETED"
     await supervised.supervisor.close()

@@ -119,8 +119,8 @@ async def test_an_unavailable_agent_with_an_id_is_served_when_it_responds(
     monkeypatch.setattr("dragoman.agents.upstream.registry.PROBE_BACKOFF", Backoff(0.01, 5.0))
     async with agent_server() as remote, opened("front", f"words={remote.url}/a", worker_wait=300) as app:
         one = await standing(app, "words")
-        assert "there is no card" in one.trouble
-        assert one.away
+        assert "there is no card" in one.last_error
+        assert one.unavailable_ms
         async with Client(str(app.grpc)) as client:
             now = pb.SendMessageConfiguration(return_immediately=True)
             waits = (await client.send(message("hello"), configuration=now)).task
@@ -133,7 +133,7 @@ async def test_an_unavailable_agent_with_an_id_is_served_when_it_responds(
                 events = [event async for event in client.subscribe(waits.id)]
             assert events[-1].status_update.status.state == states.COMPLETED
         assert app.agents["words"].name == "Words"
-        assert not (await standing(app, "words")).away
+        assert not (await standing(app, "words")).unavailable_ms
 
 
 async def test_an_agent_that_stays_unavailable_fails_waiting_tasks_and_rejects_new_ones(opened: Open) -> None:
@@ -203,7 +203,7 @@ async def test_credentials_go_only_to_the_host_of_the_card(opened: Open) -> None
                 assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
             one = await standing(app, "words")
         assert one.credentials
-        assert "another host" in one.left_out[0]
+        assert "another host" in one.skipped_interfaces[0]
         assert not other.requests
         sent = [request.headers for request in remote.requests]
         assert {(head["Authorization"], head["X-Key"]) for head in sent} == {("Bearer ours", "k")}

@@ -77,7 +77,7 @@ async def test_tasks_survive_a_restart_without_their_agent(opened: Open) -> None
         assert (await client.get(done.id)).status.state == states.COMPLETED
         async with Operator(str(app.grpc)) as operator:
             (one,) = (await operator.list_upstreams(ops.ListUpstreamsRequest())).upstreams
-        assert "refused the connection" in one.trouble
+        assert "refused the connection" in one.last_error
 
 
 async def test_tasks_that_wait_for_a_removed_agent_end_as_failed(opened: Open) -> None:

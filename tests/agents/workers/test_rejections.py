@@ -126,7 +126,7 @@ async def test_an_invalid_event_fails_only_its_task(opened: Open, events: list[w
             await client.send(message("x"), configuration=NOW)
         first, second = await fake_worker.receive("turn_start"), await fake_worker.receive("turn_start")  # in any order
         await fake_worker.send(events=wk.Events(turn_id=first.turn_id, number=1, events=events))
-        over = await fake_worker.receive("turn_over")
+        over = await fake_worker.receive("turn_revoked")
         assert (over.turn_id, text in over.reason) == (first.turn_id, True)
         assert status_text(await wait_for_state(client, first.task_id, states.FAILED)).startswith(
             "InvalidAgentResponse: agent desk: "
@@ -144,12 +144,15 @@ async def test_an_invalid_event_fails_only_its_task(opened: Open, events: list[w
         ({"status": wk.StatusChange(state=pb.TASK_STATE_WORKING)}, "status.state: TASK_STATE_WORKING is not one of"),
         ({"status": wk.StatusChange(state=pb.TASK_STATE_CANCELED)}, "status.state: TASK_STATE_CANCELED is not one of"),
         (
-            {"status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED), "notes": wk.Notes(task_state="[]")},
-            "notes.task_state must be a JSON object",
+            {"status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED), "state_update": wk.StateUpdate(task_state="[]")},
+            "state_update.task_state must be a JSON object",
         ),
         (
-            {"status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED), "notes": wk.Notes(context_state="{")},
-            "notes.context_state is not JSON",
+            {
+                "status": wk.StatusChange(state=pb.TASK_STATE_COMPLETED),
+                "state_update": wk.StateUpdate(context_state="{"),
+            },
+            "state_update.context_state is not JSON",
         ),
     ],
 )

@@ -40,9 +40,9 @@ async def test_turn_start_has_the_message_and_the_state_of_the_task(opened: Open
         assert (turn.agent_id, turn.principal, turn.attempt, turn.turns_before) == ("desk", "anonymous", 1, 0)
         assert turn.message.parts[0].text == "first"
         assert turn.envelope.metadata["urgent"] is True
-        notes = wk.Notes(task_state='{"seen": 1}', context_state='{"name": "x"}')
+        update = wk.StateUpdate(task_state='{"seen": 1}', context_state='{"name": "x"}')
         status = wk.StatusChange(state=pb.TASK_STATE_INPUT_REQUIRED, message=pb.Message(parts=[pb.Part(text="and?")]))
-        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, status=status, notes=notes))
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, status=status, state_update=update))
         paused = (await sending).task
         assert paused.status.state == states.INPUT_REQUIRED
         await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
@@ -50,7 +50,7 @@ async def test_turn_start_has_the_message_and_the_state_of_the_task(opened: Open
         turn = await fake_worker.receive("turn_start")
         assert (turn.task_id, turn.context_id) == (paused.id, paused.context_id)
         assert [one.parts[0].text for one in turn.history] == ["first", "and?"]
-        assert turn.asked.parts[0].text == "and?"
+        assert turn.question.parts[0].text == "and?"
         assert turn.turns_before == 1
         assert (json.loads(turn.task_state), json.loads(turn.context_state)) == ({"seen": 1}, {"name": "x"})
         await fake_worker.end(turn.turn_id)
@@ -120,7 +120,7 @@ async def test_messages_for_a_running_turn_are_sent_one_per_request(opened: Open
         await client.send(message("one", task=task.id), configuration=NOW)
         await client.send(message("two", task=task.id), configuration=NOW)
         for expected in ("one", "two"):
-            await fake_worker.send(message_wanted=wk.MessageWanted(turn_id=turn.turn_id))
+            await fake_worker.send(message_request=wk.MessageRequest(turn_id=turn.turn_id))
             assert (await fake_worker.receive("message_arrived")).message.parts[0].text == expected
         await fake_worker.end(turn.turn_id)
         assert (await wait_for_state(client, task.id, states.COMPLETED)).status.state == states.COMPLETED
@@ -198,7 +198,7 @@ async def test_a_worker_cannot_report_a_turn_canceled_that_was_not(
         await fake_worker.end(turn.turn_id)
         again = await fake_worker.receive("turn_start")
         await fake_worker.send(turn_end=wk.TurnEnd(turn_id=again.turn_id, canceled=wk.Canceled()))
-        assert "the turn was not canceled" in (await fake_worker.receive("turn_over")).reason
+        assert "the turn was not canceled" in (await fake_worker.receive("turn_revoked")).reason
         assert "the turn was not canceled" in status_text(await wait_for_state(client, task.id, states.FAILED))
 
 
@@ -265,7 +265,7 @@ async def test_a_worker_that_ignores_a_cancel_is_fenced_off(opened: Open, monkey
         assert status_text(ended).startswith("FENCED: ")
         await fake_worker.receive("cancel")
         await fake_worker.put_text(turn.turn_id, 1, "too late", append=False)
-        over = await fake_worker.receive("turn_over")
+        over = await fake_worker.receive("turn_revoked")
         assert (over.turn_id, over.reason) == (turn.turn_id, "the task was canceled")
         assert (await client.get(task.id)).artifacts == ended.artifacts
 
@@ -279,7 +279,7 @@ async def test_of_two_turns_that_write_the_context_state_the_second_fails(opened
         turns = {turn.task_id: turn.turn_id for turn in [await fake_worker.receive("turn_start") for _ in range(2)]}
         status = wk.StatusChange(state=pb.TASK_STATE_COMPLETED)
         for task in (first, second):
-            notes = wk.Notes(context_state=json.dumps({"by": task.id}))
-            await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turns[task.id], status=status, notes=notes))
+            update = wk.StateUpdate(context_state=json.dumps({"by": task.id}))
+            await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turns[task.id], status=status, state_update=update))
             await wait_for_state(client, task.id, states.COMPLETED if task is first else states.FAILED)
         assert status_text(await client.get(second.id)).startswith("CONTEXT_CHANGED: ")

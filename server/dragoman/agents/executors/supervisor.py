@@ -208,7 +208,7 @@ class ExecutorSupervisor:
             turn = getattr(frame, kind).turn_id
             text = oversized_event_text(size, self._frame_bytes)
             connection.receive(wk.ConnectRequest(turn_end=failed_turn_end(turn, text)))
-            connection.send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=turn, reason=text)))
+            connection.send(wk.ConnectResponse(turn_revoked=wk.TurnRevoked(turn_id=turn, reason=text)))
             return
         connection.receive(frame)
 

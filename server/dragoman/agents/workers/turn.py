@@ -56,7 +56,7 @@ class RemoteTurn:
             match frame.WhichOneof("frame"):
                 case "events":
                     self._put_events(frame.events)
-                case "message_wanted":
+                case "message_request":
                     self._request_message()
                 case "cancel_refused":
                     if not frame.cancel_refused.reason:
@@ -82,7 +82,7 @@ class RemoteTurn:
                 f"events.number: {frame.number} follows {self._received_number}; numbers must increase, from 1"
             )
         changes = [decode_event(event, self.turn_context, self._new_id) for event in frame.events]
-        state_update = decode_state_update(frame.notes) if frame.HasField("notes") else None
+        state_update = decode_state_update(frame.state_update) if frame.HasField("state_update") else None
         for change in changes[:-1]:
             self.turn_context.put(change)
         if state_update is None:
@@ -125,7 +125,7 @@ class RemoteTurn:
                 self._fail(AgentStopped())
             case "canceled":
                 raise InvalidAgentResponse("turn_end.canceled is set, but the turn was not canceled")
-            case "given_back":
+            case "released":
                 self._fail(WorkerLost("The worker was stopped."))
             case _:
                 self._finish(decode_turn_end(frame, self.turn_context, self._new_id))
@@ -156,7 +156,7 @@ class RemoteTurn:
             traceparent=CURRENT_TRACE.get(),
         )
         if turn_context.question is not None:
-            start.asked.CopyFrom(turn_context.question)
+            start.question.CopyFrom(turn_context.question)
         if time_limit:
             start.time_limit.FromNanoseconds(round(time_limit * 1e9))
         self._send(wk.ConnectResponse(turn_start=start))
@@ -174,7 +174,7 @@ class RemoteTurn:
     def abort(self, error: BaseException) -> None:
         """Ends the turn with an error and tells the worker to stop sending."""
         if not self.result.done():
-            self._send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=self.id, reason=str(error))))
+            self._send(wk.ConnectResponse(turn_revoked=wk.TurnRevoked(turn_id=self.id, reason=str(error))))
             self._fail(error)
 
     def on_worker_lost(self) -> None:
@@ -186,7 +186,7 @@ class RemoteTurn:
         text = f"InvalidAgentResponse: agent {self.agent}: {text}"
         fields = {"agent": self.agent, "task": self.turn_context.task_id}
         log.error("invalid frame from a worker: %s", text, extra=fields)
-        self._send(wk.ConnectResponse(turn_over=wk.TurnOver(turn_id=self.id, reason=text)))
+        self._send(wk.ConnectResponse(turn_revoked=wk.TurnRevoked(turn_id=self.id, reason=text)))
         self._finish(failed_turn_result(text, self.turn_context, self._new_id))
 
     # Result -------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
 def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -> TurnResult:
     """Converts a turn end with a status or a reply. Raises InvalidAgentResponse."""
     artifacts = [decode_artifact(artifact) for artifact in end.artifacts]
-    state_update = decode_state_update(end.notes) if end.HasField("notes") else NO_CHANGE
+    state_update = decode_state_update(end.state_update) if end.HasField("state_update") else NO_CHANGE
     match end.WhichOneof("outcome"):
         case "status":
             return TurnResult(
@@ -287,7 +287,7 @@ def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -
             change = StatusChange(states.COMPLETED, message.SerializeToString())
             message.ClearField("task_id")  # the task will not exist
             return TurnResult(change, artifacts, message, state_update)
-    raise InvalidAgentResponse("turn_end has no outcome; set one of status, reply, canceled, given_back")
+    raise InvalidAgentResponse("turn_end has no outcome; set one of status, reply, canceled, released")
 
 
 def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> TurnResult:
@@ -296,11 +296,11 @@ def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> T
     return TurnResult(StatusChange(states.FAILED, message.SerializeToString()))
 
 
-def decode_state_update(notes: wk.Notes) -> StateUpdate:
+def decode_state_update(update: wk.StateUpdate) -> StateUpdate:
     """Converts the agent's changed state. Raises InvalidAgentResponse."""
     return StateUpdate(
-        _check_json_object(notes.task_state, "task_state") if notes.HasField("task_state") else None,
-        _check_json_object(notes.context_state, "context_state") if notes.HasField("context_state") else None,
+        _check_json_object(update.task_state, "task_state") if update.HasField("task_state") else None,
+        _check_json_object(update.context_state, "context_state") if update.HasField("context_state") else None,
     )
 
 
@@ -308,9 +308,9 @@ def _check_json_object(text: str, field: str) -> bytes:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidAgentResponse(f"notes.{field} is not JSON: {error}") from None
+        raise InvalidAgentResponse(f"state_update.{field} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise InvalidAgentResponse(f"notes.{field} must be a JSON object")
+        raise InvalidAgentResponse(f"state_update.{field} must be a JSON object")
     return text.encode()
 
 

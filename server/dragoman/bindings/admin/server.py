@@ -120,10 +120,10 @@ def _upstream_message(status: UpstreamStatus) -> upstreams_pb.Upstream:
         url=status.url,
         settings=status.from_settings,
         credentials=status.has_credentials,
-        away=round(status.seconds_absent * 1000),
-        trouble=status.problem,
+        unavailable_ms=round(status.seconds_absent * 1000),
+        last_error=status.problem,
         interfaces=status.interfaces,
-        left_out=status.skipped_interfaces,
+        skipped_interfaces=status.skipped_interfaces,
         running=status.running_turns,
         turns=status.max_turns,
     )

@@ -115,10 +115,10 @@ def _explanation_message(explanation: Explanation) -> ops.Explanation:
     )
 
 
-def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events_pb.EventOnTheWire:
+def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events_pb.EncodedEvent:
     response = pb.StreamResponse.FromString(event.data)
     updates = json_v01.to_updates(response)
-    return events_pb.EventOnTheWire(
+    return events_pb.EncodedEvent(
         sequence=event.sequence,
         time=event_time(response),
         v1_json=event_encoders.V1_STREAM_ENCODERS.json(event, False).decode(),

@@ -206,12 +206,12 @@ def _print_upstream(out: ConsoleOutput, upstream: up.Upstream) -> None:
     out.line(f"  upstream {upstream.url} ({source}{credentials}): {upstream.running} of {upstream.turns} turns")
     for index, interface in enumerate(upstream.interfaces):
         out.line(f"  {'uses' if not index else 'also'} {interface}")
-    for reason in upstream.left_out:
+    for reason in upstream.skipped_interfaces:
         out.line(f"  not used: {reason}")
-    if upstream.away:
-        out.line(f"  unavailable for {upstream.away // 1000} s: {upstream.trouble}")
-    elif upstream.trouble:
-        out.line(f"  last call failed: {upstream.trouble}")
+    if upstream.unavailable_ms:
+        out.line(f"  unavailable for {upstream.unavailable_ms // 1000} s: {upstream.last_error}")
+    elif upstream.last_error:
+        out.line(f"  last call failed: {upstream.last_error}")
 
 
 async def print_workers(target: AdminTarget, *, json: bool) -> ExitCode:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x64ragoman/ops/v1/events.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x01\n\x11ListEventsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x14\n\x05\x61\x66ter\x18\x05 \x01(\rR\x05\x61\x66ter\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\"y\n\x12ListEventsResponse\x12\x37\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1f.dragoman.ops.v1.EventOnTheWireR\x06\x65vents\x12\x16\n\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x12\n\x04last\x18\x03 \x01(\rR\x04last\"\xbf\x01\n\x0e\x45ventOnTheWire\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12\x17\n\x07v1_json\x18\x03 \x01(\tR\x06v1Json\x12\x19\n\x08v03_json\x18\x04 \x01(\tR\x07v03Json\x12\x19\n\x08v01_json\x18\x05 \x03(\tR\x07v01Json\x12\x12\n\x04text\x18\x06 \x01(\tR\x04textb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x64ragoman/ops/v1/events.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x01\n\x11ListEventsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x14\n\x05\x61\x66ter\x18\x05 \x01(\rR\x05\x61\x66ter\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\"w\n\x12ListEventsResponse\x12\x35\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.dragoman.ops.v1.EncodedEventR\x06\x65vents\x12\x16\n\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x12\n\x04last\x18\x03 \x01(\rR\x04last\"\xbd\x01\n\x0c\x45ncodedEvent\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12\x17\n\x07v1_json\x18\x03 \x01(\tR\x06v1Json\x12\x19\n\x08v03_json\x18\x04 \x01(\tR\x07v03Json\x12\x19\n\x08v01_json\x18\x05 \x03(\tR\x07v01Json\x12\x12\n\x04text\x18\x06 \x01(\tR\x04textb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTEVENTSREQUEST']._serialized_start=83
   _globals['_LISTEVENTSREQUEST']._serialized_end=245
   _globals['_LISTEVENTSRESPONSE']._serialized_start=247
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=368
-  _globals['_EVENTONTHEWIRE']._serialized_start=371
-  _globals['_EVENTONTHEWIRE']._serialized_end=562
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=366
+  _globals['_ENCODEDEVENT']._serialized_start=369
+  _globals['_ENCODEDEVENT']._serialized_end=558
 # @@protoc_insertion_point(module_scope)

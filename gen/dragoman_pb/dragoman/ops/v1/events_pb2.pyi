@@ -30,12 +30,12 @@ class ListEventsResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
-    events: _containers.RepeatedCompositeFieldContainer[EventOnTheWire]
+    events: _containers.RepeatedCompositeFieldContainer[EncodedEvent]
     oldest: int
     last: int
-    def __init__(self, events: _Optional[_Iterable[_Union[EventOnTheWire, _Mapping]]] = ..., oldest: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+    def __init__(self, events: _Optional[_Iterable[_Union[EncodedEvent, _Mapping]]] = ..., oldest: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
-class EventOnTheWire(_message.Message):
+class EncodedEvent(_message.Message):
     __slots__ = ("sequence", "time", "v1_json", "v03_json", "v01_json", "text")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]

@@ -10,28 +10,28 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Upstream(_message.Message):
-    __slots__ = ("agent", "url", "settings", "credentials", "away", "trouble", "interfaces", "left_out", "running", "turns")
+    __slots__ = ("agent", "url", "settings", "credentials", "unavailable_ms", "last_error", "interfaces", "skipped_interfaces", "running", "turns")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
-    AWAY_FIELD_NUMBER: _ClassVar[int]
-    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    UNAVAILABLE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     INTERFACES_FIELD_NUMBER: _ClassVar[int]
-    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_INTERFACES_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
     agent: str
     url: str
     settings: bool
     credentials: bool
-    away: int
-    trouble: str
+    unavailable_ms: int
+    last_error: str
     interfaces: _containers.RepeatedScalarFieldContainer[str]
-    left_out: _containers.RepeatedScalarFieldContainer[str]
+    skipped_interfaces: _containers.RepeatedScalarFieldContainer[str]
     running: int
     turns: int
-    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: _Optional[bool] = ..., credentials: _Optional[bool] = ..., away: _Optional[int] = ..., trouble: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., left_out: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
+    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: _Optional[bool] = ..., credentials: _Optional[bool] = ..., unavailable_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., skipped_interfaces: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class ListUpstreamsRequest(_message.Message):
     __slots__ = ()

@@ -12,12 +12,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "heartbeat", "credit", "events", "message_wanted", "cancel_refused", "turn_end", "drain", "usage")
+    __slots__ = ("hello", "heartbeat", "credit", "events", "message_request", "cancel_refused", "turn_end", "drain", "usage")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_WANTED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_REQUEST_FIELD_NUMBER: _ClassVar[int]
     CANCEL_REFUSED_FIELD_NUMBER: _ClassVar[int]
     TURN_END_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
@@ -26,15 +26,15 @@ class ConnectRequest(_message.Message):
     heartbeat: Heartbeat
     credit: Credit
     events: Events
-    message_wanted: MessageWanted
+    message_request: MessageRequest
     cancel_refused: CancelRefused
     turn_end: TurnEnd
     drain: Drain
     usage: Usage
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., message_wanted: _Optional[_Union[MessageWanted, _Mapping]] = ..., cancel_refused: _Optional[_Union[CancelRefused, _Mapping]] = ..., turn_end: _Optional[_Union[TurnEnd, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., message_request: _Optional[_Union[MessageRequest, _Mapping]] = ..., cancel_refused: _Optional[_Union[CancelRefused, _Mapping]] = ..., turn_end: _Optional[_Union[TurnEnd, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("welcome", "heartbeat", "turn_start", "committed", "message_arrived", "cancel", "stopping", "turn_over")
+    __slots__ = ("welcome", "heartbeat", "turn_start", "committed", "message_arrived", "cancel", "stopping", "turn_revoked")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     TURN_START_FIELD_NUMBER: _ClassVar[int]
@@ -42,7 +42,7 @@ class ConnectResponse(_message.Message):
     MESSAGE_ARRIVED_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
-    TURN_OVER_FIELD_NUMBER: _ClassVar[int]
+    TURN_REVOKED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     heartbeat: Heartbeat
     turn_start: TurnStart
@@ -50,8 +50,8 @@ class ConnectResponse(_message.Message):
     message_arrived: MessageArrived
     cancel: Cancel
     stopping: Stopping
-    turn_over: TurnOver
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., turn_start: _Optional[_Union[TurnStart, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., message_arrived: _Optional[_Union[MessageArrived, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., turn_over: _Optional[_Union[TurnOver, _Mapping]] = ...) -> None: ...
+    turn_revoked: TurnRevoked
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., turn_start: _Optional[_Union[TurnStart, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., message_arrived: _Optional[_Union[MessageArrived, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., turn_revoked: _Optional[_Union[TurnRevoked, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("name", "agents")
@@ -109,16 +109,16 @@ class Credit(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class Events(_message.Message):
-    __slots__ = ("turn_id", "number", "events", "notes")
+    __slots__ = ("turn_id", "number", "events", "state_update")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
-    NOTES_FIELD_NUMBER: _ClassVar[int]
+    STATE_UPDATE_FIELD_NUMBER: _ClassVar[int]
     turn_id: str
     number: int
     events: _containers.RepeatedCompositeFieldContainer[Event]
-    notes: Notes
-    def __init__(self, turn_id: _Optional[str] = ..., number: _Optional[int] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., notes: _Optional[_Union[Notes, _Mapping]] = ...) -> None: ...
+    state_update: StateUpdate
+    def __init__(self, turn_id: _Optional[str] = ..., number: _Optional[int] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., state_update: _Optional[_Union[StateUpdate, _Mapping]] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("status", "artifact", "text")
@@ -164,7 +164,7 @@ class TextChunk(_message.Message):
     last_chunk: bool
     def __init__(self, artifact_id: _Optional[str] = ..., text: _Optional[str] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ...) -> None: ...
 
-class Notes(_message.Message):
+class StateUpdate(_message.Message):
     __slots__ = ("task_state", "context_state")
     TASK_STATE_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -192,7 +192,7 @@ class Usage(_message.Message):
     key: str
     def __init__(self, turn_id: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
-class MessageWanted(_message.Message):
+class MessageRequest(_message.Message):
     __slots__ = ("turn_id",)
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     turn_id: str
@@ -217,28 +217,28 @@ class CancelRefused(_message.Message):
     def __init__(self, turn_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TurnEnd(_message.Message):
-    __slots__ = ("turn_id", "status", "reply", "canceled", "given_back", "artifacts", "notes")
+    __slots__ = ("turn_id", "status", "reply", "canceled", "released", "artifacts", "state_update")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     CANCELED_FIELD_NUMBER: _ClassVar[int]
-    GIVEN_BACK_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
-    NOTES_FIELD_NUMBER: _ClassVar[int]
+    STATE_UPDATE_FIELD_NUMBER: _ClassVar[int]
     turn_id: str
     status: StatusChange
     reply: _a2a_pb2.Message
     canceled: Canceled
-    given_back: GivenBack
+    released: Released
     artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactChange]
-    notes: Notes
-    def __init__(self, turn_id: _Optional[str] = ..., status: _Optional[_Union[StatusChange, _Mapping]] = ..., reply: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., canceled: _Optional[_Union[Canceled, _Mapping]] = ..., given_back: _Optional[_Union[GivenBack, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactChange, _Mapping]]] = ..., notes: _Optional[_Union[Notes, _Mapping]] = ...) -> None: ...
+    state_update: StateUpdate
+    def __init__(self, turn_id: _Optional[str] = ..., status: _Optional[_Union[StatusChange, _Mapping]] = ..., reply: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., canceled: _Optional[_Union[Canceled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactChange, _Mapping]]] = ..., state_update: _Optional[_Union[StateUpdate, _Mapping]] = ...) -> None: ...
 
 class Canceled(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class GivenBack(_message.Message):
+class Released(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -259,7 +259,7 @@ class Welcome(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., heartbeat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
 
 class TurnStart(_message.Message):
-    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "asked", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent")
+    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "question", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -269,7 +269,7 @@ class TurnStart(_message.Message):
     ENVELOPE_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     TURNS_BEFORE_FIELD_NUMBER: _ClassVar[int]
-    ASKED_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     REFERENCES_FIELD_NUMBER: _ClassVar[int]
     TASK_STATE_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -286,7 +286,7 @@ class TurnStart(_message.Message):
     envelope: _a2a_pb2.SendMessageRequest
     history: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.Message]
     turns_before: int
-    asked: _a2a_pb2.Message
+    question: _a2a_pb2.Message
     references: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.Task]
     task_state: str
     context_state: str
@@ -294,7 +294,7 @@ class TurnStart(_message.Message):
     previous_artifacts: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.Artifact]
     time_limit: _duration_pb2.Duration
     traceparent: str
-    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., asked: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., question: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("turn_id", "reason")
@@ -310,7 +310,7 @@ class Stopping(_message.Message):
     turn_id: str
     def __init__(self, turn_id: _Optional[str] = ...) -> None: ...
 
-class TurnOver(_message.Message):
+class TurnRevoked(_message.Message):
     __slots__ = ("turn_id", "reason")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
