@@ -29,6 +29,16 @@ def test_a_certificate_and_its_key_are_read_from_files(tmp_path: Path, authority
     assert certificates.ssl_context is context
 
 
+def test_an_empty_file_of_client_cas_leaves_client_certificates_on(tmp_path: Path, authority: Authority) -> None:
+    pair, content = write(tmp_path, authority.issue()), authority.ca.read_bytes()
+    certificates = CertificateFiles(*pair, authority.ca)
+    authority.ca.write_bytes(b"")  # as in the middle of a write
+    assert not certificates.refresh()
+    assert certificates.client_authorities == content
+    with pytest.raises(InvalidCertificate, match=r"ca\.pem must contain CA certificates in PEM; it is empty"):
+        CertificateFiles(*pair, authority.ca)
+
+
 @pytest.mark.parametrize(
     ("certificate", "key", "why"),
     [

@@ -1,7 +1,7 @@
-"""Server certificate and key from files, reloaded when they change.
+"""Server certificate, key and client CAs from files, reloaded when they change.
 
-A pair is loaded only if the key matches and neither file changes meanwhile. An invalid pair, such as a half-written
-file, leaves the current pair in use; the next poll tries again. Open connections keep their certificate.
+They are loaded together, only if the key matches and no file changes meanwhile. Invalid files, such as half-written
+ones, leave the current ones in use until the files change again. Open connections keep their certificate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FileStamps:
 
 
 class InvalidCertificate(Exception):
-    """Certificate or key are invalid. The text names the file and the reason."""
+    """A certificate, key or CA file is invalid. The text names the file and the reason."""
 
 
 class CertificateFiles:
@@ -68,7 +68,7 @@ class CertificateFiles:
         """Loads the files. Raises InvalidCertificate.
 
         client_ca: CA certificates; clients may then authenticate with certificates of these CAs. refresh_revocations:
-        called with every refresh of the files.
+        called by each `refresh`, with its `force`.
         """
         self._certificate = certificate
         self._key = key
@@ -76,8 +76,9 @@ class CertificateFiles:
         self._refresh_revocations = refresh_revocations
         self._stamps = FileStamps(*filter(None, (certificate, key, client_ca)))
         self._pair, self.client_authorities, self._current_context = self._load()
-        # Servers keep this context; its SNI callback selects the current one for each connection.
-        self._context = self._load()[2]
+        # Servers keep this context for good. OpenSSL calls its callback for each new connection, with SNI or without;
+        # the callback selects the current context, which must be another one.
+        *_, self._context = self._load()
         self._context.sni_callback = self._on_sni
 
     @property
@@ -89,22 +90,22 @@ class CertificateFiles:
         return self._context
 
     def refresh(self, *, force: bool = False) -> bool:
-        """Loads the pair if the files have changed. Returns whether a new pair is in use.
+        """Loads the files if they have changed. Returns whether a new certificate or new client CAs are in use.
 
-        An invalid pair is logged once, until the files change again; with `force` each time.
+        Invalid files are logged once, until they change again; with `force` each time.
         """
         if self._refresh_revocations is not None:
             self._refresh_revocations(force=force)
         if not self._stamps.changed() and not force:
             return False
         try:
-            pair, clients, context = self._load()
+            pair, client_authorities, context = self._load()
         except InvalidCertificate as error:
             log.error("the new certificate cannot be used, the previous one stays in use: %s", error)
             return False
-        if (pair, clients) == (self._pair, self.client_authorities):
+        if (pair, client_authorities) == (self._pair, self.client_authorities):
             return False
-        self._pair, self.client_authorities, self._current_context = pair, clients, context
+        self._pair, self.client_authorities, self._current_context = pair, client_authorities, context
         log.info("new connections use the new certificate in %s", self._certificate)
         return True
 
@@ -119,7 +120,7 @@ class CertificateFiles:
 
     def _load(self) -> tuple[CertificatePair, bytes, ssl.SSLContext]:
         """Reads the pair and the client CAs, and builds an SSL context. Raises InvalidCertificate."""
-        pair, clients = self._read_files()
+        pair, client_authorities = self._read_files()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -127,16 +128,16 @@ class CertificateFiles:
             context.load_cert_chain(self._certificate, self._key, password=self._refuse_passphrase)
         except (OSError, ValueError) as error:
             raise InvalidCertificate(self._explain(error)) from error
-        if clients:
+        if client_authorities:
             # Optional: clients without a certificate may have other credentials, or call public agents.
             context.verify_mode = ssl.CERT_OPTIONAL
             try:
-                context.load_verify_locations(cadata=clients.decode("ascii"))
+                context.load_verify_locations(cadata=client_authorities.decode("ascii"))
             except (ValueError, ssl.SSLError) as error:
                 raise InvalidCertificate(f"{self._ca} must contain CA certificates in PEM") from error
-        if (pair, clients) != self._read_files():
-            raise InvalidCertificate(f"{self._certificate} or {self._key} is being written")
-        return pair, clients, context
+        if (pair, client_authorities) != self._read_files():
+            raise InvalidCertificate(f"{self._certificate}, {self._key} or the client CAs changed while they were read")
+        return pair, client_authorities, context
 
     def _read_files(self) -> tuple[CertificatePair, bytes]:
         contents = []
@@ -145,6 +146,8 @@ class CertificateFiles:
                 contents.append(path.read_bytes())
             except OSError as error:
                 raise InvalidCertificate(f"{path}: {error.strerror}") from error
+        if self._ca is not None and not contents[2]:
+            raise InvalidCertificate(f"{self._ca} must contain CA certificates in PEM; it is empty")
         return CertificatePair(*contents[:2]), b"".join(contents[2:])
 
     def _refuse_passphrase(self) -> str:
@@ -172,14 +175,12 @@ def open_certificates(
     from dragoman.security.tls.client_certificates import CertificateAuthenticator, Revocations
 
     try:
-        client_ca.read_bytes()
+        client_ca.read_bytes()  # `Revocations` reads it as well, but its OSError would not name the file
     except OSError as error:
         raise InvalidCertificate(f"{client_ca}: {error.strerror}") from error
     if revoked is None:
-        return CertificateFiles(certificate, key, client_ca), CertificateAuthenticator(
-            principals, lambda issuer, serial: False
-        )
+        files = CertificateFiles(certificate, key, client_ca)
+        return files, CertificateAuthenticator(principals, lambda issuer, serial: False)
     revocations = Revocations(revoked, client_ca.read_bytes)
-    return CertificateFiles(certificate, key, client_ca, revocations.refresh), CertificateAuthenticator(
-        principals, revocations.is_revoked
-    )
+    files = CertificateFiles(certificate, key, client_ca, revocations.refresh)
+    return files, CertificateAuthenticator(principals, revocations.is_revoked)

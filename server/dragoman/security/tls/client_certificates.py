@@ -44,7 +44,7 @@ _NAME_TYPES: Final[dict[CertificateName, _NameType]] = {
 
 
 class CertificateAuthenticator:
-    """Authenticates callers by client certificate. Implements `dragoman.ports.CertificateHolders`."""
+    """Authenticates callers by client certificate. Implements `dragoman.ports.CertificateIdentifier`."""
 
     def __init__(
         self, principals: CertificatePrincipals, is_revoked: IsRevoked, *, clock: Callable[[], float] = time.time
