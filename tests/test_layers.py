@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ast
 import collections
+import pkgutil
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
-PACKAGE: Final = Path(__file__).parents[1] / "server" / "dragoman"
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "server" / "dragoman"
 
 LAYERS: Final = {
     "core": 1,
@@ -239,6 +242,33 @@ def test_the_package_has_no_import_cycle() -> None:
 
 def test_an_import_cycle_is_detected() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_contributing_lists_the_same_layers() -> None:
+    rows = re.findall(r"^\| (\d) \| (`[^|]*) \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    listed = {name: int(layer) for layer, names in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", names)}
+    sources = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py")}
+    present = {source.removesuffix(".py") for source in sources} - {"__init__", "__main__"}
+    assert listed == {name: LAYERS.get(name, TOP) for name in present}
+
+
+def test_docstrings_refer_to_existing_objects() -> None:
+    references = {
+        reference: str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for reference in re.findall(r"(?:See|Implements) `?(dragoman[\w.]*\w)", path.read_text("utf-8"))
+    }
+    assert len(references) > 20
+    assert {name: file for name, file in references.items() if not _exists(name)} == {}
+
+
+def _exists(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_every_listed_folder_exists() -> None:

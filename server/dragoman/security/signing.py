@@ -240,7 +240,7 @@ def _parse_algorithm(name: str) -> SigningAlgorithm:
 
 
 class WebhookSigner:
-    """Signs webhook requests with a JWT. Implements `dragoman.ports.Signer`."""
+    """Signs webhook requests with a JWT. Implements `dragoman.ports.WebhookRequestSigner`."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ async def test_selecting_the_next_tasks_costs_the_same_for_any_backlog(store: Sq
         await asyncio.gather(*(store.append(created(new_ref(owners[n % 4]))) for n in range(more)))
         connection, steps = sqlite3.connect(tmp_path / "tasks.db"), itertools.count()
         connection.set_progress_handler(lambda steps=steps: next(steps) < 0, 1)  # type: ignore[misc]
-        heads = claims.waiting_tasks(connection, ["echo"], 2, "alice")
+        heads = claims.ready_tasks(connection, ["echo"], 2, "alice")
         connection.close()
         assert [head.principal for head in heads] == ["bob", "carol"]
         costs.append(next(steps))

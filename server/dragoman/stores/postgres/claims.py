@@ -106,7 +106,7 @@ _OLDEST_TASKS: Final = PostgresBulkStatement(
 PrincipalAgent = tuple[str, str]
 
 
-async def waiting_tasks(connection: Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
+async def ready_tasks(connection: Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
     """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     if not agents or limit <= 0:
         return []
@@ -177,7 +177,7 @@ _ANY_CANCELS: Final = "SELECT EXISTS (SELECT 1 FROM cancels)"
 
 
 class PostgresCancels:
-    """Implements `dragoman.ports.Cancels` on a database."""
+    """Implements `dragoman.ports.CancelRequests` on a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

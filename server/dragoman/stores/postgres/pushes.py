@@ -188,7 +188,7 @@ async def lock_pushes(connection: Connection, tasks: Iterable[TaskRef]) -> Locke
 
 
 async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_now: int | None) -> PushRecord:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     if ref not in locked.row_keys:
         raise AppendRejected(ABSENT, None)
@@ -202,7 +202,7 @@ async def put(connection: Connection, ref: TaskRef, config: PushConfig, fixed_no
 
 
 async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     locked = await lock_pushes(connection, [ref])
     if (ref, id) not in locked.pushes:
         return False
@@ -214,14 +214,14 @@ async def remove(connection: Connection, ref: TaskRef, id: str) -> bool:
 
 
 async def pushes_of_task(connection: Connection, ref: TaskRef) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     return _pushes_with_owners(
         await connection.fetch(_SELECT_PUSHES_OF_TASK, ref.owner.scope, ref.owner.principal, ref.key)
     )
 
 
 async def attempts(connection: Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     rows = await connection.fetch(_SELECT_ATTEMPTS, ref.owner.scope, ref.owner.principal, ref.key, id)
     return [
         DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
@@ -231,7 +231,7 @@ async def attempts(connection: Connection, ref: TaskRef, id: str) -> list[Delive
 async def due(
     connection: Connection, each: int, hosts: int, after: str, fixed_now: int | None
 ) -> tuple[list[PushRecord], str]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     named = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after, hosts)]
     if not named:
         return [], ""
@@ -242,7 +242,7 @@ async def due(
 async def claim(
     connection: Connection, session: int, keys: Sequence[PushConfigKey], fixed_now: int | None
 ) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [ref for ref, _ in keys]), await _now(connection, fixed_now)
     others = {row[0] for row in await connection.fetch(_LIVE_SESSIONS.format("$1"), now)} - {session}
     claimed = []
@@ -259,7 +259,7 @@ async def claim(
 async def apply_reports(
     connection: Connection, reports: Sequence[DeliveryReport], fixed_now: int | None
 ) -> list[PushRecord | None]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [report.task for report in reports]), await _now(connection, fixed_now)
     results: list[PushRecord | None] = []
     attempts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -286,7 +286,7 @@ async def apply_reports(
 async def restart(
     connection: Connection, ref: TaskRef, ids: Collection[str], after: int | None, fixed_now: int | None
 ) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [ref]), await _now(connection, fixed_now)
     inside = sorted(locked.pushes.values(), key=lambda push: (push.created, push.config.id))
     restarted = [restart_record(push, now, after) for push in inside if not ids or push.config.id in ids]
@@ -296,7 +296,7 @@ async def restart(
 
 
 async def unfinished(connection: Connection, limit: int) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
     for where in ("p.state = 2 ORDER BY p.failing", "p.due > 0"):
         found += _pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))

@@ -148,7 +148,7 @@ class PostgresStore:
         return await self._database.read(reads.last_sequences, tasks)
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
-        return await self._database.read(claims.waiting_tasks, agents, limit, after)
+        return await self._database.read(claims.ready_tasks, agents, limit, after)
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         await self._end_dead_sessions()

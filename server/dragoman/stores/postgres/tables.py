@@ -238,7 +238,7 @@ _DELETE_UPSTREAM: Final = "DELETE FROM upstreams WHERE agent = $1"
 
 
 class PostgresUpstreams:
-    """Implements `dragoman.ports.Upstreams` on a database."""
+    """Implements `dragoman.ports.UpstreamStore` on a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -266,7 +266,7 @@ async def _delete_upstream(connection: Connection, agent: str) -> bool:
 
 
 class PostgresPushes:
-    """Implements `dragoman.ports.Pushes` on a database."""
+    """Implements `dragoman.ports.PushStore` on a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

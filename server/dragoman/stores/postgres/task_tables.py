@@ -206,7 +206,7 @@ async def find_keys(connection: Connection, names: Sequence[KeyName]) -> UsedKey
 
 
 def check_key(used_keys: Mapping[KeyName, UsedKey], name: KeyName, owner: Owner, now: int) -> None:
-    """Raises DuplicateKey when a key of `owner` was used and has not expired."""
+    """Raises DuplicateKey if a key of `owner` was used and has not expired; its catcher compares the digests."""
     used = used_keys.get(name)
     if used is None or is_key_expired(used.created, now):
         return

@@ -54,7 +54,7 @@ WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
 """
 
 
-def waiting_tasks(connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
+def ready_tasks(connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
     """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     found: list[TaskRecord] = []
     queues: list[Iterator[TaskRecord]] = []
@@ -130,7 +130,7 @@ Write = Callable[[Callable[[sqlite3.Connection], Any]], asyncio.Future[Any]]
 
 
 class SqliteCancels:
-    """Implements `dragoman.ports.Cancels` on the store's file."""
+    """Implements `dragoman.ports.CancelRequests` on the store's file."""
 
     def __init__(self, read: Read, write: Write, write_low_priority: Write) -> None:
         self._read = read

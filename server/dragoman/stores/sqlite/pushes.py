@@ -122,7 +122,7 @@ def delete_pushes_of_task(connection: sqlite3.Connection, owner: int, task: byte
 
 
 def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: int) -> PushRecord:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     owner = _owner_number(connection, ref.owner)
     row = connection.execute(_SELECT_TASK, (owner, ref.key)).fetchone()
     if row is None:
@@ -136,7 +136,7 @@ def put(connection: sqlite3.Connection, ref: TaskRef, config: PushConfig, now: i
 
 
 def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     owner = _owner_number(connection, ref.owner)
     for statement in _DELETE_PUSH:
         deleted = connection.execute(statement, (owner, ref.key, id)).rowcount > 0
@@ -145,7 +145,7 @@ def remove(connection: sqlite3.Connection, ref: TaskRef, id: str) -> bool:
 
 
 def pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     return [
         push_from_row(ref, row)
         for row in connection.execute(_SELECT_PUSHES_OF_TASK, (_owner_number(connection, ref.owner), ref.key))
@@ -153,7 +153,7 @@ def pushes_of_task(connection: sqlite3.Connection, ref: TaskRef) -> list[PushRec
 
 
 def attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[DeliveryAttempt]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     rows = connection.execute(_SELECT_ATTEMPTS, (_owner_number(connection, ref.owner), ref.key, id))
     return [
         DeliveryAttempt(sequence=row[0], at=row[1], status=row[2], error=row[3], duration_ms=row[4]) for row in rows
@@ -161,7 +161,7 @@ def attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[Deli
 
 
 def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: int) -> tuple[list[PushRecord], str]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
     for _ in range(hosts):
         row = connection.execute(_NEXT_HOST, (after,)).fetchone()
@@ -173,7 +173,7 @@ def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: 
 
 
 def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now: int) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now,))} - {session}
     claimed = []
     for ref, id in keys:
@@ -191,14 +191,14 @@ def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now
 def apply_reports(
     connection: sqlite3.Connection, reports: Sequence[DeliveryReport], now: int
 ) -> list[PushRecord | None]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     return [_apply_report(connection, report, now) for report in reports]
 
 
 def restart(
     connection: sqlite3.Connection, ref: TaskRef, ids: Collection[str], after: int | None, now: int
 ) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     restarted = [
         restart_record(push, now, after) for push in pushes_of_task(connection, ref) if not ids or push.config.id in ids
     ]
@@ -209,7 +209,7 @@ def restart(
 
 
 def unfinished(connection: sqlite3.Connection, limit: int) -> list[PushRecord]:
-    """See dragoman.ports.push.Pushes."""
+    """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
     for index, where in (("pushes_dead", "p.state = 2 ORDER BY p.failing"), ("pushes_due", "p.due > 0")):
         found += _pushes_with_owners(connection.execute(_SELECT_WAITING.format(index=index, where=where), (limit,)))

@@ -170,7 +170,7 @@ class SqliteStore:
         return await self._read(reads.last_sequences, tasks)
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
-        return await self._read(claims.waiting_tasks, agents, limit, after)
+        return await self._read(claims.ready_tasks, agents, limit, after)
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)

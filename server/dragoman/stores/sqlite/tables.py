@@ -245,7 +245,7 @@ _DELETE_UPSTREAM: Final = "DELETE FROM upstreams WHERE agent = ?"
 
 
 class SqliteUpstreams:
-    """Implements `dragoman.ports.Upstreams` on the store's file."""
+    """Implements `dragoman.ports.UpstreamStore` on the store's file."""
 
     def __init__(self, read: Read, write: Write) -> None:
         self._read = read
@@ -268,7 +268,7 @@ def _list_upstreams(connection: sqlite3.Connection) -> list[AddedUpstream]:
 
 
 class SqlitePushes:
-    """Implements `dragoman.ports.Pushes` on the store's file."""
+    """Implements `dragoman.ports.PushStore` on the store's file."""
 
     def __init__(self, read: Read, writer: SqliteWriter, clock: Callable[[], int]) -> None:
         self._read = read

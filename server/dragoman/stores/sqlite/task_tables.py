@@ -129,12 +129,15 @@ _KEYS_OF_TASK: Final = ("owner = ? AND task = ? AND host IS NULL", "host = ? AND
 
 
 def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: IdempotencyKey, now: int) -> None:
-    """Raises DuplicateKey when the key was used and has not expired."""
+    """Raises DuplicateKey if the key was used and has not expired; its catcher compares the digests."""
     row = connection.execute(_SELECT_KEY, (number, key.agent, key.text)).fetchone()
-    if row is None or is_key_expired(row[3], now):
+    if row is None:
         return
-    holder = owner if row[6] is None else Owner(row[5], row[6])
-    raise DuplicateKey(KeyRecord(row[0], TaskRef(holder, row[1]) if row[1] else None, row[2] or b"", row[4]))
+    digest, task, reply, created, first, host_scope, host_principal = row
+    if is_key_expired(created, now):
+        return
+    host = owner if host_principal is None else Owner(host_scope, host_principal)
+    raise DuplicateKey(KeyRecord(digest, TaskRef(host, task) if task else None, reply or b"", first))
 
 
 def record_key(
