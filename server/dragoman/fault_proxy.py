@@ -28,10 +28,77 @@ _LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 """SO_LINGER of zero: closing resets the connection."""
 
 
+DropMode = Literal["close", "reset", "hang"]
+"""How a connection is dropped: closed (FIN), reset (RST), or kept open without forwarding."""
+
+DROP_MODES: Final[tuple[str, ...]] = get_args(DropMode)
+
+
+class DropPoint(StrEnum):
+    """When a connection is dropped, relative to its request and response."""
+
+    BEFORE_REQUEST = "before the request"
+    """The server does not know of the request."""
+    BEFORE_RESPONSE = "after the request, before the response"
+    """The server processes the request, or has done so; the client cannot know."""
+    DURING_RESPONSE = "in the middle of the response"
+    """The client has a part of the response."""
+    AFTER_LIMIT = "in the middle of a response, after the limit"
+    """The limit is the connection's DropLimit."""
+
+
+FIRST_REQUEST_POINTS: Final = (DropPoint.BEFORE_REQUEST, DropPoint.BEFORE_RESPONSE, DropPoint.DURING_RESPONSE)
+
+_LIMIT_TEXT: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|B|KiB|MiB)", re.ASCII)
+_LIMIT_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "B": 1, "KiB": 1024, "MiB": 1024 * 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class DropLimit:
+    """The time or response size after which a connection is dropped: exactly one of them is positive."""
+
+    seconds: float = 0.0
+    response_bytes: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parses `5s`, `500ms`, `2m`, `100B`, `64KiB` or `1MiB`. Raises ValueError that names the format."""
+        match = _LIMIT_TEXT.fullmatch(text.strip())
+        if not match or not float(match[1]):
+            raise ValueError(f'"{text}" is not a time or size; use a positive number with ms, s, m, B, KiB or MiB')
+        amount = float(match[1]) * _LIMIT_UNITS[match[2]]
+        return cls(response_bytes=max(1, round(amount))) if match[2].endswith("B") else cls(seconds=amount)
+
+
+class Fault(NamedTuple):
+    """When and after how much data one connection is dropped."""
+
+    point: DropPoint | None
+    """None: the connection is not dropped."""
+    fraction: float
+    """For DURING_RESPONSE and time limits: the part of the last chunk that is still forwarded, 0 to 1."""
+    limit: DropLimit
+    """Used by AFTER_LIMIT only."""
+
+
+class Drop(NamedTuple):
+    """One dropped connection."""
+
+    number: int
+    """The number of the connection, from 1."""
+    point: DropPoint
+    how: DropMode
+    up: int
+    down: int
+    """Forwarded bytes: to the server, and back."""
+    seconds: float
+    """The age of the connection."""
+
+
 class FaultProxy:
     """Forwards TCP connections to a server while its block runs, and drops some of them.
 
-    Forwarded bytes are not changed, and read only by ExchangeDetector. TLS passes through.
+    Forwarded bytes are not changed; only ExchangeDetector looks at them. TLS passes through.
     """
 
     def __init__(
@@ -48,10 +115,10 @@ class FaultProxy:
     ) -> None:
         """`target` and `listen` are HOST:PORT; port 0 of `listen` is any free port.
 
-        Each `every`th connection is dropped at its first request, at one of three points chosen by `seed`; 0: none.
-        With `after`, the others are dropped in the middle of a response, after about that time or that many response
-        bytes. `delay`: seconds to delay each chunk, in both directions. `on_drop` is called for each drop.
-        Raises ValueError for invalid arguments.
+        Each `every`th connection is dropped at its first request, at one of three points that follow from `seed`;
+        `every=0` drops none. With `after`, the other connections are dropped inside the first response chunk past that
+        time or size, which is scaled by 0.5 to 1.5 for each connection. `delay`: seconds added to each chunk, in both
+        directions. `on_drop` is called for each drop. Raises ValueError for invalid arguments.
         """
         if every < 0 or delay < 0:
             raise ValueError(f"{'every' if every < 0 else 'delay'}: must be 0 or more")
@@ -64,8 +131,10 @@ class FaultProxy:
         self.connections = 0
         self.unreachable = 0
         """Connections closed because the server could not be reached."""
-        self.up = self.down = 0
-        """Forwarded bytes: to the server, and back."""
+        self.up = 0
+        """Bytes forwarded to the server."""
+        self.down = 0
+        """Bytes forwarded to clients."""
         self.dropped: Counter[DropPoint] = Counter()
         self._listen = listen
         self._every = every
@@ -116,7 +185,7 @@ class FaultProxy:
         try:
             await _ProxiedConnection(self, number, fault, (reader, writer), server).forward()
         except asyncio.CancelledError:
-            pass  # raised at the end of the block, where this task is not awaited for its result
+            pass  # canceled by __aexit__, which ignores the result
         finally:
             for stream in (writer, server[1]):
                 stream.transport.abort()
@@ -241,72 +310,6 @@ def _parse_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-DropMode = Literal["close", "reset", "hang"]
-"""How a connection is dropped: closed (FIN), reset (RST), or kept open without forwarding."""
-
-DROP_MODES: Final[tuple[str, ...]] = get_args(DropMode)
-
-
-class DropPoint(StrEnum):
-    """When a connection is dropped, relative to its request and response."""
-
-    BEFORE_REQUEST = "before the request"
-    """The server does not know of the request."""
-    BEFORE_RESPONSE = "after the request, before the response"
-    """The server processes the request, or has done so; the client cannot know."""
-    DURING_RESPONSE = "in the middle of the response"
-    AFTER_LIMIT = "in the middle of a response, after the limit"
-    """The limit is that of `--after`."""
-
-
-FIRST_REQUEST_POINTS: Final = (DropPoint.BEFORE_REQUEST, DropPoint.BEFORE_RESPONSE, DropPoint.DURING_RESPONSE)
-
-_LIMIT_TEXT: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(ms|s|m|B|KiB|MiB)", re.ASCII)
-_LIMIT_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "B": 1, "KiB": 1024, "MiB": 1024 * 1024}
-
-
-@dataclass(frozen=True, slots=True)
-class DropLimit:
-    """The time or response size after which a connection is dropped: exactly one of them is positive."""
-
-    seconds: float = 0.0
-    response_bytes: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parses `5s`, `500ms`, `2m`, `100B`, `64KiB` or `1MiB`. Raises ValueError that names the format."""
-        match = _LIMIT_TEXT.fullmatch(text.strip())
-        if not match or not float(match[1]):
-            raise ValueError(f'"{text}" is not a time or size; use a positive number with ms, s, m, B, KiB or MiB')
-        amount = float(match[1]) * _LIMIT_UNITS[match[2]]
-        return cls(response_bytes=max(1, round(amount))) if match[2].endswith("B") else cls(seconds=amount)
-
-
-class Fault(NamedTuple):
-    """When and after how much data one connection is dropped."""
-
-    point: DropPoint | None
-    """None: the connection is not dropped."""
-    fraction: float
-    """The part of the last chunk that is still forwarded, at least 0 and below 1."""
-    limit: DropLimit
-    """Used by AFTER_LIMIT only."""
-
-
-class Drop(NamedTuple):
-    """One dropped connection."""
-
-    number: int
-    """The number of the connection, from 1."""
-    point: DropPoint
-    how: DropMode
-    up: int
-    down: int
-    """Forwarded bytes: to the server, and back."""
-    seconds: float
-    """The age of the connection."""
-
-
 def choose_fault(number: int, *, seed: int, every: int, after: DropLimit | None) -> Fault:
     """Returns the fault of connection `number`, from 1. It depends on nothing but the arguments."""
     rng = random.Random(f"{seed}/{number}")
@@ -357,11 +360,14 @@ class ExchangeDetector:
             return
         for kind, _ in self._client_frames.scan(data):
             self.request_started = self.request_started or (
-                self._is_past_handshake(kind) if self._tls else kind == _HTTP2_HEADERS
+                self._observe_client_record(kind) if self._tls else kind == _HTTP2_HEADERS
             )
 
     def observe_server(self, data: bytes) -> int | None:
-        """Processes bytes from the server. Returns where the response starts in them, 0 if it had started, or None."""
+        """Processes bytes from the server. Returns where the response starts in them.
+
+        0 if it started earlier; None if it has not started.
+        """
         if self.response_started:
             return 0
         if not self._protocol_known:  # the server sends first
@@ -393,11 +399,11 @@ class ExchangeDetector:
                 pass
         self._early_server_bytes = b""
 
-    def _is_past_handshake(self, kind: int) -> bool:
-        """Returns whether a client record follows the handshake.
+    def _observe_client_record(self, kind: int) -> bool:
+        """Counts a client record. Returns whether the request has started. Call once for each record.
 
-        TLS 1.2 ends the handshake with an encrypted handshake record. In 1.3 its end looks like data, and the record
-        after it is the request.
+        The client's first encrypted record ends the handshake: in TLS 1.2 a handshake record after ChangeCipherSpec,
+        in 1.3 a record that looks like application data. The second one is therefore the request.
         """
         self._cipher_changed = self._cipher_changed or kind == _TLS_CHANGE_CIPHER_SPEC
         self._encrypted_records += kind == _TLS_APPLICATION_DATA or (kind == _TLS_HANDSHAKE and self._cipher_changed)

@@ -1,6 +1,6 @@
-"""Counters, histograms and store statistics, independent of any export format.
+"""Values for telemetry, independent of any export format.
 
-Counters only grow. They may be read at any moment, from any thread.
+Counters and histograms of this process, and counts over a store. One thread writes; any thread may read at any moment.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ DURATION_BOUNDS: Final = (
     60.0,
     300.0,
 )
-"""Upper bounds of durations in seconds, from a read to a long turn."""
+"""Upper bounds of durations in seconds, from a read of the store (1 ms) to a long turn (5 min)."""
 
 BATCH_SIZE_BOUNDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 """Upper bounds of batch sizes."""
 
 
 class Histogram:
-    """Counts of values by upper bound, and the sum of the values.
+    """Counts of values by inclusive upper bound, and the sum of the values.
 
     `counts` has one more entry than `bounds`, for values above all bounds.
     """
@@ -111,16 +111,17 @@ class TurnCounters:
 
     started: int = 0
     ended_by_state: Counter[int] = field(default_factory=Counter)
-    """Turns by the resulting state of the task."""
+    """Turns by the resulting state of the task (pb.TaskState)."""
     seconds: Histogram = field(default_factory=Histogram)
     tokens: int = 0
+    """Reported tokens."""
     cost: int = 0
-    """Reported usage; `cost` is in billionths."""
+    """Reported cost, in billionths of the operator's currency."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentBacklog:
-    """Waiting tasks of one agent. `since` is the time from which the oldest one waits."""
+    """Waiting tasks of one agent. `since`: when the oldest one began to wait, in milliseconds since the epoch."""
 
     tasks: int
     since: int
@@ -141,7 +142,7 @@ class StoreStats:
     pending_pushes_since: int = 0
     """The earliest due time among them."""
     failing_since: int = 0
-    """The start of the longest failure of a receiver."""
+    """When the receiver that has been failing longest began to fail."""
     dead_pushes: int = 0
     """Push configurations in state DEAD."""
 

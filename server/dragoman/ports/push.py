@@ -15,16 +15,18 @@ PushConfigKey = tuple[TaskRef, str]
 
 
 class PushStore(Protocol):
-    """The push configurations of a store's tasks and their delivery state. Times are the store's own.
+    """The push configurations of a store's tasks and their delivery state, deleted with the task.
 
-    Configurations are deleted with their task. An append itself marks due configurations, so nothing depends on a hint.
+    Times are milliseconds by the store's clock. The append of an event itself makes its configurations due; wake-ups
+    over the bus only make delivery faster.
     """
 
     async def put(self, task: TaskRef, config: PushConfig) -> PushRecord:
-        """Stores a configuration of an existing task. A new one starts after the task's last event.
+        """Stores a configuration of an existing task. A new one gets only later events.
 
-        A replacement with the same id continues where the old one was, or starts anew if that had ENDED (410). Reports
-        for the old one are ignored. Raises core.task.log.AppendRejected: ABSENT without a task, TOO_MANY_CONFIGS.
+        One with the same id is replaced: delivery continues where it was, or after the last event if it was
+        PushState.ENDED (the receiver answered 410). Reports for the replaced one are ignored. Raises
+        core.task.log.AppendRejected: ABSENT without a task, TOO_MANY_CONFIGS.
         """
         ...
 
@@ -40,14 +42,14 @@ class PushStore(Protocol):
         """Configurations that are due and not claimed by a live session, and the host to continue after.
 
         At most `per_host` of each host, longest due first, and `max_hosts` hosts, starting after `after_host`. The
-        returned host is empty at the end. Invisible tasks are left out.
+        returned host is empty when no host follows. Tasks that are not shown to clients yet are left out.
         """
         ...
 
     async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
         """Claims those that are still due and not claimed by another live session.
 
-        Claims that the session already holds are returned again, in case an earlier response was lost.
+        Those that the session already holds are claimed again, with a new token: an earlier response may be lost.
         """
         ...
 
@@ -60,11 +62,14 @@ class PushStore(Protocol):
         ...
 
     async def restart(self, task: TaskRef, ids: Collection[str], after: int | None = None) -> list[PushRecord]:
-        """Restarts these configurations (core.push.delivery.restart_record); empty `ids`: all of the task."""
+        """Restarts these configurations (core.push.delivery.restart_record); empty `ids`: all of the task.
+
+        Delivery continues with the event after `after`; None: after the last delivered one.
+        """
         ...
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        """Configurations that are undelivered or DEAD, those first that fail the longest."""
+        """Configurations with undelivered events or in state DEAD; those that fail or wait longest first."""
         ...
 
 
@@ -84,7 +89,7 @@ class WebhookEncoder(Protocol):
         ...
 
     def field_prefix(self, dialect: str, *, inline: bool) -> str:
-        """The prefix of a configuration's fields in requests of the dialect, including the dot.
+        """The prefix, with its dot, of a configuration's fields in error messages for callers of the dialect.
 
         `inline`: in a send that contains the configuration.
         """
@@ -95,7 +100,7 @@ class WebhookEncoder(Protocol):
         ...
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
-        """The signed call for an event; if `sends_task`, the event is a Task.
+        """The signed call for an event. If `sends_task`, the caller passes the Task in place of the event.
 
         Raises ValueError for events that the dialect cannot express, and for secrets that cannot be decrypted.
         """
@@ -103,10 +108,10 @@ class WebhookEncoder(Protocol):
 
 
 class WebhookRequestSigner(Protocol):
-    """Signs webhook calls with the server's current signing key (ports/security.py)."""
+    """Signs webhook calls with the server's current signing key (ports.security.SigningKeys)."""
 
     async def sign(self, audience: str, task: str, config: str, event: str, body: bytes) -> str:
-        """A JWT which states that this server sends this body now, to this URL.
+        """A JWT which states that this server sends this body now, to the URL `audience`.
 
         It names the task, the configuration and the event (its cursor).
         """

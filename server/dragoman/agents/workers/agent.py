@@ -110,7 +110,7 @@ class WorkerAgent:
 
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
         """Runs one turn at a worker. Raises WorkerLost if the worker disconnects during the turn."""
-        turn = (await self._wait_for_worker()).start_turn(self.spec.id, turn_context)
+        turn = (await self._next_free_worker()).start_turn(self.spec.id, turn_context)
         try:
             await asyncio.wait([turn.result])  # does not cancel the future
         except asyncio.CancelledError:
@@ -132,8 +132,8 @@ class WorkerAgent:
             # The task continued without this run and the store rejects our writes.
             return TurnResult(StatusChange(states.CANCELED))
 
-    async def _wait_for_worker(self) -> WorkerConnection:
-        """The next worker with an unused credit. Raises WorkerLost if there is none in time."""
+    async def _next_free_worker(self) -> WorkerConnection:
+        """The next worker in rotation with free capacity. Raises WorkerLost without one for WORKER_WAIT_TIMEOUT."""
         try:
             async with asyncio.timeout(WORKER_WAIT_TIMEOUT):
                 while True:

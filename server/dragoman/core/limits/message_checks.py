@@ -1,4 +1,4 @@
-"""Checks of a sent message: required fields, lengths, and the media types that an agent accepts."""
+"""Checks of a sent message that need no store: required fields, lengths, sizes, and accepted media types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dragoman.core.limits.message_limits import MAX_ID_LENGTH, check_parts, chec
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ANY_MEDIA_TYPE: Final = ("*/*",)
-"""The input modes of an agent that accepts all media types."""
+"""The input modes of an agent that accepts all media types, or checks its input itself."""
 
 
 def check_message(request: pb.SendMessageRequest, input_modes: Sequence[str]) -> None:
@@ -52,11 +52,7 @@ def _check_part(index: int, part: pb.Part, input_modes: Sequence[str]) -> None:
     if content == "data":
         check_value(f"message.parts[{index}].data", part.data)
     media_type = media_type_of(part)
-    if (
-        media_type
-        and media_type not in input_modes
-        and not any(_mode_matches(media_type, mode) for mode in input_modes)
-    ):
+    if media_type and not any(_mode_matches(media_type, mode) for mode in input_modes):
         field = f"message.parts[{index}]"
         raise ContentTypeNotSupported(
             f'{field}.mediaType: "{media_type}" is not accepted by this agent; use one of {", ".join(input_modes)}',
@@ -65,7 +61,7 @@ def _check_part(index: int, part: pb.Part, input_modes: Sequence[str]) -> None:
 
 
 def media_type_of(part: pb.Part) -> str:
-    """The explicit or implied media type of a part; empty for a link without one."""
+    """The explicit or implied media type of a part; empty for a `url` part without one."""
     if part.media_type:
         return part.media_type
     match part.WhichOneof("content"):
@@ -85,4 +81,4 @@ def _mode_matches(media_type: str, mode: str) -> bool:
     allowed = mode.split(";", 1)[0].strip().lower()
     if allowed in ("*/*", "*", actual):
         return True
-    return allowed.removesuffix("/*") == actual.split("/", 1)[0] and "/" not in allowed.removesuffix("/*")
+    return allowed.removesuffix("/*") == actual.partition("/")[0]  # `text/*`, or the `text` of 0.1 cards
