@@ -143,7 +143,7 @@ async def _serve(settings: Settings, agents: Sequence[Agent], parent: Supervisor
             settings.drain,
             signals,
             running=lambda: app.running,
-            forced="will end as FAILED",
+            forced="will end as FAILED, or run again if the agent allows retries",
             log=log,
         )
     log.info("stopped")
