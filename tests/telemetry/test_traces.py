@@ -98,7 +98,7 @@ async def through_worker_to_webhook(folder: Path, collector: Collector, hook: Ho
         serving(folder, otlp=collector.http, otlp_headers="X-Key=secret") as app,
         open_tracing(collector.grpc, {}, 1.0, role="dragoman-worker") as tracing,
     ):
-        worker = Worker([remote], str(app.grpc), tracer=tracing.tracer)
+        worker = Worker([remote], str(app.grpc), tracer=tracing.recorder)
         working = asyncio.create_task(worker.run())
         await worker.ready.wait()
         values = sending("hello", taskPushNotificationConfig={"url": hook.url})
@@ -268,8 +268,8 @@ async def test_rejected_spans_are_retried(tmp_path: Path, monkeypatch: pytest.Mo
         async with open_tracing(collector.http, {}, 1.0) as tracing:
             reported = ("dragoman.event", "dragoman.agent", "dragoman.state")
             values = (3, "", "no \udcff")
-            tracing.tracer.record_span(
-                "one", "internal", tracing.tracer.start_span(""), "", 1.0, reported, values, "it broke \udcff"
+            tracing.recorder.record_span(
+                "one", "internal", tracing.recorder.start_span(""), "", 1.0, reported, values, "it broke \udcff"
             )
             async with asyncio.timeout(60):
                 await collector.requested.wait()

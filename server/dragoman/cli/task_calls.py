@@ -310,9 +310,7 @@ def _print_client_error(grpc: str, error: ClientError, *, by_agent: bool) -> Non
             print_note(f"error: {grpc}: {advice}")
             return
         print_note(f"error: cannot connect to {grpc}: {error.message.rpartition(': ')[2]}")
-        print_note(
-            "start a server with: dragoman serve; or pass the address of its gRPC port: --grpc HOST:PORT (DRAGOMAN_GRPC)"
-        )
+        print_note("start a server with: dragoman serve; or pass its gRPC address: --grpc HOST:PORT (DRAGOMAN_GRPC)")
         return
     print_note(f"error: {error.message} ({error.reason or error.code})")
     if "UNAUTHENTICATED" in (error.reason, error.code):

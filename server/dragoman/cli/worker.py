@@ -237,7 +237,7 @@ async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer 
     if not options.otlp:
         return None
     tracing = open_tracing(options.otlp, parse_headers(options.otlp_headers), 1.0, role="dragoman-worker")
-    return (await stack.enter_async_context(tracing)).tracer
+    return (await stack.enter_async_context(tracing)).recorder
 
 
 async def _serve(options: WorkerOptions, agents: Sequence[Agent], signals: Signals, tracer: Tracer | None) -> None:

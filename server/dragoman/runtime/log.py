@@ -99,7 +99,7 @@ class EventLog:
             failures += 1
             await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
 
-    async def read(
+    async def retry_read(
         self,
         query: Callable[[], Awaitable[T]],
         task: TaskRef,

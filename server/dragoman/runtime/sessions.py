@@ -2,10 +2,10 @@
 
 A process that runs agents holds one session row that expires, and renews it from a thread of its own, because a loop
 blocked by an agent must not look like a dead process. Every claim carries the session's number and a fencing token. A
-reaper in every process finds tasks with expired sessions and ends or repeats their turns; later writes of a process
-was only paused are rejected by the token. During an outage of the store no process can renew, and afterwards every
-session has expired. So a process that could not renew in time trusts no expiry for one whole lease, in which live
-processes renew.
+reaper in every process finds tasks with expired sessions and ends or repeats their turns; the token rejects later
+writes of a process that was only paused. (Dead workers are noticed in agents/workers.) No process can renew during an
+outage of the store, and afterwards every session has expired: a process that could not renew in time trusts no expiry
+for one whole lease, in which live processes renew.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ async def open_app(
         lock, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
         tracing = await start_tracing(stack, settings)
-        tracer = tracing.tracer if tracing else None
+        tracer = tracing.recorder if tracing else None
         try:
             secret_box = open_secret_box(settings.secrets_keys)
         except InvalidSecretKeys as error:

@@ -25,7 +25,7 @@ METRIC_PREFIX: Final = "dragoman_"
 
 
 async def start_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | None:
-    """Starts sending traces until the stack closes; None without a collector."""
+    """Starts sending traces until the stack closes; None if no collector is set (`--otlp`)."""
     if not settings.otlp:
         return None
     headers = parse_headers(settings.otlp_headers.get_secret_value())
@@ -128,14 +128,14 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 class Tracing:
     """The running tracing: recorder and exporter."""
 
-    tracer: SpanRecorder
+    recorder: SpanRecorder
     exporter: SpanExporter
 
     def families(self) -> Iterator[MetricFamily]:
         """The metrics of the exporter."""
-        yield counter("spans", "Spans recorded.", self.tracer.recorded)
+        yield counter("spans", "Spans recorded.", self.recorder.recorded)
         yield counter("spans_sent", "Spans that the collector accepted.", self.exporter.sent)
-        yield counter("spans_dropped", "Spans dropped because the queue was full.", self.tracer.dropped)
+        yield counter("spans_dropped", "Spans dropped because the queue was full.", self.recorder.dropped)
         yield gauge("traces_up", "Whether the collector accepted the last request.", not self.exporter.is_failing)
 
 

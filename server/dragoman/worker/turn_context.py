@@ -55,7 +55,7 @@ class RemoteTurnContext:
         self._frame_bytes = frame_bytes
         self._loop = asyncio.get_running_loop()
         self._batch = EventBatch(self._send_batch)
-        self._number = 0
+        self._last_frame_number = 0
         self._unconfirmed: deque[tuple[int, asyncio.Future[Any]]] = deque()
         self._received_messages: deque[wk.MessageArrived] = deque()
         self._message_requested = False
@@ -89,11 +89,19 @@ class RemoteTurnContext:
     # Frames from the server ---------------------------------------------------------------------------------------
 
     def on_committed(self, number: int) -> None:
-        """Handles the confirmation that all events up to this number are on disk."""
+        """Handles the confirmation that all `Events` frames up to this number are on disk."""
         while self._unconfirmed and self._unconfirmed[0][0] <= number:
             _, done = self._unconfirmed.popleft()
             if not done.done():
                 done.set_result(None)
+
+    def on_cancel(self, reason: str) -> None:
+        """Handles a request to stop. reason: as TurnContext.cancel_reason."""
+        self.canceled, self.cancel_reason = True, reason
+
+    def on_stopping(self) -> None:
+        """Handles the notice that the server shuts down."""
+        self.stopping = True
 
     def on_message(self, message: wk.MessageArrived) -> None:
         """Handles a message for the running turn."""
@@ -109,7 +117,7 @@ class RemoteTurnContext:
     # End of the turn ----------------------------------------------------------------------------------------------
 
     async def finish(self, result: TurnResult | None) -> None:
-        """Sends the pending events and the result. None: the agent stopped after a cancel.
+        """Sends the pending events and the result. None: the agent stopped after a cancel or in a drain.
 
         A result that cannot be sent makes the turn FAILED. Sends nothing after the end of the turn at the server.
         """
@@ -134,7 +142,10 @@ class RemoteTurnContext:
             self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, canceled=wk.Canceled()))
 
     async def give_back(self) -> None:
-        """Returns the turn to the server because its process died. Sends pending events first if possible."""
+        """Returns the turn to the server, because the child process of its executor died.
+
+        Sends pending events first if possible.
+        """
         try:
             changes, state_update = await self._batch.take_pending()
             if changes:
@@ -157,11 +168,13 @@ class RemoteTurnContext:
         except ValueError as error:
             done.set_exception(error)
         else:
-            self._unconfirmed.append((self._number, done))
+            self._unconfirmed.append((self._last_frame_number, done))
         return done
 
     def _send_events(self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate) -> None:
-        encoded = frames.encode_events(self.turn_id, self._number + 1, changes, state_update, self._frame_bytes)
+        encoded = frames.encode_events(
+            self.turn_id, self._last_frame_number + 1, changes, state_update, self._frame_bytes
+        )
         for frame in encoded:
             self._send_frame(events=frame)
-        self._number += len(encoded)
+        self._last_frame_number += len(encoded)

@@ -170,7 +170,7 @@ class Worker:
             case "cancel":
                 self._cancel(turn, frame.cancel.reason)
             case "stopping":
-                turn.turn_context.stopping = True
+                turn.turn_context.on_stopping()
             case "turn_revoked":
                 log.warning(
                     "the server has ended a turn: %s", frame.turn_revoked.reason,
@@ -273,7 +273,7 @@ class Worker:
 
     def _cancel(self, turn: _WorkerTurn, reason: str) -> None:
         if not turn.turn_context.canceled:
-            turn.turn_context.canceled, turn.turn_context.cancel_reason = True, reason
+            turn.turn_context.on_cancel(reason)
             turn.task.cancel()
 
     def _abort_turn(self, turn: _WorkerTurn, reason: str) -> None:
@@ -299,7 +299,7 @@ class Worker:
         while self._running and loop.time() < deadline:
             if loop.time() >= deadline - STOPPING_NOTICE_SECONDS:
                 for turn in self._running.values():
-                    turn.turn_context.stopping = True
+                    turn.turn_context.on_stopping()
             if on_progress is not None:
                 on_progress(len(self._running))
             await self._wait_idle(min(1.0, max(0.0, deadline - loop.time())))

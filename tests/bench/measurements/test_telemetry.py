@@ -15,7 +15,7 @@ from dragoman.wiring.telemetry import open_tracing
 async def test_the_collector_accepts_exported_spans() -> None:
     async with telemetry.collector() as (url, received):
         async with open_tracing(url, {}, 1.0) as tracing:
-            tracing.tracer.record_span("one", "internal", tracing.tracer.start_span(""), "", 1.0, (), ())
+            tracing.recorder.record_span("one", "internal", tracing.recorder.start_span(""), "", 1.0, (), ())
         assert len(received) == 1
         assert received[0] > 0
         assert (tracing.exporter.sent, tracing.exporter.failed) == (1, 0)

@@ -148,8 +148,8 @@ class UpstreamAgent:
         log.warning("%s is unavailable: %s", self.location, reason, extra={"agent": self.spec.id})
         self.on_availability_change()
 
-    def next_transport(self, transport: UpstreamTransport) -> bool:
-        """Drops a transport that does not know a method. False when there is no other."""
+    def drop_transport(self, transport: UpstreamTransport) -> bool:
+        """Drops a transport that lacks a method, unless another turn did. Keeps the only one, and returns False."""
         if transport is not self.transports[0]:
             return True  # another turn has dropped it
         others = [one for one in self.transports if one is not transport]
@@ -167,23 +167,24 @@ class UpstreamAgent:
         self._running[turn_context.task_id] = turn
         work = asyncio.create_task(turn.run(), name=f"turn of {turn_context.task_id} upstream")
         try:
-            await asyncio.wait([work])  # does not cancel the task
+            await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
             return work.result()
         except asyncio.CancelledError:
             try:
                 if turn_context.cancel_reason in ("client", "deadline"):
                     await self._stop(turn, work)
             finally:
-                has_ended = work.done() and not work.cancelled() and work.exception() is None
+                # Before `work.cancel()`, after which it would look canceled.
+                ended_by_itself = work.done() and not work.cancelled() and work.exception() is None
                 work.cancel()
                 await asyncio.wait([work])
-            if has_ended and turn_context.cancel_reason == "client":
+            if ended_by_itself and turn_context.cancel_reason == "client":
                 return work.result()
             if not turn.calls.is_sent and turn_context.cancel_reason == "drain":
                 turn.writer.mark_unsent()
             raise
         except (LeaseLost, AppendRejected):
-            # The task continued without this turn, and the store rejects its writes.
+            # The claim is lost: nothing more of this turn is written, not even this result.
             return TurnResult(StatusChange(states.CANCELED))
         finally:
             del self._running[turn_context.task_id]
@@ -205,28 +206,31 @@ class UpstreamAgent:
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():
-            # Our task is CANCELED only if the upstream task is; otherwise the runtime fences the turn.
+            # CANCELED would claim that the upstream task has stopped. By now the runtime has fenced the turn and ended
+            # our task itself: FENCE_TIMEOUT is shorter.
             log.warning(
                 "%s did not confirm that its task has stopped",
                 self.location,
                 extra={"task": turn.turn_context.task_id},
             )
 
-    async def cancel(self, task: str) -> None:
+    async def cancel(self, task_id: str) -> None:
         """Cancels an upstream task. The turn reads the result."""
         try:
-            await self.transport.call("CancelTask", pb.CancelTaskRequest(id=task), extensions=self.required_extensions)
+            await self.transport.call(
+                "CancelTask", pb.CancelTaskRequest(id=task_id), extensions=self.required_extensions
+            )
         except CallRefused as refused:
             self.record_success()
-            log.info("%s did not cancel its task %s: %s", self.location, task, refused.summary)
+            log.info("%s did not cancel its task %s: %s", self.location, task_id, refused.summary)
         except ClientError as failed:
             self.record_failure(failed.summary)
-            log.warning("%s could not be reached to cancel its task %s: %s", self.location, task, failed.summary)
+            log.warning("%s could not be reached to cancel its task %s: %s", self.location, task_id, failed.summary)
         except InvalidAgentResponse as error:
             log.warning("%s responded to a cancel with an invalid response: %s", self.location, error)
 
     async def on_canceled(self, task_state: bytes) -> None:
-        """Cancels the upstream task of our interrupted task, which was canceled."""
+        """Cancels the upstream task of our task, which was canceled while it waited for its caller."""
         task = read_task_state(task_state).task
         if task and not self.is_unavailable:
             await self.cancel(task)

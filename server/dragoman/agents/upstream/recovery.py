@@ -60,7 +60,7 @@ class UpstreamConnection(Protocol):
 
     def record_failure(self, reason: str) -> None: ...
 
-    def next_transport(self, transport: UpstreamTransport) -> bool:
+    def drop_transport(self, transport: UpstreamTransport) -> bool:
         """Replaces a transport that does not know a method. False when there is no other."""
         ...
 

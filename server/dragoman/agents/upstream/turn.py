@@ -127,7 +127,7 @@ class UpstreamTurn:
                     )
                 elif streams and refused.remote_error.is_unsupported:
                     streams = False
-                elif refused.remote_error.is_unknown_method and self.connection.next_transport(transport):
+                elif refused.remote_error.is_unknown_method and self.connection.drop_transport(transport):
                     streams = self.connection.supports_streaming
                 elif task and await self._has_ended(refused):
                     self.writer.forget_task()

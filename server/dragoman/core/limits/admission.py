@@ -58,7 +58,7 @@ def check_quota(quota: Quota, load: PrincipalLoad, plan: Plan) -> None:
 def starts_turn(plan: Plan) -> bool:
     """Whether a change starts a turn, now or later: true unless its message is for a running or waiting turn."""
     before = plan.before
-    return plan.change.message is not None and (before is None or not (before.running or before.ready))
+    return plan.change.message is not None and (before is None or not before.has_open_turn)
 
 
 MAX_TOKEN_BUCKETS: Final = 100_000

@@ -80,6 +80,11 @@ class TaskRecord:
     def running(self) -> bool:
         return self.session != 0
 
+    @property
+    def has_open_turn(self) -> bool:
+        """Whether a turn of it runs, or waits to be claimed."""
+        return self.ready or self.session != 0
+
     def copy(self) -> TaskRecord:
         """A copy that may be changed."""
         return TaskRecord(*_field_values(self))
@@ -249,7 +254,7 @@ class NotRunning:
     def rejection(self, record: TaskRecord | None) -> str | None:
         if record is None:
             return ABSENT
-        return RUNNING if record.running or record.ready else None
+        return RUNNING if record.has_open_turn else None
 
 
 @dataclass(frozen=True, slots=True)

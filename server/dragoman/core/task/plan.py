@@ -132,7 +132,7 @@ def _accept_message(draft: Plan, now: int) -> None:
         return
     number = record.message_count + 1
     draft.messages.append(_user_message_row(draft.change, message, number))
-    waits = record.running or record.ready
+    waits = record.has_open_turn
     state = record.state if waits else states.WORKING
     record.message_count = record.last_received = number
     record.status_message = 0

@@ -108,7 +108,7 @@ class Retention:
 
     async def _end(self, record: TaskRecord, selection: TaskSelection) -> bool:
         """Ends a waiting task. False when it has changed meanwhile, or is running."""
-        if record.running or record.ready:
+        if record.has_open_turn:
             return False
         events = [system_status(EXPIRED, f"({format_age(selection.older_than)})")]
         try:

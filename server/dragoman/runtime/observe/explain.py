@@ -88,7 +88,7 @@ class Explainer:
 
     async def _status_text(self, record: TaskRecord) -> str:
         """The status text of a task that has ended or waits for its caller."""
-        if record.running or record.ready or record.state == states.COMPLETED:
+        if record.has_open_turn or record.state == states.COMPLETED:
             return ""
         snapshot = await self._store.read(record.ref, history=0, artifacts=False)
         if snapshot is None:

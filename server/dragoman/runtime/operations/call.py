@@ -54,11 +54,11 @@ class Call:
     names_tasks: bool = False
     """Whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)."""
 
-    def ends_with(self, record: TaskRecord) -> bool:
+    def is_over_at(self, record: TaskRecord) -> bool:
         """Whether a subscription of this call ends at once for a task in this state."""
         if states.is_terminal(record.state):
             return True
-        return self.stops_with_turn and not (record.running or record.ready)
+        return self.stops_with_turn and not record.has_open_turn
 
 
 BURST_SECONDS: Final = 2

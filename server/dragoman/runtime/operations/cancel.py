@@ -81,7 +81,7 @@ class CancelOperation:
     def _check_cancelable(self, record: TaskRecord) -> None:
         if states.is_terminal(record.state):
             raise TaskNotCancelable
-        if not self._agents[record.agent].cancelable and (record.running or record.ready):
+        if not self._agents[record.agent].cancelable and record.has_open_turn:
             raise TaskNotCancelable("this agent does not let a running task be canceled")
         runner = self._scheduler.find_runner(record.ref)
         if runner is not None and runner.cancel_refusal:

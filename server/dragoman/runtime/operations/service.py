@@ -140,7 +140,9 @@ class TaskService:
         raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}') from denied
 
     def authorize(self, tenant: str, identity: Identity) -> Caller:
-        """Resolves a tenant string to the caller's tasks of one agent. The only place that authorizes.
+        """Checks that an identity may call the agent that a tenant string names.
+
+        Every operation on tasks needs the resulting Caller, whose owner limits what it sees.
 
         Raises AgentNotFound; Unauthenticated without credentials (except for public agents) and for reserved
         principals; PermissionDenied when the caller's grants do not cover the agent.
@@ -179,7 +181,7 @@ class TaskService:
             with self.admission.hold_stream(call.caller.identity):
                 result = await self._send_operation.store_message(call, request)
                 message = await direct_reply(result)
-                waits = message is None and (result.record.running or result.record.ready)
+                waits = message is None and result.record.has_open_turn
                 task = await self._wait_for_turn(result, deadline, history) if waits else None
         if message is not None:
             return frames.frame(2, message.SerializeToString())
@@ -201,7 +203,7 @@ class TaskService:
             async with self._feeds.subscribe(result.record.ref) as subscriber:
                 record = (await read_task(self._store, result.record.ref, history=0)).record
                 subscriber.position = record.last_sequence
-                if record.running or record.ready:
+                if record.has_open_turn:
                     await self.pending_waits.until_turn_ends(subscriber, deadline)
         return None
 
@@ -231,7 +233,7 @@ class TaskService:
                 record, event = snapshot.record, task_event(snapshot)
             yield (subscriber.attach_cursor(event),)
             subscriber.position = event.sequence
-            ended = not (record.running or record.ready)
+            ended = not record.has_open_turn
             while not ended:
                 batch, ended = split_at_end(await subscriber.next_batch(), ends_turn)
                 yield batch
@@ -243,7 +245,7 @@ class TaskService:
         """
         after = self._cursor_sequence(call, record) if call.cursor else 0
         subscriber.resume_after(after, record.last_sequence)
-        ended = after == record.last_sequence and not (record.running or record.ready)
+        ended = after == record.last_sequence and not record.has_open_turn
         while not ended:
             batch, ended = split_at_end(await subscriber.next_batch(), ends_turn)
             yield batch
@@ -308,7 +310,7 @@ class TaskService:
             snapshot = await read_task(self._store, ref)
             if states.is_terminal(snapshot.record.state) and not call.shows_finished:
                 raise UnsupportedOperation("the task has ended; read it with GetTask")
-            ended = call.ends_with(snapshot.record)
+            ended = call.is_over_at(snapshot.record)
             subscriber.position = snapshot.record.last_sequence
             task = task_event(snapshot)
             task.ends = ended
@@ -327,7 +329,7 @@ class TaskService:
         known = record.last_sequence
         after = self._cursor_sequence(call, record)
         subscriber.resume_after(after, known)
-        ended = call.ends_with(record) and after == known
+        ended = call.is_over_at(record) and after == known
 
         def is_last(event: Event) -> bool:
             return ends_task(event) or (call.stops_with_turn and event.ends and event.sequence >= known)
@@ -340,7 +342,7 @@ class TaskService:
                 record, known = snapshot.record, snapshot.record.last_sequence
                 subscriber.position = known
                 yield (subscriber.attach_cursor(gap_event(snapshot, after)),)
-                ended = call.ends_with(record)
+                ended = call.is_over_at(record)
                 continue
             yield batch
 

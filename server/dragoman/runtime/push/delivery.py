@@ -1,8 +1,9 @@
 """Delivery to one receiver: the events of a task from a cursor on, in order, each until it is accepted.
 
 A delivery follows the task's feed like any stream; only its cursor is in the store. The next event is posted after the
-cursor has moved past the last one, so a crash repeats at most one event per receiver. A failure ends the delivery: the
-time of the retry is in the store, and nothing waits in memory.
+cursor has moved past the last one, so a crash repeats at most one event per receiver. A failure ends the delivery, and
+nothing waits in memory: core.push.delivery.apply_report decides whether and when it is retried, and the store keeps
+that time. Every response but 2xx and 410 is retried.
 """
 
 from __future__ import annotations

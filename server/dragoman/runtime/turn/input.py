@@ -30,7 +30,7 @@ class TurnInput:
     """The agent's last question, if the task waited for its answer."""
     task_state: bytes
     artifacts: Sequence[pb.Artifact]
-    """Artifacts of earlier attempts at this turn; empty in the first attempt."""
+    """All artifacts of the task at the start of a second or later attempt; empty in the first."""
     usage: Usage
 
 
@@ -58,13 +58,17 @@ NO_MESSAGE: Final = pb.Message()
 
 
 class ReadableTurn:
-    """The reading half of `dragoman.ports.TurnContext`: the data that an agent can read during its turn."""
+    """Base class of TurnRunner: the part of `dragoman.ports.TurnContext` that an agent reads.
 
-    # Class attributes, because most turns never change these.
+    `TurnRunner.__init__` sets the attributes that have no value here.
+    """
+
+    # Class attributes, because most turns never change these: a runner has thirty others.
     message: pb.Message = NO_MESSAGE
     envelope: pb.SendMessageRequest = pb.SendMessageRequest()
     question: pb.Message | None = None
-    task_state = stored_envelope = b""
+    task_state = b""
+    stored_envelope = b""
     previous_artifacts: Sequence[pb.Artifact] = ()
     references: Sequence[pb.Task] = ()
     waiting_messages = 0
@@ -109,8 +113,10 @@ class ReadableTurn:
 
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:
-            self._message_arrived.clear()
-            for stored in await self._log.read(self._unread_messages, self.record.ref, self._guard, self._log_fields):
+            self._message_arrived.clear()  # before the read, so that a message arriving during it sets it again
+            for stored in await self._log.retry_read(
+                self._unread_messages, self.record.ref, self._guard, self._log_fields
+            ):
                 self._last_delivered = stored.number
                 message = pb.Message.FromString(stored.message)
                 self._history.append(message)

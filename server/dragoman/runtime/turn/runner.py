@@ -217,7 +217,7 @@ class TurnRunner(ReadableTurn):
         """Runs the agent. If it obeys a cancel the task ends as CANCELED; if it ignores it, its result counts."""
         try:
             if not self._fresh_context or self.message.reference_task_ids:
-                await self._log.read(self._load_input, self.record.ref, self._guard, self._log_fields)
+                await self._log.retry_read(self._load_input, self.record.ref, self._guard, self._log_fields)
             self._fresh_context = False
             result = await self._agent.take_turn(self)
         except WorkerLost as lost:
@@ -365,7 +365,7 @@ class TurnRunner(ReadableTurn):
         if not self.first_response.done():
             self.first_response.set_result(None)
         # `ready`: released, to be repeated. Usage is part of the task and of no event, so it has to be read.
-        if not (self.record.running or self.record.ready or self.turn_ended.done()):
+        if not (self.record.has_open_turn or self.turn_ended.done()):
             self.turn_ended.set_result(self.usage_tracker is None)
 
     def _show_working(self) -> None:

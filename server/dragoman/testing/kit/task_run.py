@@ -84,7 +84,7 @@ class TaskRun(Story):
 
     @property
     def _busy(self) -> bool:
-        return self._record is not None and (self._record.running or self._record.ready)
+        return self._record is not None and self._record.has_open_turn
 
     def _has_shown(self, wanted: str, clean: Callable[[str], str] = str) -> bool:
         return (
