@@ -44,7 +44,7 @@ def test_a_session_reports_differences(tmp_path: Path) -> None:
         session.run("echo $WORD; pwd >&2", ["one", "/"])
         with pytest.raises(Differs, match="shown but not printed: two"):
             session.run("echo $WORD", ["two"])
-        with pytest.raises(Differs, match="failed with 3"):
+        with pytest.raises(Differs, match="exit code 3"):
             session.run("(exit 3)")
         session.shows("echo one; echo two; echo three", ["one", "three"])
         with pytest.raises(Differs, match="shown but not printed: one"):
