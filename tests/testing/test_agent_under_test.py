@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.testing.agents import broken, counter, direct, filer, fragile, listener, office, stubborn, threaded
 
 from dragoman import Turn, agent, types
@@ -117,6 +119,22 @@ async def test_a_crashed_turn_restarts_or_ends_as_declared() -> None:
             assert one.state == "FAILED"
             assert one.status_text.startswith("INTERRUPTED")
             assert one.error is None
+
+
+async def test_a_wait_that_begins_during_a_restart_sees_the_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with AgentUnderTest(stubborn, turn_timeout=10) as a:
+        task_run = await (await a.send("go", wait=False)).until("attempt 1")
+        dead, open_session, waits = a.runtime, a.store.open_session, list[asyncio.Task[object]]()
+
+        async def open_after_the_wait_began(*args: Any, **options: Any) -> int:
+            waits.append(asyncio.create_task(task_run.until("attempt 2")))
+            await eventually(lambda: dead.service._feeds.subscribers == 1)
+            return await open_session(*args, **options)
+
+        monkeypatch.setattr(a.store, "open_session", open_after_the_wait_began)
+        await a.crash()
+        await asyncio.gather(*waits)
+        assert task_run.attempt == 2
 
 
 async def test_a_task_is_canceled_and_its_agent_may_refuse() -> None:

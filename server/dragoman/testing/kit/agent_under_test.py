@@ -116,8 +116,7 @@ class AgentUnderTest:
 
     async def _start(self) -> None:
         self._process = AsyncExitStack()
-        self.restarted = asyncio.get_running_loop().create_future()
-        self._runtime = await self._process.enter_async_context(
+        runtime = await self._process.enter_async_context(
             open_runtime(
                 self.store,
                 LocalBus(),
@@ -125,7 +124,9 @@ class AgentUnderTest:
                 **{"new_key": self._ids.key, "new_context": self._ids.context, **self._options},
             )
         )
-        self._runtime.scheduler.run_turns = self._run_turns
+        runtime.scheduler.run_turns = self._run_turns
+        # Both at once: who follows a task waits for the crash of the process that it follows.
+        self._runtime, self.restarted = runtime, asyncio.get_running_loop().create_future()
 
     async def _run_turns(self, runner: TurnRunner) -> None:
         _CURRENT_KIT.set(self)

@@ -142,21 +142,24 @@ class TaskRun(Story):
         while not is_done():
             if strict and not self._busy:
                 raise AssertionError(f"{self!r} has ended its turn and not {aim}:\n{self._events_text()}")
-            service, after = self._kit.runtime.service, str(len(self.events))
+            service, restarted, after = self._kit.runtime.service, self._kit.restarted, str(len(self.events))
+            assert restarted is not None
             request = pb.SubscribeToTaskRequest(id=self.id)
             events = service.subscribe_to_task(self._kit.call(self.agent, after), request)
             try:
                 while (
-                    not is_done() and (self._busy or not strict) and await self._wait_for_event(events, deadline, aim)
+                    not is_done()
+                    and (self._busy or not strict)
+                    and await self._wait_for_event(events, restarted, deadline, aim)
                 ):
                     await self.refresh()
             finally:
                 await events.aclose()
 
-    async def _wait_for_event(self, events: AsyncIterator[Event], deadline: float, aim: str) -> bool:
+    async def _wait_for_event(
+        self, events: AsyncIterator[Event], restarted: asyncio.Future[None], deadline: float, aim: str
+    ) -> bool:
         """Waits for an event; False if the process has crashed or the task has ended."""
-        restarted = self._kit.restarted
-        assert restarted is not None
         next_event: asyncio.Future[Event | None] = asyncio.ensure_future(anext(events, None))
         left = deadline - asyncio.get_running_loop().time()
         either: set[asyncio.Future[Any]] = {next_event, restarted}
