@@ -18,6 +18,7 @@ from dragoman.bindings.http import server as http_binding
 from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
 from dragoman.core.access.identity import Caller, Isolation
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.errors import PushNotificationNotSupported
 from dragoman.core.task import frames, states
 from dragoman.core.task.log import Event
 from dragoman.runtime.feeds import EventBatches, EventStream
@@ -76,6 +77,10 @@ class FakeService(TaskService):
         """A stream waits for its next event."""
         self.abandoned = asyncio.Event()
         """A call was canceled, or a stream was closed before its end."""
+
+    def check_push(self) -> None:
+        if not self.push_enabled:
+            raise PushNotificationNotSupported
 
     async def dialect_of(self, caller: Caller, task_id: str) -> str:
         return ""

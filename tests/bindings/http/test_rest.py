@@ -64,6 +64,31 @@ async def test_path_and_query_become_the_request(path: str) -> None:
     assert call.caller.owner.scope == (RESOURCE.removesuffix("/agents/echo") if "projects" in path else "default")
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/message:send", f"/{RESOURCE}/message:send", f"/v1/{RESOURCE}/a2a/v1/message:send"]
+)
+@pytest.mark.parametrize("data", [{"a": 1}, {"data": {"a": 1}, "b": 2}, [1]])
+async def test_0_3_refuses_data_in_the_form_of_1_0(path: str, data: Any) -> None:
+    service = FakeService(SENT)
+    body = {"message": {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "x"}, {"data": data}]}}
+    async with over_http(service) as client, client.post(path, json=body) as answer:
+        assert answer.status in (400, 422)
+        violation = (await answer.json())["error"]["details"][1]["fieldViolations"][0]
+    assert violation["field"] == "message.content[1].data"
+    assert '{"data": {"data": {...}}}' in violation["description"]
+    assert not service.received
+
+
+@pytest.mark.parametrize("data", [{"data": {"a": 1}}, {"data": {}}, {}])
+async def test_0_3_takes_data_in_its_own_form(data: Any) -> None:
+    service = FakeService(SENT)
+    body = {"message": {"messageId": "m1", "role": "ROLE_USER", "content": [{"data": data}]}}
+    async with over_http(service) as client, client.post(f"/{RESOURCE}/message:send", json=body) as answer:
+        assert answer.status == 200
+    content = service.received[0][2].message.parts[0].data.struct_value
+    assert dict(content) == data.get("data", {})
+
+
 @pytest.mark.parametrize("path", ["/other/tasks/t1", "/other/v1/tasks/t1"])
 async def test_a_tenant_in_the_path_names_the_agent(path: str) -> None:
     service = FakeService(TASK)

@@ -124,6 +124,17 @@ def _tagged_data(decode: Decode) -> Decode:
     return read
 
 
+def _data_part(decode: Decode) -> Decode:
+    """Refuses an object in 1.0's form, without the second `data`: all its keys would be unknown, and lost."""
+
+    def read(message: Any, value: object) -> None:
+        if type(value) is not dict or value.keys() - {"data"}:
+            raise FieldError('must be an object with one key, "data", that has the content: {"data": {"data": {...}}}')
+        decode(message, value)
+
+    return read
+
+
 _STATUS_AFTER: Final = ("status_timestamp_after", "statusTimestampAfter", "last_updated_time", "lastUpdatedTime")
 
 PROTOJSON_V03: Final = JsonDialect(
@@ -143,7 +154,7 @@ PROTOJSON_V03: Final = JsonDialect(
         "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
     },
     enums={name.removeprefix("lf."): groups for name, groups in ENUM_ALIASES.items()},
-    decode_hooks={"a2a.v1.Part": _tagged_data},
+    decode_hooks={"a2a.v1.Part": _tagged_data, "a2a.v1.DataPart": _data_part},
     always_emitted={
         "a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"},
         "a2a.v1.ListTaskPushNotificationConfigResponse": {"configs"},
