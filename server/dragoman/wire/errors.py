@@ -298,11 +298,26 @@ def grpc_status(error: BaseException, dialect: Dialect, *, table: ErrorTable = "
     return GrpcStatus(row.rpc, text, status.SerializeToString(deterministic=True))
 
 
-def rest_error(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1") -> RestErrorResponse:
+_LIST_REASONS: Final = {
+    400: "badRequest",
+    401: "authError",
+    403: "forbidden",
+    404: "notFound",
+    409: "conflict",
+    429: "rateLimitExceeded",
+    501: "notImplemented",
+}
+"""Reasons of Google's first error format, by HTTP status."""
+
+
+def rest_error(
+    error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1", with_list: bool = False
+) -> RestErrorResponse:
     """The response to a failed REST request: AIP-193 (1.0 §11.6), with extra fields for 0.3.
 
     0.3 does not define a body. One object serves all clients: `code` (JSON-RPC number), `type` (class name in the
-    SDKs) and `message` at the top level, and the AIP-193 object in `error`.
+    SDKs) and `message` at the top level, and the AIP-193 object in `error`. `with_list`: the object also has the list
+    `errors` of Google's first error format.
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect, table=table)
@@ -310,6 +325,9 @@ def rest_error(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1
     body: dict[str, Any] = {
         "error": {"code": row.http, "status": row.rpc.name, "message": text, "details": _details(error, row)}
     }
+    if with_list:
+        reason = _LIST_REASONS.get(row.http, "backendError" if row.http >= 500 else "badRequest")
+        body["error"]["errors"] = [{"domain": "global", "reason": reason, "message": text}]
     if dialect is Dialect.V03:
         body = {"code": row.jsonrpc, "type": _sdk_name(row), "message": text, **body}
     return RestErrorResponse(row.http, orjson.dumps(body))

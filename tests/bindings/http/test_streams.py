@@ -25,7 +25,7 @@ from dragoman.bindings.options import HttpOptions
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import states
 
-SUBSCRIBE = ["/tasks/t1:subscribe", "/v1/tasks/t1:subscribe", f"/{RESOURCE}/tasks/t1:subscribe"]
+SUBSCRIBE = ["/tasks/t1:subscribe", "/v1/tasks/t1:subscribe", f"/{RESOURCE}/tasks/t1:subscribe?alt=sse"]
 ARRAY = f"/{RESOURCE}/tasks/t1:subscribe?alt=json"
 
 
@@ -62,13 +62,14 @@ async def test_0_3_marks_the_last_status_of_a_send_as_final_but_not_of_a_subscri
     ("query", "accept", "is_array"),
     [
         ("?alt=json", "*/*", True),
+        ("?%24alt=json;enum-encoding=int", "text/event-stream", True),
         ("", "application/json", True),
+        ("", "*/*", True),
         ("?alt=sse", "application/json", False),
         ("", "text/event-stream, application/json", False),
-        ("", "*/*", False),
     ],
 )
-async def test_google_clients_get_an_array_on_request(query: str, accept: str, is_array: bool) -> None:
+async def test_google_clients_get_an_array_unless_they_ask_for_events(query: str, accept: str, is_array: bool) -> None:
     async with over_http(FakeService(events=events())) as client:
         path = f"/{RESOURCE}/tasks/t1:subscribe{query}"
         async with client.get(path, headers={"Accept": accept}) as answer:

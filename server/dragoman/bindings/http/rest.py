@@ -1,8 +1,8 @@
 """REST: serves every `google.api.http` rule of both packages, from the method table.
 
 The matching route decides the dialect: `lf.a2a.v1` rules are 1.0; `a2a.v1` rules are 0.3 under `/v1`, and Google's
-under a resource path. For the resource paths of both packages, `A2A-Version: 1.0` as header or query parameter selects
-1.0.
+under a resource path, with its system parameters (google_parameters.py). For the resource paths of both packages,
+`A2A-Version: 1.0` as header or query parameter selects 1.0.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import orjson
 from aiohttp import web
 
 from dragoman.bindings import a2a_headers, authentication, cards, event_encoders, method_table
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.event_encoders import StreamEncoders
-from dragoman.bindings.http import bodies
+from dragoman.bindings.http import bodies, google_parameters
 from dragoman.bindings.http.cors import request_id
+from dragoman.bindings.http.google_parameters import ResponseFormat
 from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow, ServiceOperation
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.request_log import REST_LABEL, RequestLogEntry, request_task_id
@@ -33,7 +35,7 @@ from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
 from dragoman.wire import errors
-from dragoman.wire.dialects import Dialect, json_mixed
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
@@ -72,7 +74,8 @@ def error_response(request: web.BaseRequest, error: Exception, dialect: Dialect,
     options.auth_failures.record(
         error, peer=request.remote or "", method=f"{request.method} {request.rel_url.raw_path}"
     )
-    encoded = errors.rest_error(error, dialect, table=options.error_table)
+    with_list = dialect is Dialect.GOOGLE and google_parameters.wants_error_list(request)
+    encoded = errors.rest_error(error, dialect, table=options.error_table, with_list=with_list)
     headers = {
         "Content-Type": errors.ERROR_CONTENT_TYPE,
         **authentication.challenge_headers(error),
@@ -97,7 +100,7 @@ class RestRoute:
         stream_registry: StreamRegistry,
     ) -> None:
         self.row = row
-        self.dialect = Dialect.GOOGLE if _is_resource(row, rule) else row.dialect
+        self.dialect = rule_dialect(row, rule)
         self._name = f"{rule.http_method} {rule.template}"
         self._transcoder = transcoder
         self._service = service
@@ -143,12 +146,15 @@ class RestRoute:
         if row.op.push:
             self._service.check_push()
         body = await bodies.read_json(request, options.message_bytes, lossy_numbers=options.lossy_numbers)
-        query = request.query.items() if request.query_string else ()
+        query: Iterable[tuple[str, str]] = request.query.items() if request.query_string else ()
+        response_format = ResponseFormat()
+        if self.dialect is Dialect.GOOGLE and query:
+            response_format, query = google_parameters.read(query, row.method.output_type, streaming=row.streaming)
         rpc_request = row.v1_request(self._transcoder.request(variables, query, body))
         caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
         log_entry.set_caller(caller, rpc_request)
         if self._operation is None:
-            return self._card(request, caller.agent, caller.identity)
+            return self._card(request, caller.agent, caller.identity, response_format)
         extensions = a2a_headers.requested_extensions(request.headers)
         reads_task = row.op is GET_TASK  # its response has the dialect of the task
         rust = rust or (not reads_task and await self._is_rust(version, body, caller, rpc_request))
@@ -160,21 +166,29 @@ class RestRoute:
             cursor=request.headers.get("Last-Event-ID", ""),
             idempotency_key=idempotency_key(request),
         )
-        headers = a2a_headers.activation_headers(extensions, self._cards, caller.agent, self.dialect)
+        response_headers = a2a_headers.activation_headers(extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
             encoders = event_encoders.RUST_STREAM_ENCODERS if rust else row.stream_encoders
-            return await self._stream(request, call, rpc_request, encoders, headers)
+            return await self._stream(request, call, rpc_request, encoders, response_headers, response_format)
         response = await self._operation(call, rpc_request)
         rust = rust or (reads_task and await self._is_rust(version, body, caller, rpc_request, response))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if rust else self._codec
-        headers = {"Content-Type": self._media_type(request), **headers}
-        encoded = cached_encoding(response, codec, lambda: codec.encode(row.response_message(response)))
-        return web.Response(body=encoded, headers=headers)
+        response_headers = {"Content-Type": self._media_type(request), **response_headers}
+        if response_format.is_default:
+            encoded = cached_encoding(response, codec, lambda: codec.encode(row.response_message(response)))
+        else:
+            encoded = response_format.encode(row.response_message(response))
+        return web.Response(body=encoded, headers=response_headers)
 
-    def _card(self, request: web.BaseRequest, agent: str, identity: Identity) -> web.Response:
+    def _card(
+        self, request: web.BaseRequest, agent: str, identity: Identity, response_format: ResponseFormat
+    ) -> web.Response:
         origin = cards.caller_origin(request, self._cards)
         if not self.row.op.extended_card:
             card, private = self._cards.v03_document(agent, origin, identity), identity.is_authenticated
+            if not response_format.is_default:
+                body = response_format.encode_value(orjson.loads(card.body))
+                return web.Response(body=body, headers={"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"})
             return cards.card_response(request, card, vary="Authorization, X-API-Key", private=private)
         body = self._cards.extended_document(agent, origin, identity, self.dialect)
         return web.Response(
@@ -206,15 +220,19 @@ class RestRoute:
         rpc_request: Any,
         encoders: StreamEncoders,
         headers: Mapping[str, str],
+        response_format: ResponseFormat,
     ) -> web.StreamResponse:
         assert self._operation is not None
         turn = self.row.turn
         framing = (
             bodies.JSON_ARRAY_FRAMING
-            if self.dialect is Dialect.GOOGLE and _wants_array(request)
+            if self.dialect is Dialect.GOOGLE and _wants_array(request, response_format)
             else bodies.SSE_FRAMING
         )
-        encode = encoders.json if framing is bodies.JSON_ARRAY_FRAMING else encoders.sse
+        as_array = framing is bodies.JSON_ARRAY_FRAMING
+        encode = encoders.json if as_array else encoders.sse
+        if not response_format.is_default:
+            encode = response_format.stream_encoder(as_array=as_array)
         adapt_event = a2a_headers.event_adapter(call.extensions)
 
         def encode_event(event: Event) -> bytes:
@@ -223,7 +241,8 @@ class RestRoute:
         def encode_error(error: Exception) -> bytes:
             if not isinstance(error, A2AError):
                 _log.error("the stream of %s failed", self._name, exc_info=error)
-            return errors.rest_error(error, self.dialect, table=self._options.error_table).body
+            with_list = self.dialect is Dialect.GOOGLE and google_parameters.wants_error_list(request)
+            return errors.rest_error(error, self.dialect, table=self._options.error_table, with_list=with_list).body
 
         with self._stream_registry.open(call.caller.identity):
             return await bodies.respond_stream(
@@ -249,14 +268,15 @@ def rest_routes(
 ) -> Iterator[tuple[Rule, RestRoute]]:
     """Yields every HTTP rule with its route, 1.0 first."""
     for descriptor, rows in method_table.rpc_services():
-        transcoders: dict[tuple[str, str], Transcoder[Any]] = {}
+        transcoders: dict[tuple[str, str, str], Transcoder[Any]] = {}
         for method, rule in httprule.rules(descriptor):
             row = rows[method.name]
-            key = method.name, rule.body
+            json = json_proto.PROTOJSON_GOOGLE if rule_dialect(row, rule) is Dialect.GOOGLE else row.json
+            key = method.name, rule.body, json.name
             if key not in transcoders:
                 # For rules without a body, some clients send `{}` or the complete request anyway.
                 shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
-                transcoders[key] = Transcoder(row.request, row.json, body=rule.body, shapes=shapes)
+                transcoders[key] = Transcoder(row.request, json, body=rule.body, shapes=shapes)
             yield rule, RestRoute(row, rule, transcoders[key], service, agent_cards, options, stream_registry)
 
 
@@ -302,17 +322,17 @@ def path_dialect(path: str) -> Dialect:
     return Dialect.V03 if "v1" in (first, rest.partition("/")[0]) else Dialect.V1
 
 
-def _is_resource(row: RpcRow, rule: Rule) -> bool:
-    return row.dialect is Dialect.V03 and "projects" in rule.template.segments
+def rule_dialect(row: RpcRow, rule: Rule) -> Dialect:
+    """Returns the dialect of a rule: `a2a.v1` under a resource path is Google's."""
+    return Dialect.GOOGLE if row.dialect is Dialect.V03 and _is_resource(rule) else row.dialect
 
 
-def _wants_array(request: web.BaseRequest) -> bool:
-    """Returns whether the client wants a JSON array instead of SSE.
+def _is_resource(rule: Rule) -> bool:
+    return "projects" in rule.template.segments
 
-    Google's clients send `alt=json`, or accept only JSON; `alt=sse` overrides `Accept`.
-    """
-    alt = request.query.get("alt", "")
-    if alt in ("json", "sse"):
-        return alt == "json"
-    accept = request.headers.get("Accept", "")
-    return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
+
+def _wants_array(request: web.BaseRequest, response_format: ResponseFormat) -> bool:
+    """Returns whether a client of Google's form wants a JSON array: unless `alt` or `Accept` asks for SSE."""
+    if response_format.alt:
+        return response_format.alt == "json"
+    return "text/event-stream" not in request.headers.get("Accept", "")

@@ -21,6 +21,7 @@ from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.openapi import examples, responses
 from dragoman.bindings.openapi.responses import ErrorResponses
 from dragoman.bindings.openapi.schemas import (
+    GOOGLE_PARAMETERS,
     SHARED_PARAMETERS,
     Schema,
     SchemaBuilder,
@@ -47,7 +48,8 @@ Agents behind the A2A protocol, and their tasks. Each task can be read, streamed
 dialect below.
 
 - A path without an agent addresses the root agent; `/{tenant}/...` addresses the agent with that id.
-- Requests may use lowerCamelCase keys or the proto's field names. Unknown keys are ignored.
+- Requests may use lowerCamelCase keys or the proto's field names. Unknown keys are ignored,
+  except on Google's paths.
 - Every error has a `google.rpc.ErrorInfo` with a `reason`.
 """
 _V1, _V03, _GOOGLE = "A2A 1.0", "A2A 0.3", "Google"
@@ -188,8 +190,8 @@ class _DocumentBuilder:
                     if field.name not in bound and is_query_field(field):
                         parameters.setdefault(field.json_name, query_parameter(field, self._schemas))
         shared = [a2a_headers.VERSION_HEADER]
-        if rules[0].row.streaming and rules[0].tag == _GOOGLE:
-            shared.append("alt")
+        if any(served.dialect is Dialect.GOOGLE for served in rules):
+            shared += GOOGLE_PARAMETERS
         return [*parameters.values(), *map(parameter_ref, shared)]
 
     def _is_disabled(self, row: RpcRow) -> bool:

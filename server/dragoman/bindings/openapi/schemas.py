@@ -181,11 +181,33 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
     "alt": {
         "name": "alt",
         "in": "query",
-        "description": "Format of the stream: `json` for an array, `sse` for events. Default: from `Accept`.",
-        "schema": {"type": "string", "enum": ["json", "sse"]},
+        "description": "Google's form: `json` for JSON and arrays, `sse` for streams of events. Default: `json`, or for "
+        "streams `sse` if `Accept` names it.",
+        "schema": {"type": "string", "enum": ["json", "sse", "json;enum-encoding=int", "sse;enum-encoding=int"]},
+    },
+    "fields": {
+        "name": "fields",
+        "in": "query",
+        "description": "Google's form: the fields of the response to send, such as `id,status/state`.",
+        "schema": {"type": "string"},
+    },
+    "prettyPrint": {
+        "name": "prettyPrint",
+        "in": "query",
+        "description": "Google's form: whether JSON is indented.",
+        "schema": {"type": "boolean", "default": False},
+    },
+    "xgafv": {
+        "name": "$.xgafv",
+        "in": "query",
+        "description": "Google's form: `1` adds the list `errors` to errors.",
+        "schema": {"type": "string", "enum": ["1", "2"], "default": "2"},
     },
 }
-"""Parameters that several routes have, by name."""
+"""Parameters that several routes have, by key: the name, reduced to the characters that a key may have."""
+
+GOOGLE_PARAMETERS: Final = ("alt", "fields", "prettyPrint", "xgafv")
+"""The keys of SHARED_PARAMETERS that resource paths have."""
 
 _PATH_SAMPLES: Final = {
     "project": "my-project",

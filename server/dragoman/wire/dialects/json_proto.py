@@ -7,6 +7,7 @@ absent. Clients mix these: a2a-rust 0.3 sends the words in 1.0 calls, the 1.0 re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dragoman.wire.dialects import parts
@@ -161,6 +162,17 @@ PROTOJSON_V03: Final = JsonDialect(
     },
 )
 """A2A 0.3 as defined in protobuf, with later additions."""
+
+PROTOJSON_GOOGLE: Final = replace(
+    PROTOJSON_V03,
+    name="a2a.v1, strict",
+    decode_hooks={"a2a.v1.DataPart": _data_part},
+    rejects_unknown=True,
+)
+"""`a2a.v1` as Google's front end reads it: unknown fields and query parameters are errors."""
+
+PROTOJSON_GOOGLE_NUMBERS: Final = replace(PROTOJSON_GOOGLE, name="a2a.v1, enums as numbers", enum_numbers=True)
+"""`a2a.v1` as written for `alt=json;enum-encoding=int`."""
 
 PROTOJSON_V1: Final = JsonDialect(
     "lf.a2a.v1",

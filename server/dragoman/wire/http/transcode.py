@@ -2,7 +2,8 @@
 
 Implements "HTTP Transcoding" of google/api/http.proto. Precedence is path, body, query: a query parameter only sets
 a field that neither path nor body contains. Unknown query parameters are ignored, including Google's system
-parameters (`alt`, `key`, `$.xgafv`).
+parameters (`alt`, `key`, `$.xgafv`). A dialect that rejects unknown keys also rejects unknown query parameters, and
+those of a field that path or body contains.
 """
 
 from __future__ import annotations
@@ -112,6 +113,9 @@ class Transcoder(Generic[M]):
         for field_path, texts in filled:
             if field_path.path not in bound and field_path.fields[0].name not in in_body:
                 self._set(message, field_path, texts)
+            elif self._dialect.rejects_unknown:
+                place = "path" if field_path.path in bound else "body"
+                raise InvalidParams.field(field_path.name, f"is given in the {place}; leave it out of the query")
         return message
 
     def check_variable(self, path: str) -> None:
@@ -194,6 +198,9 @@ class Transcoder(Generic[M]):
             field_path = self._find(name)
             if field_path is not None:
                 groups.setdefault(field_path.path, (field_path, []))[1].append(text)
+            elif self._dialect.rejects_unknown:
+                known = ", ".join(field.json_name for field in cast(Descriptor, self._codec.cls.DESCRIPTOR).fields)
+                raise InvalidParams.field(name, f"is not a parameter of this method; use {known}")
         return list(groups.values())
 
     def _set(self, message: M, field_path: _FieldPath, texts: list[str]) -> None:

@@ -38,7 +38,8 @@ class JsonDialect:
 
     For older forms, `enum_words` maps the full name of an enum to the words written for it (declared name to word;
     both are read); `decode_hooks` and `encode_hooks` map the full name of a message to a wrapper around its decoding
-    or encoding function.
+    or encoding function. `rejects_unknown`: unknown keys are errors, as are unknown query parameters.
+    `enum_numbers`: enums are written as numbers.
     """
 
     name: str
@@ -48,14 +49,18 @@ class JsonDialect:
     enum_words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     decode_hooks: Mapping[str, Callable[[Decode], Decode]] = field(default_factory=dict)
     encode_hooks: Mapping[str, Callable[[Encode], Encode]] = field(default_factory=dict)
+    rejects_unknown: bool = False
+    enum_numbers: bool = False
 
     @cached_property
     def decoders(self) -> Decoders:
-        return Decoders(self.fields, self.enums, self.enum_words, self.decode_hooks)
+        return Decoders(
+            self.fields, self.enums, self.enum_words, self.decode_hooks, rejects_unknown=self.rejects_unknown
+        )
 
     @cached_property
     def encoders(self) -> Encoders:
-        return Encoders(self.always_emitted, self.enum_words, self.encode_hooks)
+        return Encoders(self.always_emitted, self.enum_words, self.encode_hooks, enum_numbers=self.enum_numbers)
 
     @cached_property
     def codecs(self) -> dict[type[Message], Codec[Any]]:
@@ -85,7 +90,7 @@ class Codec(Generic[M]):
         return orjson.dumps(self._encode(message))
 
     def decode(self, data: object, *, path: str = "") -> M:
-        """Decodes a parsed JSON value. Unknown keys are ignored; null means absent.
+        """Decodes a parsed JSON value. Unknown keys are ignored, unless the dialect rejects them; null means absent.
 
         `path` is the path of `data` within the client's JSON. Raises InvalidParams with the path of the field, the
         rule and the allowed values.

@@ -56,7 +56,8 @@ class Decoders:
     """The decoding functions of one dialect, created on first use.
 
     `fields` has additional spellings by message, `enums` by enum; each group contains the declared name. `enum_words`
-    has the words of an enum by declared name, `decode_hooks` the wrapper around a message's function.
+    has the words of an enum by declared name, `decode_hooks` the wrapper around a message's function. With
+    `rejects_unknown`, errors also name a field by the spelling that was sent.
     """
 
     def __init__(
@@ -65,7 +66,10 @@ class Decoders:
         enums: Mapping[str, Spellings],
         enum_words: Mapping[str, Mapping[str, str]],
         decode_hooks: Mapping[str, Callable[[Decode], Decode]],
+        *,
+        rejects_unknown: bool = False,
     ) -> None:
+        self._rejects_unknown = rejects_unknown
         self._fields = fields
         self._enums = enums
         self._enum_words = enum_words
@@ -176,16 +180,21 @@ class Decoders:
             if len(oneof.fields) > 1
         ]
 
+        strict = self._rejects_unknown
+
         def decode(message: Any, data: object) -> None:
             if type(data) is not dict:
                 raise FieldError("must be a JSON object")
-            for key, value in data.items():
+            for sent, value in data.items():
+                key = sent
                 if type(value) is str and (name := strings.get(key)):
                     setattr(message, name, value)
                     continue
                 step = steps.get(key)
                 if step is None:
                     if key not in keys:
+                        if strict:
+                            raise FieldError(f"is not a field of {descriptor.name}; use {', '.join(steps)}", key)
                         continue
                     key = keys[key]
                     _check_duplicates(data, spellings[key], key)
@@ -196,7 +205,7 @@ class Decoders:
                 try:
                     step(message, value)
                 except FieldError as error:
-                    error.path.append(key)
+                    error.path.append(sent if strict else key)
                     raise
             if members and len(data) > 1:
                 for oneof in members:

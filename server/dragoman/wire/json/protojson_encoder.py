@@ -68,7 +68,10 @@ class Encoders:
         always_emitted: Mapping[str, Set[str]],
         enum_words: Mapping[str, Mapping[str, str]],
         encode_hooks: Mapping[str, Callable[[Encode], Encode]],
+        *,
+        enum_numbers: bool = False,
     ) -> None:
+        self._enum_numbers = enum_numbers
         self._always_emitted = always_emitted
         self._enum_words = enum_words
         self._encode_hooks = encode_hooks
@@ -173,6 +176,8 @@ class Encoders:
     def _enum(self, enum: EnumDescriptor, variable: str) -> str:
         if enum.full_name == "google.protobuf.NullValue":
             return "None"
+        if self._enum_numbers:
+            return variable
         names = "names_" + _identifier(enum.full_name)
         # Of several names for one number, the first is written.
         words = self._enum_words.get(enum.full_name, {})

@@ -1,0 +1,208 @@
+"""Google's form over REST: strict requests and the system parameters of Google's APIs, with a fake service."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_http, status_event, task_event
+
+from dragoman.core.errors import TaskNotFound
+from dragoman.core.task import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+SENT = pb.SendMessageResponse(task=TASK)
+MESSAGE = {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "hello"}]}
+SEND_PATHS = [f"/{RESOURCE}/message:send", f"/v1/{RESOURCE}/a2a/v1/message:send"]
+GET_PATHS = [f"/{RESOURCE}/tasks/t1", f"/v1/{RESOURCE}/a2a/v1/tasks/t1", f"/v1/{RESOURCE}/tasks/t1"]
+
+
+def violation(body: Any) -> dict[str, str]:
+    """The only field violation of an INVALID_ARGUMENT error."""
+    assert (body["error"]["code"], body["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    (found,) = body["error"]["details"][1]["fieldViolations"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("path", SEND_PATHS)
+@pytest.mark.parametrize(
+    ("body", "field", "use"),
+    [
+        ({"message": MESSAGE, "config": {}}, "config", "configuration"),
+        ({"message": {**MESSAGE, "kind": "message"}}, "message.kind", "messageId"),
+        ({"message": {**MESSAGE, "content": [{"kind": "text", "text": "x"}]}}, "message.content[0].kind", "text"),
+        ({"request": {"messageId": "m", "parts": [{"txt": "x"}]}}, "request.parts[0].txt", "text"),
+        ({"message": MESSAGE, "configuration": {"returnImmediately": True}}, "configuration.returnImmediately", "bl"),
+        ({"message": MESSAGE, "unknown": None}, "unknown", "message"),
+    ],
+)
+async def test_an_unknown_field_is_refused_by_its_name(path: str, body: Any, field: str, use: str) -> None:
+    service = FakeService(SENT)
+    async with over_http(service) as client, client.post(path, json=body) as answer:
+        found = violation(await answer.json())
+    assert found["field"] == field
+    assert found["description"].startswith("is not a field of")
+    assert use in found["description"].partition("use")[2]
+    assert not service.received
+
+
+async def test_other_forms_ignore_unknown_fields_and_parameters() -> None:
+    service = FakeService(SENT)
+    body = {"message": MESSAGE, "unknown": 1}
+    async with over_http(service) as client:
+        async with client.post("/v1/message:send?unknown=1", json=body) as answer:
+            assert answer.status == 200
+        v1 = {"message": {**MESSAGE, "parts": MESSAGE["content"]}, "unknown": 1}
+        headers = {"A2A-Version": "1.0"}
+        async with client.post(f"{SEND_PATHS[0]}?unknown=1", json=v1, headers=headers) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+@pytest.mark.parametrize(
+    ("query", "field", "rule"),
+    [
+        ("pageSize=1", "pageSize", "is not a parameter of this method; use name, historyLength, tenant"),
+        ("historylength=1", "historylength", "is not a parameter"),
+        ("name=tasks/other", "name", "is given in the path"),
+        ("alt=proto", "alt", 'must be json or sse, each also with ";enum-encoding=int"'),
+        ("%24alt=json;enum-encoding=hex", "$alt", "must be json or sse"),
+        ("alt=json&%24alt=sse", "$alt", "is given more than once, with different values"),
+        ("alt=sse", "alt", "sse is for streams; use json"),
+        ("prettyPrint=maybe", "prettyPrint", "must be true or false"),
+        ("%24.xgafv=3", "$.xgafv", "must be 1 or 2"),
+        ("callback=f", "callback", "JSONP is not served"),
+        ("fields=state", "fields", '"state" is not a field of Task; use id, contextId, status'),
+        ("fields=", "fields", "must name fields"),
+        ("fields=id(", "fields", "needs the name of a field"),
+        ("fields=status(state", "fields", 'has a "(" without a ")"'),
+        ("fields=id/x", "fields", '"id" has no fields to select from'),
+        ("fields=" + "/".join(["metadata"] * 33), "fields", "has more than 32 levels"),
+    ],
+)
+async def test_a_wrong_parameter_is_refused_by_its_name(path: str, query: str, field: str, rule: str) -> None:
+    if field == "name" and "/a2a/" not in path and path.startswith("/v1"):
+        query = "name=x"
+    service = FakeService(TASK)
+    async with over_http(service) as client, client.get(f"{path}?{query}") as answer:
+        found = violation(await answer.json())
+    assert found["field"] == field
+    assert rule in found["description"]
+    assert not service.received
+
+
+async def test_a_parameter_beside_the_same_field_in_the_body_is_refused() -> None:
+    service = FakeService(SENT)
+    body = {"message": MESSAGE, "configuration": {"blocking": True}}
+    async with (
+        over_http(service) as client,
+        client.post(f"{SEND_PATHS[0]}?configuration.historyLength=1", json=body) as answer,
+    ):
+        assert violation(await answer.json())["field"] == "configuration.historyLength"
+    assert not service.received
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+@pytest.mark.parametrize(
+    "query",
+    [
+        "quotaUser=u&uploadType=x&upload_protocol=raw&key=k",
+        "historyLength=2&access_token=t",
+        "%24.xgafv=2&A2A-Version=0.3",
+    ],
+)
+async def test_system_parameters_without_effect_are_accepted(path: str, query: str) -> None:
+    async with over_http(FakeService(TASK)) as client, client.get(f"{path}?{query}") as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        ("id", {"id": "t1"}),
+        ("id,status/state", {"id": "t1", "status": {"state": "TASK_STATE_COMPLETED"}}),
+        ("status.state,contextId", {"contextId": "c1", "status": {"state": "TASK_STATE_COMPLETED"}}),
+        ("context_id", {"contextId": "c1"}),
+        ("artifacts(parts/text)", {"artifacts": [{"parts": [{"text": "hello"}]}]}),
+        ("artifacts/*/text,artifacts(artifactId)", {"artifacts": [{"artifactId": "a1", "parts": [{"text": "hello"}]}]}),
+        ("status,status/state", {"status": {"state": "TASK_STATE_COMPLETED"}}),
+        ("history", {}),
+    ],
+)
+async def test_fields_selects_a_part_of_the_response(path: str, mask: str, expected: Any) -> None:
+    async with over_http(FakeService(TASK)) as client, client.get(path, params={"fields": mask}) as answer:
+        assert (answer.status, await answer.json()) == (200, expected)
+
+
+async def test_fields_selects_keys_of_metadata() -> None:
+    task = pb.Task(id="t1")
+    task.metadata.update({"a": {"b": 1, "c": 2}, "d": 3})
+    async with over_http(FakeService(task)) as client, client.get(f"{GET_PATHS[0]}?fields=metadata/a/b") as answer:
+        assert await answer.json() == {"metadata": {"a": {"b": 1}}}
+
+
+async def test_a_star_selects_every_field() -> None:
+    async with over_http(FakeService(TASK)) as client:
+        async with client.get(f"{GET_PATHS[0]}?fields=*") as answer:
+            selected = await answer.json()
+        async with client.get(GET_PATHS[0]) as answer:
+            assert await answer.json() == selected
+
+
+async def test_enums_are_numbers_on_request() -> None:
+    async with over_http(FakeService(TASK)) as client:
+        async with client.get(f"{GET_PATHS[0]}?%24alt=json;enum-encoding=int") as answer:
+            assert (await answer.json())["status"] == {"state": 3}
+        async with client.get(GET_PATHS[0]) as answer:
+            assert (await answer.json())["status"] == {"state": "TASK_STATE_COMPLETED"}
+
+
+async def test_pretty_print_indents() -> None:
+    async with over_http(FakeService(TASK)) as client:
+        async with client.get(f"{GET_PATHS[0]}?prettyPrint=true") as answer:
+            assert (await answer.text()).startswith('{\n  "id": "t1"')
+        async with client.get(f"{GET_PATHS[0]}?prettyPrint=false") as answer:
+            assert (await answer.text()).startswith('{"id":"t1"')
+
+
+@pytest.mark.parametrize("alt", ["json", "sse"])
+async def test_a_stream_is_formatted_element_by_element(alt: str) -> None:
+    events = [task_event(), status_event(2, states.COMPLETED, ends=True)]
+    query = f"alt={alt};enum-encoding=int&prettyPrint=true&fields=task/status/state,statusUpdate(status/state,final)"
+    async with (
+        over_http(FakeService(events=events)) as client,
+        client.get(f"{GET_PATHS[0]}:subscribe?{query}") as answer,
+    ):
+        text = await answer.text()
+    elements = (
+        json.loads(text)
+        if alt == "json"
+        else [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    )
+    assert elements == [{"task": {"status": {"state": 1}}}, {"statusUpdate": {"status": {"state": 3}, "final": True}}]
+
+
+async def test_a_wrong_mask_of_a_stream_is_refused_before_it_starts() -> None:
+    service = FakeService(events=[task_event()])
+    async with over_http(service) as client, client.get(f"{GET_PATHS[0]}:subscribe?fields=id") as answer:
+        assert violation(await answer.json())["field"] == "fields"
+    assert not service.received
+
+
+async def test_the_card_has_the_same_parameters() -> None:
+    async with over_http(FakeService()) as client, client.get(f"/{RESOURCE}/card?fields=name,skills/id") as answer:
+        assert (await answer.json())["name"] == "Echo"
+        assert set(await answer.json()) <= {"name", "skills"}
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+async def test_the_first_error_format_adds_a_list(path: str) -> None:
+    async with over_http(FakeService(TaskNotFound())) as client:
+        async with client.get(f"{path}?%24.xgafv=1") as answer:
+            error = (await answer.json())["error"]
+            assert error["errors"] == [{"domain": "global", "reason": "notFound", "message": error["message"]}]
+            assert (error["code"], error["status"]) == (404, "NOT_FOUND")
+        async with client.get(f"{path}?%24.xgafv=2") as answer:
+            assert "errors" not in (await answer.json())["error"]
