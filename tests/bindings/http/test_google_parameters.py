@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_http, status_event, task_event
 
-from dragoman.core.errors import TaskNotFound
+from dragoman.core.access.identity import AccessPolicy, Identity
+from dragoman.core.errors import TaskNotFound, Unauthenticated
 from dragoman.core.task import states
+from dragoman.security.authenticators.composite import read_credentials
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SENT = pb.SendMessageResponse(task=TASK)
@@ -206,3 +210,75 @@ async def test_the_first_error_format_adds_a_list(path: str) -> None:
             assert (error["code"], error["status"]) == (404, "NOT_FOUND")
         async with client.get(f"{path}?%24.xgafv=2") as answer:
             assert "errors" not in (await answer.json())["error"]
+
+
+SECRET = "s3cret-credential"
+
+
+class OneCredential:
+    """Knows SECRET, as key or bearer token. Implements `dragoman.ports.Authenticator`."""
+
+    async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
+        credentials = read_credentials(headers, keys=True)
+        if credentials is None:
+            return None
+        if SECRET not in credentials:
+            raise Unauthenticated("not known")
+        return Identity("key" if credentials.key else "bearer")
+
+    async def recheck(self, identity: Identity) -> None:
+        pass
+
+
+@pytest.mark.parametrize("path", [*GET_PATHS, f"/{RESOURCE}/card"])
+@pytest.mark.parametrize(
+    ("query", "headers", "principal"),
+    [
+        (f"key={SECRET}", {}, "key"),
+        (f"%24key={SECRET}", {}, "key"),
+        ("", {"X-Goog-Api-Key": SECRET}, "key"),
+        (f"access_token={SECRET}", {}, "bearer"),
+        (f"oauth_token={SECRET}", {}, "bearer"),
+        ("", {"Authorization": f"Bearer {SECRET}"}, "bearer"),
+    ],
+)
+async def test_credentials_are_read_where_google_s_clients_put_them(
+    path: str, query: str, headers: dict[str, str], principal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = FakeService(TASK)
+    caplog.set_level(logging.DEBUG)
+    async with (
+        over_http(
+            service, authenticator=OneCredential(), access_policy=AccessPolicy(credentials_required=True)
+        ) as client,
+        client.get(f"{path}?{query}", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+    for _, call, _ in service.received:
+        assert call.caller.owner.principal == principal
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("query", [f"key={SECRET}&key={SECRET}", f"key={SECRET}&access_token={SECRET}", "key=other"])
+async def test_wrong_credentials_in_the_query_are_refused_and_not_logged(
+    query: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with (
+        over_http(FakeService(TASK), authenticator=OneCredential()) as client,
+        client.get(f"{GET_PATHS[0]}?{query}") as answer,
+    ):
+        assert answer.status == 401
+        assert SECRET not in await answer.text()
+    assert "key=" not in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_other_paths_take_no_credentials_from_the_query() -> None:
+    async with (
+        over_http(
+            FakeService(TASK), authenticator=OneCredential(), access_policy=AccessPolicy(credentials_required=True)
+        ) as client,
+        client.get(f"/v1/tasks/t1?key={SECRET}") as answer,
+    ):
+        assert answer.status == 401

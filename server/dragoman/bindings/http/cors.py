@@ -137,8 +137,8 @@ def _describe_origin(request: web.BaseRequest) -> str:
 _REQUEST_ID_PATTERN: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 _ALLOWED_HEADERS: Final = (
-    "Accept, Authorization, X-API-Key, Content-Type, A2A-Version, A2A-Extensions, X-A2A-Extensions, Idempotency-Key, "
-    "Last-Event-ID, X-Request-ID"
+    "Accept, Authorization, X-API-Key, X-Goog-Api-Key, Content-Type, A2A-Version, A2A-Extensions, X-A2A-Extensions, "
+    "Idempotency-Key, Last-Event-ID, X-Request-ID"
 )
 _EXPOSED_HEADERS: Final = "A2A-Extensions, X-A2A-Extensions, ETag, Retry-After, WWW-Authenticate, X-Request-ID"
 _ALLOWED_METHODS: Final = "GET, POST, DELETE, OPTIONS"

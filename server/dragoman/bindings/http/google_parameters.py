@@ -6,12 +6,13 @@
 | `fields`, `$fields` | response mask |
 | `prettyPrint`, `$prettyPrint` | `true` indents JSON; events of an SSE stream stay on one line |
 | `$.xgafv` | `1` adds the list `errors` of the first error format; `2` is the default |
+| `key`, `access_token`, `oauth_token` | credentials |
 | `quotaUser`, `uploadType`, `upload_protocol` | none: there are no quotas per user and no uploads |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,9 +32,10 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ERROR_FORMAT_PARAMETER: Final = "$.xgafv"
 
-_WITHOUT_EFFECT: Final = frozenset(
-    {"quotaUser", "uploadType", "upload_protocol", "key", "access_token", "oauth_token", a2a_headers.VERSION_HEADER}
-)
+_WITHOUT_EFFECT: Final = frozenset({"quotaUser", "uploadType", "upload_protocol", a2a_headers.VERSION_HEADER})
+_CREDENTIAL_HEADERS: Final = {"key": "X-API-Key", "access_token": "Authorization", "oauth_token": "Authorization"}
+"""The header that a credential in the query stands for. The authenticator reads headers."""
+_GOOGLE_KEY_HEADER: Final = "x-goog-api-key"
 _NUMERIC_ENUMS: Final = "enum-encoding=int"
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -91,7 +93,7 @@ def read(
                 raise InvalidParams.field(sent, "is given more than once, with different values")
         elif name == "callback":
             raise InvalidParams.field(sent, "is not supported, because JSONP is not served; leave it out")
-        elif sent not in _WITHOUT_EFFECT:
+        elif sent not in _WITHOUT_EFFECT and name not in _CREDENTIAL_HEADERS:
             others.append((sent, text))
     values = {name: _READERS[name](sent, text) for name, (sent, text) in given.items()}
     alt, numeric = values.get("alt", ("", False))
@@ -106,6 +108,15 @@ def read(
 def wants_error_list(request: web.BaseRequest) -> bool:
     """Whether the caller reads errors in the first format."""
     return bool(request.query_string) and request.query.get(ERROR_FORMAT_PARAMETER) == "1"
+
+
+def credential_headers(request: web.BaseRequest) -> Iterator[tuple[str, str]]:
+    """Yields the headers of a request, with credentials under the names that the authenticator reads."""
+    for name, value in request.headers.items():
+        yield ("X-API-Key" if name.lower() == _GOOGLE_KEY_HEADER else name), value
+    for sent, value in request.query.items() if request.query_string else ():
+        if header := _CREDENTIAL_HEADERS.get(sent.removeprefix("$")):
+            yield header, f"Bearer {value}" if header == "Authorization" else value
 
 
 def _read_alt(name: str, text: str) -> tuple[str, bool]:

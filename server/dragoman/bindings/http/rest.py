@@ -100,6 +100,7 @@ class RestRoute:
         stream_registry: StreamRegistry,
     ) -> None:
         self.row = row
+        self._is_resource = _is_resource(rule)
         self.dialect = rule_dialect(row, rule)
         self._name = f"{rule.http_method} {rule.template}"
         self._transcoder = transcoder
@@ -140,7 +141,8 @@ class RestRoute:
         if log_entry.is_traced:
             log_entry.start_trace(request.headers.get(TRACE_HEADER, ""))
         public = row.op.shows_card and not options.private_pages
-        identity = await authentication.authenticate(request.headers.items(), options, request, public=public)
+        headers = google_parameters.credential_headers(request) if self._is_resource else request.headers.items()
+        identity = await authentication.authenticate(headers, options, request, public=public)
         version = a2a_headers.check_version(named_versions(request))
         self._service.admission.check_rate(identity)
         if row.op.push:

@@ -181,8 +181,8 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
     "alt": {
         "name": "alt",
         "in": "query",
-        "description": "Google's form: `json` for JSON and arrays, `sse` for streams of events. Default: `json`, or for "
-        "streams `sse` if `Accept` names it.",
+        "description": "Google's form: `json`, also for streams, which are arrays then, or `sse` for streams. Default: "
+        "`json`, and `sse` for streams if `Accept` names it.",
         "schema": {"type": "string", "enum": ["json", "sse", "json;enum-encoding=int", "sse;enum-encoding=int"]},
     },
     "fields": {
