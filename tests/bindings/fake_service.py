@@ -123,6 +123,15 @@ class FakeService(TaskService):
     async def list_tasks(self, call: Call, request: pb.ListTasksRequest) -> bytes:
         return await self._unary("list_tasks", call, request)
 
+    async def list_push(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
+        return await self._unary("list_push", call, request)
+
+    async def get_push(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
+        return await self._unary("get_push", call, request)
+
+    async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        return await self._unary("create_push", call, request)
+
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         return await self._unary("cancel_task", call, request)
 

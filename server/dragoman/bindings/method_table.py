@@ -21,6 +21,8 @@ from google.protobuf.message_factory import GetMessageClass
 from dragoman.bindings import event_encoders
 from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
 from dragoman.core.errors import InvalidParams
+from dragoman.core.task.cursors import MAX_PAGE_SIZE
+from dragoman.runtime.operations.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman.runtime.operations.service import TaskService
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
@@ -48,6 +50,8 @@ class A2AOperation:
     """Needs push notifications, which a server may disable (1.0 §3.3.4)."""
     extended_card: bool = False
     """Returns the agent's extended card."""
+    max_page_size: int = 0
+    """The largest page of a list; 0 for other operations. Google's form clamps to it (AIP-158)."""
 
     @property
     def shows_card(self) -> bool:
@@ -69,7 +73,10 @@ STREAM_MESSAGE: Final = A2AOperation(
 )
 GET_TASK: Final = A2AOperation(request=pb.GetTaskRequest, response=pb.Task, operation=lambda service: service.get_task)
 LIST_TASKS: Final = A2AOperation(
-    request=pb.ListTasksRequest, response=pb.ListTasksResponse, operation=lambda service: service.list_tasks
+    request=pb.ListTasksRequest,
+    response=pb.ListTasksResponse,
+    operation=lambda service: service.list_tasks,
+    max_page_size=MAX_PAGE_SIZE,
 )
 CANCEL_TASK: Final = A2AOperation(
     request=pb.CancelTaskRequest, response=pb.Task, operation=lambda service: service.cancel_task
@@ -97,6 +104,7 @@ LIST_PUSH_CONFIGS: Final = A2AOperation(
     response=pb.ListTaskPushNotificationConfigsResponse,
     operation=lambda service: service.list_push,
     push=True,
+    max_page_size=MAX_CONFIG_PAGE_SIZE,
 )
 DELETE_PUSH_CONFIG: Final = A2AOperation(
     request=pb.DeleteTaskPushNotificationConfigRequest,

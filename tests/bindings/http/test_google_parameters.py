@@ -230,6 +230,29 @@ class OneCredential:
         pass
 
 
+class PushService(FakeService):
+    push_enabled = True
+
+
+@pytest.mark.parametrize(
+    "path", [GET_PATHS[0].removesuffix("/t1"), *(f"{path}/pushNotificationConfigs" for path in GET_PATHS)]
+)
+@pytest.mark.parametrize(("asked", "used"), [(101, 100), (2**31 - 1, 100), (100, 100), (7, 7), (0, 0), (-1, -1)])
+async def test_a_page_size_above_the_limit_is_clamped(path: str, asked: int, used: int) -> None:
+    service = PushService(pb.ListTasksResponse())
+    async with over_http(service) as client, client.get(f"{path}?pageSize={asked}") as answer:
+        assert answer.status == 200
+    assert service.received[0][2].page_size == used
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/v1/tasks"])
+async def test_other_forms_keep_the_page_size_as_sent(path: str) -> None:
+    service = FakeService(pb.ListTasksResponse())
+    async with over_http(service) as client, client.get(f"{path}?pageSize=101") as answer:
+        assert answer.status == 200
+    assert service.received[0][2].page_size == 101
+
+
 @pytest.mark.parametrize("path", [*GET_PATHS, f"/{RESOURCE}/card"])
 @pytest.mark.parametrize(
     ("query", "headers", "principal"),

@@ -153,6 +153,8 @@ class RestRoute:
         if self.dialect is Dialect.GOOGLE and query:
             response_format, query = google_parameters.read(query, row.method.output_type, streaming=row.streaming)
         rpc_request = row.v1_request(self._transcoder.request(variables, query, body))
+        if self.dialect is Dialect.GOOGLE and row.op.max_page_size and rpc_request.page_size > row.op.max_page_size:
+            rpc_request.page_size = row.op.max_page_size
         caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
         log_entry.set_caller(caller, rpc_request)
         if self._operation is None:
