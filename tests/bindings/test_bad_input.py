@@ -400,3 +400,50 @@ async def test_an_unknown_field_is_ignored(server: Server) -> None:
     body = {**v1_send({"text": "x", "kind": "text"}, kind="message"), "colour": "red"}
     async with server.http.post("/message:send", json=body) as answer:
         assert answer.status == 200
+
+
+RESOURCE = f"{SCOPE}/agents/echo"
+_PUSH = "configuration.pushNotification"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (v03_send(), "message.content"),
+        (v03_send({}), "message.content[0]"),
+        (v03_send({"file": {"mimeType": "a/b"}}), "message.content[0]"),
+        (v03_send({"text": "x", "metadata": nested(30)}), "message.content[0].metadata"),
+        (v03_send({"data": {"data": nested(30)}}), "message.content[0].data"),
+        (v03_send(*[{"text": "x"}] * 10_001), "message.content"),
+        ({**v03_send({"text": "x"}), "configuration": {"historyLength": -1}}, "configuration.historyLength"),
+        ({**v03_send({"text": "x"}), "configuration": {"pushNotification": {"url": "x"}}}, f"{_PUSH}.url"),
+        (
+            {
+                **v03_send({"text": "x"}),
+                "configuration": {
+                    "pushNotification": {"url": "https://h.example", "authentication": {"schemes": ["a b"]}}
+                },
+            },
+            f"{_PUSH}.authentication.schemes",
+        ),
+        ({**v03_send({"text": "x"}), "tenant": "other"}, "tenant"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["send", "stream"])
+async def test_errors_of_google_s_form_name_the_field_as_it_was_sent(
+    server: Server, verb: str, body: Any, field: str
+) -> None:
+    async with server.http.post(f"/{RESOURCE}/message:{verb}", json=body) as answer:
+        assert answer.status == 400
+        error = (await answer.json())["error"]
+    assert error["details"][1]["fieldViolations"][0]["field"] == field
+    assert error["message"].startswith(f"{field}: ")
+    assert await server.total() == 0
+
+
+async def test_an_unaccepted_media_type_is_named_by_its_part_in_google_s_form(server: Server) -> None:
+    body = v03_send({"file": {"mimeType": "image/png", "fileWithUri": "https://h.example/a"}})
+    async with server.http.post(f"/{RESOURCE}/message:send", json=body) as answer:
+        error = (await answer.json())["error"]
+    assert error["message"].startswith('message.content[0]: "image/png" is not accepted')
+    assert error["details"][0]["metadata"]["field"] == "message.content[0]"

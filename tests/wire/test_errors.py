@@ -43,8 +43,8 @@ def test_violations_use_the_terms_of_the_dialect() -> None:
     )
     assert errors.jsonrpc_error(context, Dialect.V01)["data"][1]["fieldViolations"][0]["field"] == "sessionId"
     assert errors.jsonrpc_error(context, V03)["message"] == context.message
-    for dialect in (V03, GOOGLE):
-        text = "message.parts[0]: must have exactly one of text, file, data"
+    for dialect, field in ((V03, "message.parts[0]"), (GOOGLE, "message.content[0]")):
+        text = f"{field}: must have exactly one of text, file, data"
         assert json.loads(errors.rest_error(part, dialect).body)["error"]["message"] == text
         assert errors.grpc_status(part, dialect).details.endswith(text)
     assert errors.jsonrpc_error(part, V1)["message"] == part.message
@@ -171,7 +171,8 @@ def test_a_grpc_status_contains_reason_metadata_and_violations(dialect: Dialect)
     info, violations = details(status_bin)
     assert code is RpcCode.INVALID_ARGUMENT
     assert (info.reason, info.domain, dict(info.metadata)) == ("INVALID_PARAMS", "a2a-protocol.org", {"taskId": "42"})
-    assert violations == [("message.parts[0]", "must have content")]
+    field = "message.content[0]" if dialect is Dialect.GOOGLE else "message.parts[0]"
+    assert violations == [(field, "must have content")]
     # Clients drop the details unless both texts are equal.
     status = status_pb2.Status.FromString(status_bin)
     assert (status.code, status.message) == (code, text)

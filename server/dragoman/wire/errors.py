@@ -199,7 +199,12 @@ def codes(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1"
 _OLDER_PART_FIELDS: Final = ("text, raw, url, data", "text, file, data")
 _DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
     Dialect.V03: (_OLDER_PART_FIELDS,),
-    Dialect.GOOGLE: (_OLDER_PART_FIELDS,),
+    Dialect.GOOGLE: (
+        _OLDER_PART_FIELDS,
+        ("message.parts", "message.content"),
+        (".mediaType", ""),  # a part has a media type only in its file
+        ("authentication.scheme", "authentication.schemes"),
+    ),
     Dialect.V01: (
         _OLDER_PART_FIELDS,
         ("is not the context of message.taskId", "is not the session of the task"),
@@ -212,9 +217,9 @@ _DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
 
 
 def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
-    """The error with field names of the dialect in its texts; only InvalidParams changes."""
+    """The error with field names of the dialect in its texts, if it is one that names fields."""
     terms = _DIALECT_TERMS.get(dialect)
-    if terms is None or not isinstance(error, InvalidParams):
+    if terms is None or not isinstance(error, (InvalidParams, errors.ContentTypeNotSupported)):
         return error
 
     def translate(text: str) -> str:
@@ -222,6 +227,9 @@ def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
             text = text.replace(ours, theirs)
         return text
 
+    if isinstance(error, errors.ContentTypeNotSupported):
+        metadata = {key: translate(value) for key, value in error.metadata.items()}
+        return errors.ContentTypeNotSupported(translate(error.message), metadata=metadata)
     translated = InvalidParams(
         translate(error.message),
         violations=[Violation(translate(v.field), translate(v.description)) for v in error.violations],

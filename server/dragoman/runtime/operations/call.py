@@ -198,10 +198,12 @@ def task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
     return query
 
 
-def history_length(request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration) -> int | None:
-    """The number of messages to return; None: all. Raises InvalidParams for a negative one."""
+def history_length(
+    request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration, field: str = "historyLength"
+) -> int | None:
+    """The number of messages to return; None: all. Raises InvalidParams for a negative one, in `field`."""
     if not request.HasField("history_length"):
         return None
     if request.history_length < 0:
-        raise InvalidParams.field("historyLength", "must be 0 or more")
+        raise InvalidParams.field(field, "must be 0 or more")
     return request.history_length

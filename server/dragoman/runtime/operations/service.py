@@ -170,7 +170,7 @@ class TaskService:
 
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit."""
-        history = history_length(request.configuration)
+        history = history_length(request.configuration, "configuration.historyLength")
         limit = self._limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         if request.configuration.return_immediately:
@@ -213,7 +213,7 @@ class TaskService:
 
     async def _send_streaming(self, call: Call, request: pb.SendMessageRequest) -> EventBatches:
         self._check_streaming(call)
-        history = history_length(request.configuration)
+        history = history_length(request.configuration, "configuration.historyLength")
         async with AsyncExitStack() as stack:
             stack.enter_context(self.admission.hold_stream(call.caller.identity))
             result, subscriber = await self._send_operation.store_and_subscribe(stack, call, request)

@@ -46,7 +46,7 @@ def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
     """SendMessage and SendStreamingMessage.
 
     `core.limits.message_checks` validates the message later; its errors call `content` `message.parts`, as later 0.3
-    texts do.
+    texts do; in Google's form `message.content` (wire/errors.py).
     """
     out = pb.SendMessageRequest(tenant=request.tenant)
     if request.HasField("request"):
@@ -133,7 +133,7 @@ def _read_message(message: v03.Message, out: pb.Message) -> None:
     out.context_id = message.context_id
     out.task_id = message.task_id
     out.role = cast(pb.Role, message.role)  # the numbers are the same
-    message_limits.check_parts("request.content", len(message.content))
+    message_limits.check_parts("message.parts", len(message.content))
     for part in message.content:
         _read_part(part, out.parts.add())
     if message.HasField("metadata"):

@@ -2,8 +2,8 @@
 
 Implements "HTTP Transcoding" of google/api/http.proto. Precedence is path, body, query: a query parameter only sets
 a field that neither path nor body contains. Unknown query parameters are ignored, including Google's system
-parameters (`alt`, `key`, `$.xgafv`). A dialect that rejects unknown keys also rejects unknown query parameters, and
-those of a field that path or body contains.
+parameters (`alt`, `key`, `$.xgafv`). A dialect that rejects unknown keys also rejects unknown query parameters,
+those of a field that path or body contains, and a field of the body that differs from the path.
 """
 
 from __future__ import annotations
@@ -106,6 +106,8 @@ class Transcoder(Generic[M]):
             if field_path is None:
                 raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no field {path}")
             bound.add(field_path.path)
+            if self._dialect.rejects_unknown and getattr(message, field_path.path, "") not in ("", text):
+                raise InvalidParams.field(field_path.name, "differs from the path; leave it out of the body")
             if field_path.plain and text.isascii():
                 setattr(message, field_path.path, text)
             else:
