@@ -286,6 +286,26 @@ async def test_push_operations_are_rejected_without_push(path: str, status: int)
     assert service.received == []
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tasks/t1",
+        "/v1/tasks/t1",
+        f"/{RESOURCE}/tasks/t1",
+        f"/v1/{RESOURCE}/a2a/v1/tasks/t1",
+        f"/v1/{RESOURCE}/tasks/t1",
+    ],
+)
+async def test_an_unknown_verb_is_not_found(path: str) -> None:
+    async with over_http(FakeService(TASK)) as client:
+        async with client.post(f"{path}:frobnicate", json={}) as answer:
+            assert (answer.status, (await answer.json())["error"]["status"]) == (404, "NOT_FOUND")
+        async with client.delete(f"{path}:cancel") as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+        async with client.delete(path) as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
 async def test_the_extended_card_is_unsupported_without_authentication() -> None:
     async with over_http(FakeService()) as client, client.get("/extendedAgentCard") as answer:
         assert (await answer.json())["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"

@@ -105,6 +105,7 @@ class Routes(Generic[T]):
         raw = path.removeprefix("/").split("/")
         keys = raw if "%" not in path else [_decode(segment) for segment in raw]
         allow: set[str] = set()
+        has_known_verb = False
         for verb, known in self._leaves(raw, keys):
             entries = known.get(http_method) or known.get("*")
             if entries:
@@ -112,7 +113,11 @@ class Routes(Generic[T]):
                     raw[-1] = raw[-1][: -len(verb) - 1]
                 candidates = tuple(Candidate(e.target, _bind(e.variables, raw)) for e in entries)
                 return Match(candidates)
+            has_known_verb = has_known_verb or bool(verb)
             allow.update(known)
+        last, _, verb = raw[-1].rpartition(":")
+        if last and verb and not has_known_verb:
+            return NoMatch()  # an unknown verb is an unknown path, not a wrong method of the resource before the colon
         return NoMatch(tuple(sorted(allow)))
 
     def _leaves(self, raw: list[str], keys: list[str]) -> Iterator[tuple[str, dict[str, list[_Entry[T]]]]]:
