@@ -35,6 +35,10 @@ class TaskNotFound(A2AError):
     """Task not found."""
 
 
+class PushConfigNotFound(TaskNotFound):
+    """The task has no such push notification configuration."""
+
+
 class TaskNotCancelable(A2AError):
     """Task cannot be canceled."""
 

@@ -153,6 +153,12 @@ _V0_3: Final = {
 }
 _V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id counts as an invalid parameter
 
+# In 1.0 the reason stays that of a task: its clients know no other for "not found" (1.0 §5.4).
+_GOOGLE: Final = {
+    **_V1_0_1,
+    errors.PushConfigNotFound: _V1_0_1[errors.TaskNotFound]._replace(reason="PUSH_NOTIFICATION_CONFIG_NOT_FOUND"),
+}
+
 _SDK_NAMES: Final = {
     -32700: "JSONParseError",
     -32600: "InvalidRequestError",
@@ -376,6 +382,8 @@ def _rows(dialect: Dialect, table: ErrorTable) -> Mapping[type[Exception], Error
             return _V0_3
         case Dialect.V1 | Dialect.RUST if table == "1.0.0":
             return _V1_0_0
+        case Dialect.GOOGLE:
+            return _GOOGLE
         case _:
             return _V1_0_1
 

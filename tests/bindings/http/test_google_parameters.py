@@ -11,7 +11,7 @@ import pytest
 from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_http, status_event, task_event
 
 from dragoman.core.access.identity import AccessPolicy, Identity
-from dragoman.core.errors import TaskNotFound, Unauthenticated
+from dragoman.core.errors import PushConfigNotFound, TaskNotFound, Unauthenticated
 from dragoman.core.task import states
 from dragoman.security.authenticators.composite import read_credentials
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -243,6 +243,17 @@ async def test_a_page_size_above_the_limit_is_clamped(path: str, asked: int, use
     async with over_http(service) as client, client.get(f"{path}?pageSize={asked}") as answer:
         assert answer.status == 200
     assert service.received[0][2].page_size == used
+
+
+@pytest.mark.parametrize("path", [*GET_PATHS, "/tasks/t1", "/v1/tasks/t1"])
+async def test_a_missing_push_configuration_is_not_a_missing_task(path: str) -> None:
+    service = PushService(PushConfigNotFound())
+    async with over_http(service) as client, client.get(f"{path}/pushNotificationConfigs/c") as answer:
+        error = (await answer.json())["error"]
+    reason = "PUSH_NOTIFICATION_CONFIG_NOT_FOUND" if path in GET_PATHS else "TASK_NOT_FOUND"
+    assert (answer.status, error["status"], error["details"][0]["reason"]) == (404, "NOT_FOUND", reason)
+    if path in GET_PATHS:
+        assert error["message"] == "The task has no such push notification configuration"
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/v1/tasks"])

@@ -68,7 +68,7 @@ _OPERATION_ERRORS: Final[Mapping[str, tuple[A2AError, ...]]] = {
     "CreateTaskPushNotificationConfig": (InvalidParams.field("url", "is required"), errors.TaskNotFound()),
     "GetTaskPushNotificationConfig": (
         InvalidParams.field("id", "is required"),
-        errors.TaskNotFound("the task has no such push notification configuration"),
+        errors.PushConfigNotFound(),
     ),
     "ListTaskPushNotificationConfigs": (_PAGE_SIZE_ERROR, errors.TaskNotFound()),
     "ListTaskPushNotificationConfig": (_PAGE_SIZE_ERROR, errors.TaskNotFound()),

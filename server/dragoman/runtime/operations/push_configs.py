@@ -10,7 +10,7 @@ import base64
 from binascii import Error as Base64Error
 from typing import Final
 
-from dragoman.core.errors import InvalidParams, PushNotificationNotSupported, TaskNotFound
+from dragoman.core.errors import InvalidParams, PushConfigNotFound, PushNotificationNotSupported, TaskNotFound
 from dragoman.core.push import configuration
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
@@ -63,12 +63,12 @@ class PushConfigOperations:
     async def get(self, record: TaskRecord, id: str) -> bytes:
         """A serialized TaskPushNotificationConfig, by its id or core.push.configuration.OLDEST_CONFIG_ID.
 
-        Raises TaskNotFound.
+        Raises PushConfigNotFound.
         """
         for push in await self._store.pushes.list_configs(record.ref):
             if id in (configuration.OLDEST_CONFIG_ID, push.config.id):
                 return _public_config(push).SerializeToString()
-        raise TaskNotFound("the task has no such push notification configuration")
+        raise PushConfigNotFound
 
     async def list(self, record: TaskRecord, size: int, token: str) -> bytes:
         """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dragoman.core.errors import InvalidParams, TaskNotFound, Unavailable
+from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound, Unavailable
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
@@ -280,7 +280,7 @@ class Redelivery:
             raise InvalidParams.field("from", f"must be an event of the task, 1 to {first.last_sequence}")
         restarted = await self._store.pushes.restart(first.ref, [id] if id else [], after)
         if not restarted:
-            raise TaskNotFound("the task has no such push notification configuration")
+            raise PushConfigNotFound
         self._bus.publish_signal(first.ref, TaskSignal.PUSH_CONFIGS)
         return restarted
 
