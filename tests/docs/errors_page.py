@@ -9,7 +9,15 @@ from typing import Final
 from dragoman.core import errors
 from dragoman.core.errors import A2AError
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import ErrorCodes, ErrorTable, MethodNotAllowed, codes, jsonrpc_error
+from dragoman.wire.errors import (
+    ErrorCodes,
+    ErrorTable,
+    HeaderTooLong,
+    MethodNotAllowed,
+    RequestLineTooLong,
+    codes,
+    jsonrpc_error,
+)
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "protocol" / "errors.md"
 BEGIN: Final = "<!-- codes: begin -->\n"
@@ -21,13 +29,19 @@ HEAD: Final = (
 )
 
 
+WIRE_ERRORS: Final[dict[type[A2AError], tuple[type[A2AError], ...]]] = {
+    errors.InvalidRequest: (RequestLineTooLong, HeaderTooLong),
+    errors.MethodNotFound: (MethodNotAllowed,),
+}
+"""Errors of HTTP itself, by the error that they follow."""
+
+
 def kinds() -> Iterator[type[A2AError]]:
     """Returns every error class with its own name, in the order of definition."""
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, A2AError) and kind is not A2AError:
             yield kind
-            if kind is errors.MethodNotFound:
-                yield MethodNotAllowed
+            yield from WIRE_ERRORS.get(kind, ())
 
 
 def created(kind: type[A2AError]) -> A2AError:
@@ -43,11 +57,14 @@ def row(kind: type[A2AError]) -> str:
     v1, before, v03 = reported(Dialect.V1), reported(Dialect.V1, "1.0.0"), reported(Dialect.V03)
     numbers = {reported(dialect).jsonrpc for dialect in (Dialect.V1, Dialect.RUST)}
     assert numbers == {v1.jsonrpc}
-    assert reported(Dialect.GOOGLE) == v1
+    google = reported(Dialect.GOOGLE)
+    assert google._replace(reason=v1.reason) == v1
     number = str(v1.jsonrpc) if v03.jsonrpc == v1.jsonrpc else f"{v1.jsonrpc}; before 1.0 {v03.jsonrpc}"
     cells = [
         kind.__name__,
-        v1.reason if v03.reason == v1.reason else f"{v1.reason}; before 1.0 {v03.reason}",
+        v1.reason
+        + (f"; before 1.0 {v03.reason}" if v03.reason != v1.reason else "")
+        + (f"; Google {google.reason}" if google.reason != v1.reason else ""),
         number,
         _statuses(v1),
         _statuses(before) if before != v1 else "the same",

@@ -223,6 +223,11 @@ async def test_invalid_http_is_not_logged_verbatim(app: App, what: str, caplog: 
     writer.close()
     assert data.split(b" ", 2)[1] == b"%d" % status, data[:200]
     assert b"SECRET" not in data
+    head, _, body = data.partition(b"\r\n\r\n")
+    assert b"Content-Type: application/json" in head
+    answer = json.loads(body)
+    assert (answer["error"]["code"], answer["error"]["status"]) == (status, "INVALID_ARGUMENT")
+    assert answer["message"] == answer["error"]["message"]
     lines = written(caplog)
     assert not [line for line in lines if "SECRET" in line or line.count("Traceback")]
     assert len([line for line in lines if "invalid HTTP request" in line]) == 1

@@ -77,6 +77,14 @@ class MethodNotAllowed(errors.MethodNotFound):
         super().__init__(f"{method} is not served at this path; use {' or '.join(self.allowed)}")
 
 
+class RequestLineTooLong(errors.InvalidRequest):
+    """The request line is longer than this server accepts."""
+
+
+class HeaderTooLong(errors.InvalidRequest):
+    """A header is longer than this server accepts."""
+
+
 _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     errors.TaskNotFound: ErrorCodes(RpcCode.NOT_FOUND, 404, -32001, "TASK_NOT_FOUND"),
     errors.TaskNotCancelable: ErrorCodes(RpcCode.FAILED_PRECONDITION, 400, -32002, "TASK_NOT_CANCELABLE"),
@@ -94,6 +102,8 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     # The official servers have no separate reason for invalid JSON, and their clients know none.
     errors.ParseError: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32700, "INVALID_REQUEST"),
     errors.InvalidRequest: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32600, "INVALID_REQUEST"),
+    RequestLineTooLong: ErrorCodes(RpcCode.INVALID_ARGUMENT, 414, -32600, "REQUEST_LINE_TOO_LONG"),
+    HeaderTooLong: ErrorCodes(RpcCode.INVALID_ARGUMENT, 431, -32600, "HEADER_TOO_LONG"),
     # For REST paths only: gRPC itself answers unknown RPCs with UNIMPLEMENTED.
     errors.MethodNotFound: ErrorCodes(RpcCode.NOT_FOUND, 404, -32601, "METHOD_NOT_FOUND"),
     # google.rpc.Code has no value for 405. UNIMPLEMENTED, as in grpc-gateway, distinguishes an unsupported method

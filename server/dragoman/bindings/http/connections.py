@@ -19,7 +19,9 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from dragoman.bindings.options import HttpTimeouts
 from dragoman.bindings.request_log import AuthFailureLog
-from dragoman.core.errors import Unavailable
+from dragoman.core.errors import InvalidRequest, Unavailable
+from dragoman.wire import errors
+from dragoman.wire.dialects import Dialect
 
 OVERFLOW_CONNECTIONS: Final = 64
 """Maximum connections beyond the limit, which still get an error response."""
@@ -207,17 +209,16 @@ class HttpConnection(web.RequestHandler):
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
         self._connections.auth_failures.record_invalid_http(type(exc).__name__, peer=request.remote or "")
-        if isinstance(exc, LineTooLong):
-            is_field = MAX_HEADER_BYTES in exc.args
-            status = 431 if is_field else 414
-            text = (
-                f"a header may have at most {MAX_HEADER_BYTES} bytes"
-                if is_field
-                else f"a request line may have at most {MAX_REQUEST_LINE_BYTES} bytes"
-            )
+        error: InvalidRequest
+        if not isinstance(exc, LineTooLong):
+            error = InvalidRequest(f"the request is not valid HTTP/1.1: {type(exc).__name__}")
+        elif MAX_HEADER_BYTES in exc.args:
+            error = errors.HeaderTooLong(f"a header may have at most {MAX_HEADER_BYTES} bytes")
         else:
-            status, text = 400, f"the request is not valid HTTP/1.1: {type(exc).__name__}"
-        response = web.Response(status=status, text=f"{text}\n")
+            error = errors.RequestLineTooLong(f"a request line may have at most {MAX_REQUEST_LINE_BYTES} bytes")
+        # The dialect is unknown, because the path could not be read. Every client of REST finds this form of the error.
+        encoded = errors.rest_error(error, Dialect.V03)
+        response = web.Response(status=encoded.status, body=encoded.body, content_type=errors.ERROR_CONTENT_TYPE)
         response.force_close()
         return response
 
