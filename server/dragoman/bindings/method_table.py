@@ -130,6 +130,8 @@ class RpcRow:
     """Converts the dialect's request to the 1.0 request; None when they are the same."""
     encode: Callable[[Any], Message] | None = None
     """Converts the 1.0 response to the dialect's; None when they are the same."""
+    qualify: Callable[[Any, str], None] | None = None
+    """Makes the names in the dialect's response full, given the agent's; None for responses without names."""
     turn: bool = False
     """The stream stops when the turn ends, and its last event is marked as the last."""
     shows_finished: bool = False
@@ -165,10 +167,17 @@ class RpcRow:
     def json(self) -> protojson.JsonDialect:
         return json_proto.PROTOJSON_V1 if self.dialect is Dialect.V1 else json_proto.PROTOJSON_V03
 
-    def response_message(self, data: bytes) -> Message:
-        """The dialect's response, from the bytes that the operation returned."""
+    def response_message(self, data: bytes, agent_name: str = "") -> Message:
+        """The dialect's response, from the bytes that the operation returned. `agent_name`: as in `agent_name()`."""
         response = self.op.response.FromString(data)
-        return response if self.encode is None else self.encode(response)
+        encoded = response if self.encode is None else self.encode(response)
+        if agent_name and self.qualify is not None:
+            self.qualify(encoded, agent_name)
+        return encoded
+
+    def agent_name(self, request: Any) -> str:
+        """The agent's resource name, if names of the dialect's request are full: those of the response are then too."""
+        return v03.agent_name(request) if self.qualify is not None else ""
 
     def v1_request(self, request: Any) -> Any:
         """The 1.0 request. Raises InvalidParams for a malformed resource name."""
@@ -221,18 +230,24 @@ RPC_ROWS: Final = (
         CREATE_PUSH_CONFIG,
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
+        qualify=v03.qualify_push_config,
         # The rule says `config`, which the JS SDK sends. One SDK posts the complete request, others and Google's
         # clients the parent of the bare PushNotificationConfig.
         bodies=("config", WHOLE_REQUEST, "config.push_notification_config"),
     ),
     _v03(
-        "GetTaskPushNotificationConfig", GET_PUSH_CONFIG, decode=v03.read_get_push_config, encode=v03.write_push_config
+        "GetTaskPushNotificationConfig",
+        GET_PUSH_CONFIG,
+        decode=v03.read_get_push_config,
+        encode=v03.write_push_config,
+        qualify=v03.qualify_push_config,
     ),
     _v03(
         "ListTaskPushNotificationConfig",
         LIST_PUSH_CONFIGS,
         decode=v03.read_list_push_configs,
         encode=v03.write_push_configs,
+        qualify=v03.qualify_push_configs,
     ),
     _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
     _v03("GetAgentCard", PUBLIC_CARD, decode=v03.read_get_agent_card),

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_http, status_event, task_event
+from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_grpc, over_http, status_event, task_event
 
 from dragoman.core.access.identity import AccessPolicy, Identity
 from dragoman.core.errors import PushConfigNotFound, TaskNotFound, Unauthenticated
 from dragoman.core.task import states
 from dragoman.security.authenticators.composite import read_credentials
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
+from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SENT = pb.SendMessageResponse(task=TASK)
@@ -254,6 +256,35 @@ async def test_a_missing_push_configuration_is_not_a_missing_task(path: str) -> 
     assert (answer.status, error["status"], error["details"][0]["reason"]) == (404, "NOT_FOUND", reason)
     if path in GET_PATHS:
         assert error["message"] == "The task has no such push notification configuration"
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+async def test_names_of_push_configurations_are_full_where_the_path_is_a_name(path: str) -> None:
+    config = pb.TaskPushNotificationConfig(id="c", task_id="t1", url="https://h.example")
+    name = "tasks/t1/pushNotificationConfigs/c"
+    if path == f"/v1/{RESOURCE}/tasks/t1":
+        name = f"{RESOURCE}/{name}"
+    async with over_http(PushService(config)) as client:
+        async with client.get(f"{path}/pushNotificationConfigs/c") as answer:
+            assert (await answer.json())["name"] == name
+        body = {"pushNotificationConfig": {"url": "https://h.example"}}
+        async with client.post(f"{path}/pushNotificationConfigs", json=body) as answer:
+            assert (await answer.json())["name"] == name
+        async with client.get(f"{path}/pushNotificationConfigs/c?fields=name") as answer:
+            assert await answer.json() == {"name": name}
+    listed = pb.ListTaskPushNotificationConfigsResponse(configs=[config])
+    async with over_http(PushService(listed)) as client, client.get(f"{path}/pushNotificationConfigs") as answer:
+        assert [each["name"] for each in (await answer.json())["configs"]] == [name]
+
+
+async def test_names_are_full_over_grpc_if_the_request_s_are() -> None:
+    config = pb.TaskPushNotificationConfig(id="c", task_id="t1", url="https://h.example")
+    name = "tasks/t1/pushNotificationConfigs/c"
+    async with over_grpc(PushService(config)) as (channel, _):
+        stub = v03_rpc.A2AServiceStub(channel)
+        for asked in (name, f"{RESOURCE}/{name}"):
+            request = v03_pb.GetTaskPushNotificationConfigRequest(name=asked)
+            assert (await stub.GetTaskPushNotificationConfig(request)).name == asked
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/v1/tasks"])

@@ -166,7 +166,7 @@ class _MethodHandler:
     async def _unary(self, data: bytes, context: GrpcContext) -> bytes:
         log_entry = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
         try:
-            call, rpc_request = await self._read_call(data, context, log_entry)
+            call, rpc_request, agent_name = await self._read_call(data, context, log_entry)
             if self._operation is None:
                 encoded = self._card_message(call.caller).SerializeToString()
             else:
@@ -175,7 +175,9 @@ class _MethodHandler:
                     encoded = bytes(response)  # gRPC rejects subclasses of bytes
                 else:
                     encoded = cached_encoding(
-                        response, self._row.encode, lambda: self._row.response_message(response).SerializeToString()
+                        response,
+                        self._row.encode,
+                        lambda: self._row.response_message(response, agent_name).SerializeToString(),
                     )
         except Exception as error:
             await self._abort(context, error, log_entry)
@@ -195,7 +197,7 @@ class _MethodHandler:
         encode, turn = self._encode_event, self._row.turn
         try:
             with self._stream_registry.open() as stream:
-                call, rpc_request = await self._read_call(data, context, log_entry)
+                call, rpc_request, _ = await self._read_call(data, context, log_entry)
                 stream.identity = call.caller.identity
                 assert self._operation is not None
                 adapt_event = a2a_headers.event_adapter(call.extensions)
@@ -221,8 +223,11 @@ class _MethodHandler:
             raise
         log_entry.finish("OK")
 
-    async def _read_call(self, data: bytes, context: GrpcContext, log_entry: RequestLogEntry) -> tuple[Call, Any]:
-        """Authenticates, checks and parses a request; returns the call and the 1.0 request. Raises A2AError."""
+    async def _read_call(self, data: bytes, context: GrpcContext, log_entry: RequestLogEntry) -> tuple[Call, Any, str]:
+        """Authenticates, checks and parses a request. Raises A2AError.
+
+        Returns the call, the 1.0 request, and the agent's name, if names in the request are full.
+        """
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
         headers: dict[str, list[str]] = {}
@@ -236,7 +241,8 @@ class _MethodHandler:
         self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
-        rpc_request = row.v1_request(method_table.parse_message(self._request, data))
+        dialect_request = method_table.parse_message(self._request, data)
+        rpc_request = row.v1_request(dialect_request)
         caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
         log_entry.set_caller(caller, rpc_request)
         timeout = None
@@ -257,7 +263,7 @@ class _MethodHandler:
             cursor=headers.get("dragoman-after", [""])[0],
             idempotency_key=headers.get("idempotency-key", [""])[0],
         )
-        return call, rpc_request
+        return call, rpc_request, row.agent_name(dialect_request)
 
     async def _abort(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
         await _abort_call(context, error, log_entry, self._row.dialect, self._options)

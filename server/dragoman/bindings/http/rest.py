@@ -152,7 +152,9 @@ class RestRoute:
         response_format = ResponseFormat()
         if self.dialect is Dialect.GOOGLE and query:
             response_format, query = google_parameters.read(query, row.method.output_type, streaming=row.streaming)
-        rpc_request = row.v1_request(self._transcoder.request(variables, query, body))
+        dialect_request = self._transcoder.request(variables, query, body)
+        agent_name = row.agent_name(dialect_request)
+        rpc_request = row.v1_request(dialect_request)
         if self.dialect is Dialect.GOOGLE and row.op.max_page_size and rpc_request.page_size > row.op.max_page_size:
             rpc_request.page_size = row.op.max_page_size
         caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
@@ -179,9 +181,9 @@ class RestRoute:
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if rust else self._codec
         response_headers = {"Content-Type": self._media_type(request), **response_headers}
         if response_format.is_default:
-            encoded = cached_encoding(response, codec, lambda: codec.encode(row.response_message(response)))
+            encoded = cached_encoding(response, codec, lambda: codec.encode(row.response_message(response, agent_name)))
         else:
-            encoded = response_format.encode(row.response_message(response))
+            encoded = response_format.encode(row.response_message(response, agent_name))
         return web.Response(body=encoded, headers=response_headers)
 
     def _card(

@@ -395,3 +395,24 @@ def write_push_configs(
     return v03.ListTaskPushNotificationConfigResponse(
         configs=map(write_push_config, response.configs), next_page_token=response.next_page_token
     )
+
+
+def agent_name(
+    request: v03.CreateTaskPushNotificationConfigRequest
+    | v03.GetTaskPushNotificationConfigRequest
+    | v03.ListTaskPushNotificationConfigRequest,
+) -> str:
+    """The agent in the resource name of a request; empty for a name relative to the tenant."""
+    name = request.name if isinstance(request, v03.GetTaskPushNotificationConfigRequest) else request.parent
+    return split_resource_name(name)[0]
+
+
+def qualify_push_config(config: v03.TaskPushNotificationConfig, agent: str) -> None:
+    """Makes the name of a configuration full (AIP-122): callers get the form of name that they used."""
+    config.name = f"{agent}/{config.name}"
+
+
+def qualify_push_configs(response: v03.ListTaskPushNotificationConfigResponse, agent: str) -> None:
+    """Makes the names of a page of configurations full."""
+    for config in response.configs:
+        qualify_push_config(config, agent)
