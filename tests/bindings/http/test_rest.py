@@ -89,6 +89,25 @@ async def test_0_3_takes_data_in_its_own_form(data: Any) -> None:
     assert dict(content) == data.get("data", {})
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.0.1", "0.3", ""])
+@pytest.mark.parametrize(
+    ("path", "selects_v1"),
+    [
+        (f"/{RESOURCE}/tasks/t1", True),
+        (f"/v1/{RESOURCE}/a2a/v1/tasks/t1", False),
+        (f"/v1/{RESOURCE}/tasks/t1", False),
+    ],
+)
+async def test_the_version_selects_1_0_on_resource_paths_without_one(path: str, selects_v1: bool, version: str) -> None:
+    canceled = pb.Task(id="t1", status=pb.TaskStatus(state=pb.TASK_STATE_CANCELED))
+    expected = "TASK_STATE_CANCELED" if selects_v1 and version.startswith("1") else "TASK_STATE_CANCELLED"
+    async with over_http(FakeService(canceled)) as client:
+        async with client.get(path, headers={"A2A-Version": version}) as answer:
+            assert (await answer.json())["status"]["state"] == expected
+        async with client.get(f"{path}?A2A-Version={version}") as answer:
+            assert (await answer.json())["status"]["state"] == expected
+
+
 @pytest.mark.parametrize("path", ["/other/tasks/t1", "/other/v1/tasks/t1"])
 async def test_a_tenant_in_the_path_names_the_agent(path: str) -> None:
     service = FakeService(TASK)
