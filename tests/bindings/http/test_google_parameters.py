@@ -71,7 +71,7 @@ async def test_other_forms_ignore_unknown_fields_and_parameters() -> None:
     [
         ("pageSize=1", "pageSize", "is not a parameter of this method; use name, historyLength, tenant"),
         ("historylength=1", "historylength", "is not a parameter"),
-        ("name=tasks/other", "name", "is given in the path"),
+        ("name=tasks/other", "name", "is also given as"),
         ("alt=proto", "alt", 'must be json or sse, each also with ";enum-encoding=int"'),
         ("%24alt=json;enum-encoding=hex", "$alt", "must be json or sse"),
         ("alt=json&%24alt=sse", "$alt", "is given more than once, with different values"),
@@ -88,14 +88,25 @@ async def test_other_forms_ignore_unknown_fields_and_parameters() -> None:
     ],
 )
 async def test_a_wrong_parameter_is_refused_by_its_name(path: str, query: str, field: str, rule: str) -> None:
-    if field == "name" and "/a2a/" not in path and path.startswith("/v1"):
-        query = "name=x"
     service = FakeService(TASK)
     async with over_http(service) as client, client.get(f"{path}?{query}") as answer:
         found = violation(await answer.json())
     assert found["field"] == field
     assert rule in found["description"]
     assert not service.received
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+async def test_a_value_may_be_repeated_but_not_changed(path: str) -> None:
+    service = FakeService(TASK)
+    async with over_http(service) as client:
+        async with client.get(f"{path}?name=tasks/t1") as answer:
+            assert answer.status == 200
+        async with client.post(f"{path}:cancel", json={"name": "tasks/t1"}) as answer:
+            assert answer.status == 200
+        async with client.post(f"{path}:cancel", json={"name": "tasks/t2"}) as answer:
+            assert violation(await answer.json())["field"] == "name"
+    assert [request.id for _, _, request in service.received] == ["t1", "t1"]
 
 
 async def test_a_parameter_beside_the_same_field_in_the_body_is_refused() -> None:

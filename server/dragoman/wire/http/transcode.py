@@ -2,8 +2,8 @@
 
 Implements "HTTP Transcoding" of google/api/http.proto. Precedence is path, body, query: a query parameter only sets
 a field that neither path nor body contains. Unknown query parameters are ignored, including Google's system
-parameters (`alt`, `key`, `$.xgafv`). A dialect that rejects unknown keys also rejects unknown query parameters,
-those of a field that path or body contains, and a field of the body that differs from the path.
+parameters (`alt`, `key`, `$.xgafv`). A dialect that rejects unknown keys also rejects unknown query parameters
+and a field with different values in path, body and query.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Transcoder(Generic[M]):
             if field_path is None:
                 raise TypeError(f"{self._codec.cls.DESCRIPTOR.full_name} has no field {path}")
             bound.add(field_path.path)
-            if self._dialect.rejects_unknown and getattr(message, field_path.path, "") not in ("", text):
-                raise InvalidParams.field(field_path.name, "differs from the path; leave it out of the body")
+            if self._dialect.rejects_unknown and field_path.plain:
+                _check_same(field_path, getattr(message, field_path.path), text)
             if field_path.plain and text.isascii():
                 setattr(message, field_path.path, text)
             else:
@@ -116,8 +116,10 @@ class Transcoder(Generic[M]):
             if field_path.path not in bound and field_path.fields[0].name not in in_body:
                 self._set(message, field_path, texts)
             elif self._dialect.rejects_unknown:
-                place = "path" if field_path.path in bound else "body"
-                raise InvalidParams.field(field_path.name, f"is given in the {place}; leave it out of the query")
+                if not field_path.plain:
+                    raise InvalidParams.field(field_path.name, "is given in the body; leave it out of the query")
+                for text in texts:
+                    _check_same(field_path, text, getattr(message, field_path.path))
         return message
 
     def check_variable(self, path: str) -> None:
@@ -256,6 +258,12 @@ class Transcoder(Generic[M]):
                 raise FieldError("must be true or false")
             return truth
         return self._dialect.decoders.converter_for(leaf)(text)
+
+
+def _check_same(field_path: _FieldPath, text: str, used: str) -> None:
+    """Raises InvalidParams for a second value that differs. A relative name may stand beside the full one."""
+    if text and text != used and not used.endswith(f"/{text}"):
+        raise InvalidParams.field(field_path.name, f'is also given as "{used[:200]}"; leave one of them out')
 
 
 def _is_text_message(leaf: FieldDescriptor) -> bool:
