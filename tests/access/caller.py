@@ -20,6 +20,7 @@ from tests.isolation.names import Names
 from tests.isolation.request_fields import NAMES, fields, filled
 
 from dragoman.bindings import method_table
+from dragoman.bindings.http.server import RESOURCE_TEMPLATE
 from dragoman.bindings.method_table import A2AOperation, JsonRpcRow, RpcRow
 from dragoman.wire.json import protojson
 from dragoman.wiring.app import App
@@ -94,7 +95,7 @@ class EndpointCaller:
             task = (await self.names("", headers, endpoint.op)).task if "{task_id}" in path else ""
             address = path.replace("{file=**}", "console.css" if "console" in path else "").replace("{task_id}", task)
             address = address.replace("{file}", "swagger-ui.css").replace("{hash}", "0" * 64)
-            address = re.sub(r"\{\w+\}", AGENT_ID, address)
+            address = re.sub(r"\{\w+\}", AGENT_ID, address.replace(RESOURCE_TEMPLATE, RESOURCE))
             body: Any = {} if method == "POST" else None
             async with self.http.request(method, address, json=body, headers=headers) as response:
                 return _BY_STATUS.get(response.status, SERVED if response.status == 200 else f"? {response.status}")

@@ -64,9 +64,13 @@ def authorize(service: TaskService, tenant: str, identity: Identity, *, public: 
 
 
 async def authenticate_visitor(
-    headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection, agent: str = ""
+    headers: Iterable[tuple[str, str]],
+    options: ServerOptions,
+    connection: CallerConnection,
+    agent: str = "",
+    scope: str = DEFAULT_SCOPE,
 ) -> Identity:
-    """The identity of a caller that reads a page or an agent's card; anonymous unless pages are private.
+    """The identity of a caller that reads a page, or an agent's card in a scope; anonymous unless pages are private.
 
     Raises Unauthenticated, and AgentNotFound for an agent that this caller may not call.
     """
@@ -75,7 +79,7 @@ async def authenticate_visitor(
     identity = await authenticate(headers, options, connection, public=True)
     if not identity.is_authenticated and not (agent and options.access_policy.is_public(agent)):
         raise Unauthenticated(CREDENTIALS_REQUIRED)
-    if agent and not identity.may_call(DEFAULT_SCOPE, agent):
+    if agent and not identity.may_call(scope, agent):
         raise AgentNotFound
     return identity
 

@@ -18,7 +18,7 @@ from typing import Final
 from aiohttp import web
 
 from dragoman.bindings.options import BoundAddress
-from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Identity
+from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Caller, Identity
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import AgentSpec, CardOverride
 from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, apply_security
@@ -28,6 +28,7 @@ from dragoman.core.errors import (
     Unauthenticated,
     UnsupportedOperation,
 )
+from dragoman.core.names import DEFAULT_SCOPE, resource_name
 from dragoman.ports import CardSigner
 from dragoman.wire.cards import agent_card
 from dragoman.wire.dialects import Dialect
@@ -40,7 +41,7 @@ CARD_MAX_AGE: Final = 300
 """Seconds for which clients may cache a card."""
 
 _MAX_CACHED_CARDS: Final = 256
-"""Maximum cached cards: callers choose their `Host`, so the cache needs a limit."""
+"""Maximum cached cards: callers choose their `Host` and scope, so the cache needs a limit."""
 
 _EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
 
@@ -98,7 +99,7 @@ class Cards:
         """The bound addresses, set by the servers once they listen."""
         self._public_url = public_url
         self._public_grpc = public_grpc
-        self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, bool], ServedCard] = OrderedDict()
+        self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()
 
     def put_agent(self, spec: AgentSpec) -> None:
         """Adds or updates the card of an agent, which becomes the root agent if there is none."""
@@ -124,43 +125,50 @@ class Cards:
         """Clears the cached cards."""
         self._cache.clear()
 
-    def document(self, agent: str, origin: Origin | None, version: str = "", *, legacy: bool = False) -> ServedCard:
+    def document(
+        self,
+        agent: str,
+        origin: Origin | None,
+        version: str = "",
+        *,
+        legacy: bool = False,
+        scope: str = DEFAULT_SCOPE,
+    ) -> ServedCard:
         """The card for a version, `Major.Minor`; without one, a card that clients of all versions accept.
 
-        `legacy`: requested at 0.1's path. Raises AgentNotFound.
+        `legacy`: requested at 0.1's path. `scope`: the scope within which it is read, and in which its addresses stay.
+        Raises AgentNotFound.
         """
         encode = agent_card.legacy_document if legacy else agent_card.combined_document
-        return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], encode), agent, origin)
+        return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], encode), agent, origin, scope)
 
-    def v03_document(self, agent: str, origin: Origin | None, identity: Identity) -> ServedCard:
+    def v03_document(self, caller: Caller, origin: Origin | None) -> ServedCard:
         """The 0.3 card as JSON, for `GET /v1/card`; extended for authenticated callers. Raises AgentNotFound."""
-        trusted = identity.is_authenticated and self._has_extended_card(self._find_spec(agent))
-        return self._cached_card(agent_card.v03_document, agent, origin, trusted=trusted)
+        trusted = caller.identity.is_authenticated and self._has_extended_card(self._find_spec(caller.agent))
+        return self._cached_card(agent_card.v03_document, caller.agent, origin, caller.owner.scope, trusted=trusted)
 
-    def v03_card(self, agent: str, identity: Identity) -> v03_pb.AgentCard:
+    def v03_card(self, caller: Caller) -> v03_pb.AgentCard:
         """As `v03_document`, as a message for the gRPC method GetAgentCard. Raises AgentNotFound."""
-        spec = self._find_spec(agent)
-        trusted = identity.is_authenticated and self._has_extended_card(spec)
-        return agent_card.sign_v03_card(
-            agent_card.v03_card(spec, self._addresses(agent, None, trusted=trusted)), self._sign
-        )
+        spec = self._find_spec(caller.agent)
+        trusted = caller.identity.is_authenticated and self._has_extended_card(spec)
+        addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=trusted)
+        return agent_card.sign_v03_card(agent_card.v03_card(spec, addresses), self._sign)
 
-    def extended_document(self, agent: str, origin: Origin | None, identity: Identity, dialect: Dialect) -> bytes:
+    def extended_document(self, caller: Caller, origin: Origin | None, dialect: Dialect) -> bytes:
         """The extended card as JSON (1.0 §3.1.11, 0.3 §7.10).
 
         Raises UnsupportedOperation for an agent without one (0.3: ExtendedAgentCardNotConfigured), Unauthenticated for
         a caller without credentials.
         """
-        self._check_extended(agent, identity, dialect)
+        self._check_extended(caller.agent, caller.identity, dialect)
         encode = agent_card.v1_document if dialect in (Dialect.V1, Dialect.RUST) else agent_card.v03_document
-        return self._cached_card(encode, agent, origin, trusted=True).body
+        return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=True).body
 
-    def extended_message(self, agent: str, identity: Identity) -> pb.AgentCard:
+    def extended_message(self, caller: Caller) -> pb.AgentCard:
         """As `extended_document`, as a message."""
-        self._check_extended(agent, identity, Dialect.V1)
-        return agent_card.sign_v1_card(
-            agent_card.v1_card(self._find_spec(agent), self._addresses(agent, None, trusted=True)), self._sign
-        )
+        self._check_extended(caller.agent, caller.identity, Dialect.V1)
+        addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=True)
+        return agent_card.sign_v1_card(agent_card.v1_card(self._find_spec(caller.agent), addresses), self._sign)
 
     def _check_extended(self, agent: str, identity: Identity, dialect: Dialect) -> None:
         if not self._has_extended_card(self._find_spec(agent)):
@@ -188,10 +196,10 @@ class Cards:
         return _reachable_address(self.http).url if self.http else "http://localhost"
 
     def _cached_card(
-        self, encode: _EncodeCard, agent: str, origin: Origin | None, *, trusted: bool = False
+        self, encode: _EncodeCard, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False
     ) -> ServedCard:
-        spec, addresses = self._find_spec(agent), self._addresses(agent, origin, trusted=trusted)
-        key = encode, agent, addresses.http, addresses.grpc, trusted
+        spec, addresses = self._find_spec(agent), self._addresses(agent, origin, scope, trusted=trusted)
+        key = encode, agent, addresses.http, addresses.grpc, scope, trusted
         served = self._cache.get(key)
         if served is None:
             body = encode(spec, addresses, self._sign)
@@ -214,13 +222,16 @@ class Cards:
             raise AgentNotFound
         return spec
 
-    def _addresses(self, agent: str, origin: Origin | None, *, trusted: bool = False) -> agent_card.CardAddresses:
+    def _addresses(
+        self, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False
+    ) -> agent_card.CardAddresses:
         spec = self._find_spec(agent)
         return agent_card.CardAddresses(
             http=self.base_url(origin),
             grpc=self._grpc_target(origin),
             is_root=agent == self.root,
             trusted=trusted,
+            resource=resource_name(scope, agent),
             capabilities=agent_card.CardCapabilities(
                 streaming=spec.streaming, push=self._push, extended=self._has_extended_card(spec)
             ),

@@ -61,6 +61,11 @@ def split_resource_name(name: str) -> tuple[str, str]:
     return "", name
 
 
+def resource_name(scope: str, agent: str) -> str:
+    """The resource name of an agent in a scope; empty in the default scope, which has none."""
+    return "" if scope == DEFAULT_SCOPE else f"{scope}/agents/{agent}"
+
+
 def check_agent_id(agent: str) -> None:
     """Validates an agent id. Raises ValueError, naming the rule that it breaks."""
     if not AGENT_ID.fullmatch(agent):

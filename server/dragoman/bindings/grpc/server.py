@@ -189,8 +189,8 @@ class _MethodHandler:
 
     def _card_message(self, caller: Caller) -> Message:
         if self._row.op.extended_card:
-            return self._cards.extended_message(caller.agent, caller.identity)
-        return self._cards.v03_card(caller.agent, caller.identity)
+            return self._cards.extended_message(caller)
+        return self._cards.v03_card(caller)
 
     async def _stream(self, data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
         log_entry = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)

@@ -242,7 +242,7 @@ class JsonRpcDispatcher:
         )
         log_entry.set_caller(caller, rpc_request)
         if row.op.extended_card:
-            card = self._cards.extended_document(caller.agent, metadata.origin(), metadata.identity, row.dialect)
+            card = self._cards.extended_document(caller, metadata.origin(), row.dialect)
             return JsonRpcResponse(row, card)
         assert row.op.operation is not None
         operation = row.op.operation(self._service)

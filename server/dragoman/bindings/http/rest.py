@@ -27,7 +27,7 @@ from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAG
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.request_log import REST_LABEL, RequestLogEntry, request_task_id
 from dragoman.bindings.stream_registry import StreamRegistry
-from dragoman.core.access.identity import Caller, Identity
+from dragoman.core.access.identity import Caller
 from dragoman.core.errors import A2AError
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import CachedResponse, cached_encoding
@@ -160,7 +160,7 @@ class RestRoute:
         caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
         log_entry.set_caller(caller, rpc_request)
         if self._operation is None:
-            return self._card(request, caller.agent, caller.identity, response_format)
+            return self._card(request, caller, response_format)
         extensions = a2a_headers.requested_extensions(request.headers)
         reads_task = row.op is GET_TASK  # its response has the dialect of the task
         rust = rust or (not reads_task and await self._is_rust(version, body, caller, rpc_request))
@@ -186,17 +186,15 @@ class RestRoute:
             encoded = response_format.encode(row.response_message(response, agent_name))
         return web.Response(body=encoded, headers=response_headers)
 
-    def _card(
-        self, request: web.BaseRequest, agent: str, identity: Identity, response_format: ResponseFormat
-    ) -> web.Response:
+    def _card(self, request: web.BaseRequest, caller: Caller, response_format: ResponseFormat) -> web.Response:
         origin = cards.caller_origin(request, self._cards)
         if not self.row.op.extended_card:
-            card, private = self._cards.v03_document(agent, origin, identity), identity.is_authenticated
+            card, private = self._cards.v03_document(caller, origin), caller.identity.is_authenticated
             if not response_format.is_default:
                 body = response_format.encode_value(orjson.loads(card.body))
                 return web.Response(body=body, headers={"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"})
             return cards.card_response(request, card, vary="Authorization, X-API-Key", private=private)
-        body = self._cards.extended_document(agent, origin, identity, self.dialect)
+        body = self._cards.extended_document(caller, origin, self.dialect)
         return web.Response(
             body=body, headers={"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "private, no-store"}
         )

@@ -30,7 +30,7 @@ from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import MethodNotFound, OriginNotAllowed
-from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME
+from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
 from dragoman.runtime.operations.service import TaskService
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
@@ -45,6 +45,8 @@ _NAMED_PATHS: Final = pages.HEALTH_PATHS | {
     "/.well-known/agent-card.json",
 }
 """Pages with their own metric label; the others share one."""
+RESOURCE_TEMPLATE: Final = "{tenant=projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*}"
+"""The path variable of an agent's resource name, as in the protos."""
 _BLOB_PREFIX: Final = "/blobs/"
 """Blob links are signed, so the cross-origin policy does not apply: any page may follow them."""
 _READ_METHODS: Final = ("GET", "HEAD")
@@ -137,6 +139,10 @@ class _HttpServer:
             ("/.well-known/agent.json", self._legacy_card),
             ("/{agent}/.well-known/agent-card.json", self._card),
             ("/{agent}/.well-known/agent.json", self._legacy_card),
+            (f"/{RESOURCE_TEMPLATE}/.well-known/agent-card.json", self._card),
+            (f"/{RESOURCE_TEMPLATE}/.well-known/agent.json", self._legacy_card),
+            (f"/v1/{RESOURCE_TEMPLATE}/a2a/.well-known/agent-card.json", self._card),
+            (f"/v1/{RESOURCE_TEMPLATE}/a2a/.well-known/agent.json", self._legacy_card),
             ("/.well-known/jwks.json", self._jwks),
             ("/agents", self._agents),
             ("/ws", self._websocket),
@@ -234,16 +240,21 @@ class _HttpServer:
     async def _serve_card(
         self, request: web.BaseRequest, variables: Mapping[str, str], *, legacy: bool
     ) -> web.Response:
-        agent = variables.get("agent", self._cards.root)
-        await self._authenticate(request, agent)
+        scope, agent = DEFAULT_SCOPE, variables.get("agent", self._cards.root)
+        if tenant := variables.get("tenant"):
+            scope, agent = resolve_tenant(tenant, self._cards.root)
+        await self._authenticate(request, agent, scope)
         version = a2a_headers.minor_version(a2a_headers.check_version(rest.named_versions(request)))
         origin = cards.caller_origin(request, self._cards)
-        card, private = self._cards.document(agent, origin, version, legacy=legacy), self._options.private_pages
+        card, private = (
+            self._cards.document(agent, origin, version, legacy=legacy, scope=scope),
+            self._options.private_pages,
+        )
         vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
         return cards.card_response(request, card, vary=vary, private=private)
 
-    async def _authenticate(self, request: web.BaseRequest, agent: str = "") -> Identity:
-        return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent)
+    async def _authenticate(self, request: web.BaseRequest, agent: str = "", scope: str = DEFAULT_SCOPE) -> Identity:
+        return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent, scope)
 
     async def _agents(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         identity = await self._authenticate(request)

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import orjson
 from google.protobuf.json_format import ParseDict
@@ -72,6 +73,8 @@ class CardAddresses:
     """Whether the card is for an authenticated caller, who also sees the extended skills."""
     is_root: bool
     """Whether it is the root agent, whose addresses need no agent id."""
+    resource: str = ""
+    """The agent's resource name on a card that is read within a scope: its addresses stay in that scope."""
     capabilities: CardCapabilities = CardCapabilities()
 
     @property
@@ -79,8 +82,18 @@ class CardAddresses:
         return self.http.rstrip("/")
 
     def agent_url(self, spec: AgentSpec) -> str:
-        """The agent's URL: of JSON-RPC, and the base of `/v1` of its 0.3 REST binding."""
+        """The agent's URL: of JSON-RPC, and outside of scopes the base of `/v1` of its 0.3 REST binding."""
+        if self.resource:
+            return f"{self.base_url}/{quote(self.resource)}"
         return self.base_url if self.is_root else f"{self.base_url}/{spec.id}"
+
+    def v03_rest_url(self, spec: AgentSpec) -> str:
+        """The base of `/v1` of the agent's 0.3 REST binding."""
+        return f"{self.base_url}/v1/{quote(self.resource)}/a2a" if self.resource else self.agent_url(spec)
+
+    def tenant(self, spec: AgentSpec) -> str:
+        """The tenant of the agent's 1.0 interfaces (1.0 §4.6)."""
+        return self.resource or ("" if self.is_root else spec.id)
 
 
 _V03_CAPABILITIES: Final = frozenset(v03.AgentCapabilities.DESCRIPTOR.fields_by_camelcase_name)
@@ -267,7 +280,7 @@ def etag(body: bytes) -> str:
 def _v1_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[pb.AgentInterface]:
     # JSON-RPC is first: one client takes the first interface to be JSON-RPC. Its URL names the agent, so callers may
     # omit the tenant; over REST, clients put the tenant before the path (1.0 §11.3).
-    tenant = "" if addresses.is_root else spec.id
+    tenant = addresses.tenant(spec)
     interfaces = [
         pb.AgentInterface(
             url=addresses.agent_url(spec),
@@ -295,15 +308,15 @@ def _v1_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[pb.AgentIn
 
 
 def _v03_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[v03.AgentInterface]:
-    # 0.3 clients cannot send a tenant. Over HTTP the URL names the agent; over gRPC nothing does, so only the root
-    # agent has that interface. Its URL is a gRPC target with a scheme (gRPC Name Resolution): it is a URL for clients
-    # that parse it, and a valid target for those that pass it to gRPC unchanged, which http:// is not.
-    url = addresses.agent_url(spec)
+    # 0.3 clients cannot send a tenant. Over HTTP the URL names agent and scope; over gRPC nothing does, so only the
+    # root agent outside of scopes has that interface. Its URL is a gRPC target with a scheme (gRPC Name Resolution): it
+    # is a URL for clients that parse it, and a valid target for those that pass it to gRPC unchanged, which http:// is
+    # not.
     interfaces = [
-        v03.AgentInterface(url=url, transport=JSONRPC_BINDING),
-        v03.AgentInterface(url=url, transport=HTTP_JSON_BINDING),
+        v03.AgentInterface(url=addresses.agent_url(spec), transport=JSONRPC_BINDING),
+        v03.AgentInterface(url=addresses.v03_rest_url(spec), transport=HTTP_JSON_BINDING),
     ]
-    if addresses.grpc and addresses.is_root:
+    if addresses.grpc and addresses.is_root and not addresses.resource:
         interfaces.append(v03.AgentInterface(url=f"dns:///{addresses.grpc}", transport=GRPC_BINDING))
     return interfaces
 
