@@ -151,6 +151,10 @@ def test_every_v1_method_has_the_tenant_and_the_resource_form(method: str) -> No
 @pytest.mark.parametrize(
     ("method", "route"),
     [
+        ("SendMessage", f"POST /v1/{{tenant={AGENT}}}/message:send"),
+        ("SendStreamingMessage", f"POST /v1/{{tenant={AGENT}}}/message:stream"),
+        ("ListTasks", f"GET /v1/{{tenant={AGENT}}}/tasks"),
+        ("GetAgentCard", f"GET /v1/{{tenant={AGENT}}}/card"),
         ("GetTask", f"GET /v1/{{name={AGENT}/tasks/*}}"),
         ("CancelTask", f"POST /v1/{{name={AGENT}/tasks/*}}:cancel"),
         ("TaskSubscription", f"GET /v1/{{name={AGENT}/tasks/*}}:subscribe"),
@@ -161,7 +165,7 @@ def test_every_v1_method_has_the_tenant_and_the_resource_form(method: str) -> No
         ("DeleteTaskPushNotificationConfig", f"DELETE /v1/{{name={AGENT}/tasks/*/pushNotificationConfigs/*}}"),
     ],
 )
-def test_a_task_is_reachable_by_its_full_resource_name(method: str, route: str) -> None:
+def test_an_agent_and_its_tasks_are_reachable_by_their_full_resource_names(method: str, route: str) -> None:
     assert route in routes(v03, method)
 
 

@@ -20,7 +20,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SENT = pb.SendMessageResponse(task=TASK)
 MESSAGE = {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "hello"}]}
-SEND_PATHS = [f"/{RESOURCE}/message:send", f"/v1/{RESOURCE}/a2a/v1/message:send"]
+SEND_PATHS = [f"/{RESOURCE}/message:send", f"/v1/{RESOURCE}/a2a/v1/message:send", f"/v1/{RESOURCE}/message:send"]
 GET_PATHS = [f"/{RESOURCE}/tasks/t1", f"/v1/{RESOURCE}/a2a/v1/tasks/t1", f"/v1/{RESOURCE}/tasks/t1"]
 
 
@@ -51,6 +51,22 @@ async def test_an_unknown_field_is_refused_by_its_name(path: str, body: Any, fie
     assert found["description"].startswith("is not a field of")
     assert use in found["description"].partition("use")[2]
     assert not service.received
+
+
+@pytest.mark.parametrize("form", [f"/{RESOURCE}", f"/v1/{RESOURCE}/a2a/v1", f"/v1/{RESOURCE}"])
+async def test_every_resource_form_has_the_calls_of_an_agent(form: str) -> None:
+    service = FakeService(SENT, events=[task_event()])
+    async with over_http(service) as client:
+        for verb in ("send", "stream"):
+            async with client.post(f"{form}/message:{verb}", json={"message": MESSAGE}) as answer:
+                assert answer.status == 200
+        service.answer = pb.ListTasksResponse()
+        async with client.get(f"{form}/tasks") as answer:
+            assert (answer.status, (await answer.json())["tasks"]) == (200, [])
+        async with client.get(f"{form}/card") as answer:
+            assert (await answer.json())["url"].endswith(f"/{RESOURCE}")
+    scopes = {call.caller.owner.scope for _, call, _ in service.received}
+    assert (len(service.received), scopes) == (3, {RESOURCE.removesuffix("/agents/echo")})
 
 
 async def test_other_forms_ignore_unknown_fields_and_parameters() -> None:

@@ -16,7 +16,7 @@ SENT = pb.SendMessageResponse(task=TASK)
 SCOPE = RESOURCE.removesuffix("/agents/echo")
 OTHER = f"{SCOPE}/agents/other"
 WELL_KNOWN = [f"/{RESOURCE}/.well-known/agent-card.json", f"/v1/{RESOURCE}/a2a/.well-known/agent-card.json"]
-CARDS = [*WELL_KNOWN, f"/{RESOURCE}/card", f"/v1/{RESOURCE}/a2a/v1/card"]
+CARDS = [*WELL_KNOWN, f"/{RESOURCE}/card", f"/v1/{RESOURCE}/a2a/v1/card", f"/v1/{RESOURCE}/card"]
 
 
 async def fetched(client: aiohttp.ClientSession, path: str) -> Any:
