@@ -266,10 +266,10 @@ class PushService(FakeService):
 @pytest.mark.parametrize(
     "path", [GET_PATHS[0].removesuffix("/t1"), *(f"{path}/pushNotificationConfigs" for path in GET_PATHS)]
 )
-@pytest.mark.parametrize(("asked", "used"), [(101, 100), (2**31 - 1, 100), (100, 100), (7, 7), (0, 0), (-1, -1)])
-async def test_a_page_size_above_the_limit_is_clamped(path: str, asked: int, used: int) -> None:
+@pytest.mark.parametrize(("size", "used"), [(101, 100), (2**31 - 1, 100), (100, 100), (7, 7), (0, 0), (-1, -1)])
+async def test_a_page_size_above_the_limit_is_clamped(path: str, size: int, used: int) -> None:
     service = PushService(pb.ListTasksResponse())
-    async with over_http(service) as client, client.get(f"{path}?pageSize={asked}") as answer:
+    async with over_http(service) as client, client.get(f"{path}?pageSize={size}") as answer:
         assert answer.status == 200
     assert service.received[0][2].page_size == used
 
@@ -309,9 +309,9 @@ async def test_names_are_full_over_grpc_if_the_request_s_are() -> None:
     name = "tasks/t1/pushNotificationConfigs/c"
     async with over_grpc(PushService(config)) as (channel, _):
         stub = v03_rpc.A2AServiceStub(channel)
-        for asked in (name, f"{RESOURCE}/{name}"):
-            request = v03_pb.GetTaskPushNotificationConfigRequest(name=asked)
-            assert (await stub.GetTaskPushNotificationConfig(request)).name == asked
+        for given in (name, f"{RESOURCE}/{name}"):
+            request = v03_pb.GetTaskPushNotificationConfigRequest(name=given)
+            assert (await stub.GetTaskPushNotificationConfig(request)).name == given
 
 
 @pytest.mark.parametrize("path", ["/tasks", "/v1/tasks"])
