@@ -130,6 +130,8 @@ class RpcRow:
     """Converts the dialect's request to the 1.0 request; None when they are the same."""
     encode: Callable[[Any], Message] | None = None
     """Converts the 1.0 response to the dialect's; None when they are the same."""
+    read_google: Callable[[Any], None] | None = None
+    """Completes the dialect's request by rules of Google's form. Raises InvalidParams for contradictions."""
     qualify: Callable[[Any, str], None] | None = None
     """Makes the names in the dialect's response full, given the agent's; None for responses without names."""
     turn: bool = False
@@ -230,6 +232,7 @@ RPC_ROWS: Final = (
         CREATE_PUSH_CONFIG,
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
+        read_google=v03.read_google_config_id,
         qualify=v03.qualify_push_config,
         # The rule says `config`, which the JS SDK sends. One SDK posts the complete request, others and Google's
         # clients the parent of the bare PushNotificationConfig.

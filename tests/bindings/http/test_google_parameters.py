@@ -304,6 +304,76 @@ async def test_names_of_push_configurations_are_full_where_the_path_is_a_name(pa
         assert [each["name"] for each in (await answer.json())["configs"]] == [name]
 
 
+HOOK = {"url": "https://h.example"}
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+@pytest.mark.parametrize(
+    ("query", "body", "id"),
+    [
+        ("", {"pushNotificationConfig": HOOK}, ""),
+        ("", {"name": "tasks/t1/pushNotificationConfigs/c", "pushNotificationConfig": HOOK}, "c"),
+        ("", {"name": f"{RESOURCE}/tasks/t1/pushNotificationConfigs/c", "pushNotificationConfig": HOOK}, "c"),
+        ("", {"pushNotificationConfig": {**HOOK, "id": "c"}}, "c"),
+        ("configId=c", {"pushNotificationConfig": HOOK}, "c"),
+        (
+            "configId=c",
+            {"name": "tasks/t1/pushNotificationConfigs/c", "pushNotificationConfig": {**HOOK, "id": "c"}},
+            "c",
+        ),
+        ("configId=c", {"name": "tasks/t1/pushNotificationConfigs/None", "pushNotificationConfig": HOOK}, "c"),
+        ("", {"name": "tasks/t1/pushNotificationConfigs/undefined", "pushNotificationConfig": HOOK}, ""),
+    ],
+)
+async def test_a_push_configuration_takes_its_id_from_wherever_it_is(path: str, query: str, body: Any, id: str) -> None:
+    service = PushService(pb.TaskPushNotificationConfig(id="c", task_id="t1", url="https://h.example"))
+    async with (
+        over_http(service) as client,
+        client.post(f"{path}/pushNotificationConfigs?{query}", json=body) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+    assert service.received[0][2].id == id
+
+
+@pytest.mark.parametrize("path", GET_PATHS)
+@pytest.mark.parametrize(
+    ("query", "config", "field", "rule"),
+    [
+        ("configId=c", {"pushNotificationConfig": {**HOOK, "id": "d"}}, "pushNotificationConfig.id", '"c"'),
+        ("configId=c", {"name": "tasks/t1/pushNotificationConfigs/d"}, "name", '"c"'),
+        ("", {"name": "tasks/t1/pushNotificationConfigs/d", "pushNotificationConfig": {"id": "c"}}, "name", '"c"'),
+        ("", {"name": "tasks/t2/pushNotificationConfigs/c"}, "name", "tasks/t1/pushNotificationConfigs/ID"),
+        ("", {"name": f"{RESOURCE}x/tasks/t1/pushNotificationConfigs/c"}, "name", "tasks/t1/"),
+        ("", {"name": "c"}, "name", "tasks/t1/pushNotificationConfigs/ID"),
+        ("", {"name": "tasks/t1"}, "name", "tasks/t1/pushNotificationConfigs/ID"),
+    ],
+)
+async def test_ids_of_a_push_configuration_that_contradict_are_refused(
+    path: str, query: str, config: Any, field: str, rule: str
+) -> None:
+    service = PushService(pb.TaskPushNotificationConfig(id="c", task_id="t1"))
+    body = {**config, "pushNotificationConfig": HOOK | config.get("pushNotificationConfig", {})}
+    async with (
+        over_http(service) as client,
+        client.post(f"{path}/pushNotificationConfigs?{query}", json=body) as answer,
+    ):
+        found = violation(await answer.json())
+    assert found["field"] == f"config.{field}"
+    assert rule in found["description"]
+    assert not service.received
+
+
+async def test_other_forms_of_0_3_ignore_the_name_of_a_push_configuration() -> None:
+    service = PushService(pb.TaskPushNotificationConfig(id="c", task_id="t1"))
+    body = {"name": "tasks/t1/pushNotificationConfigs/d", "pushNotificationConfig": HOOK}
+    async with (
+        over_http(service) as client,
+        client.post("/v1/tasks/t1/pushNotificationConfigs?configId=c", json=body) as answer,
+    ):
+        assert answer.status == 200
+    assert service.received[0][2].id == "c"
+
+
 async def test_names_are_full_over_grpc_if_the_request_s_are() -> None:
     config = pb.TaskPushNotificationConfig(id="c", task_id="t1", url="https://h.example")
     name = "tasks/t1/pushNotificationConfigs/c"

@@ -153,6 +153,8 @@ class RestRoute:
         if self.dialect is Dialect.GOOGLE and query:
             response_format, query = google_parameters.read(query, row.method.output_type, streaming=row.streaming)
         dialect_request = self._transcoder.request(variables, query, body)
+        if self.dialect is Dialect.GOOGLE and row.read_google is not None:
+            row.read_google(dialect_request)
         agent_name = row.agent_name(dialect_request)
         rpc_request = row.v1_request(dialect_request)
         if self.dialect is Dialect.GOOGLE and row.op.max_page_size and rpc_request.page_size > row.op.max_page_size:

@@ -335,6 +335,32 @@ def read_create_push_config(request: v03.CreateTaskPushNotificationConfigRequest
     return out
 
 
+def read_google_config_id(request: v03.CreateTaskPushNotificationConfigRequest) -> None:
+    """Sets `config_id` from the id of the configuration or, without one, from its name (Google's form).
+
+    Raises InvalidParams for a field that contradicts another. Other forms of 0.3 ignore the name: published clients
+    write placeholders and wrong ids there.
+    """
+    config, own_id = request.config, request.config.push_notification_config.id
+    request.config_id = request.config_id or own_id
+    if own_id and own_id != request.config_id:
+        raise InvalidParams.field(
+            "config.pushNotificationConfig.id", f'differs from configId, "{request.config_id[:200]}"; omit one of them'
+        )
+    if not config.name:
+        return
+    tenant, task_id = parse_task_name("parent", request.parent.removesuffix(PUSH_CONFIGS_COLLECTION), request.tenant)
+    collection = f"tasks/{task_id}{PUSH_CONFIGS_COLLECTION}"
+    place, _, named = config.name.removeprefix(f"{tenant}/").rpartition("/")
+    if place != collection:
+        raise InvalidParams.field("config.name", f"must be {collection}/ID, as the path says, or be omitted")
+    if named in _MISSING_IDS:
+        return
+    request.config_id = request.config_id or named
+    if named != request.config_id:
+        raise InvalidParams.field("config.name", f'has another id than "{request.config_id[:200]}"; omit one of them')
+
+
 def read_get_push_config(
     request: v03.GetTaskPushNotificationConfigRequest,
 ) -> pb.GetTaskPushNotificationConfigRequest:
