@@ -35,7 +35,6 @@ from dragoman.settings.sources import (
     read_config_file,
 )
 from dragoman.settings.types import (
-    POSTGRES_URL_PREFIX,
     AbsoluteUrl,
     Address,
     Age,
@@ -56,9 +55,11 @@ from dragoman.settings.types import (
     Ports,
     Retention,
     Seconds,
+    StoreKind,
     StoreUrl,
     Target,
     Upstreams,
+    store_kind,
     without_password,
 )
 
@@ -169,6 +170,7 @@ class Settings(BaseSettings):
     outbound_ca: Path | None = None
     """CA certificates (PEM) trusted for outbound connections, in addition to the system's."""
     store: StoreUrl = "sqlite:///dragoman.db"
+    """A URL, `memory:` for a store that is deleted at the end, or MODULE:FUNCTION for a store of your own."""
     sqlite_synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits on power loss, but not when the process dies."""
     postgres_connections: int = Field(default=10, ge=1)
@@ -357,19 +359,32 @@ class Settings(BaseSettings):
         return _requires_auth(dict(self))
 
     @property
+    def store_kind(self) -> StoreKind:
+        """Which store `store` names."""
+        return store_kind(self.store)
+
+    @property
     def store_path(self) -> Path:
         """The absolute path of an SQLite store."""
         return Path(self.store.removeprefix("sqlite:///")).expanduser().absolute()
 
     @property
     def is_shared(self) -> bool:
-        """Whether several servers can use the store at the same time."""
-        return self.store.startswith(POSTGRES_URL_PREFIX)
+        """Whether several servers can use the store at the same time; of a store of your own that is assumed."""
+        return self.store_kind in ("postgresql", "own")
 
     @property
     def store_name(self) -> str:
         """The store for display: a path, or a URL without password and options."""
-        return without_password(self.store).partition("?")[0] if self.is_shared else str(self.store_path)
+        match self.store_kind:
+            case "sqlite":
+                return str(self.store_path)
+            case "postgresql":
+                return without_password(self.store).partition("?")[0]
+            case "memory":
+                return "memory: (deleted at the end)"
+            case "own":
+                return self.store
 
     @property
     def is_loopback(self) -> bool:
@@ -418,10 +433,10 @@ class Settings(BaseSettings):
         return tuple(sources)
 
 
-def load_settings(arguments: Mapping[str, Any]) -> Settings:
+def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Settings:
     """Settings from command line arguments (None: not given) and the other sources.
 
-    Raises SettingsError.
+    in_code: the arguments are those of a function, and errors spell them so. Raises SettingsError.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     try:
@@ -429,5 +444,6 @@ def load_settings(arguments: Mapping[str, Any]) -> Settings:
     except ValidationError as error:
         chosen = given.get("config") or environment_value("config")
         file, _ = read_config_file(Path(chosen) if chosen else None)
-        lines = [explain_setting_error(Settings.model_fields, item, given, file) for item in error.errors()]
+        fields = Settings.model_fields
+        lines = [explain_setting_error(fields, item, given, file, in_code=in_code) for item in error.errors()]
         raise SettingsError("\n".join(lines)) from error

@@ -51,19 +51,25 @@ def environment_value(name: str) -> str | None:
 
 
 def explain_setting_error(
-    fields: Mapping[str, FieldInfo], item: ErrorDetails, arguments: Mapping[str, Any], file: Path | None
+    fields: Mapping[str, FieldInfo],
+    item: ErrorDetails,
+    arguments: Mapping[str, Any],
+    file: Path | None,
+    *,
+    in_code: bool = False,
 ) -> str:
     """One line about an invalid value: its name as the source spells it, the source, and the rule.
 
-    `arguments` are the values of the command line, `file` is the TOML file that was read.
+    `arguments` are the values of the command line, or `in_code` of a function; `file` is the TOML file that was read.
     """
     name = str(item["loc"][0])
     option = "--" + name.replace("_", "-")
     if name not in fields:
         names = ", ".join(sorted(set(fields) - {"config"}))
-        return f"{name}: is not a setting ({file or 'given in code'}); settings are {names}"
+        source = "given in code" if name in arguments or file is None else str(file)
+        return f"{name}: is not a setting ({source}); settings are {names}"
     if name in arguments:
-        source = f"{'APP' if name == 'app' else option} (command line)"
+        source = f"{name} (argument)" if in_code else f"{'APP' if name == 'app' else option} (command line)"
     elif environment_value(name) is not None:
         source = f"{ENV_PREFIX}{name.upper()} (environment)"
     else:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
@@ -25,11 +25,37 @@ from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 
 STORE_URL_FORMAT: Final = (
-    "sqlite:///PATH (from here), sqlite:////PATH (from the root) or postgresql://USER@HOST/DATABASE"
+    "sqlite:///PATH (from here), sqlite:////PATH (from the root), postgresql://USER@HOST/DATABASE, memory: (keeps "
+    "nothing) or MODULE:FUNCTION (a store of your own)"
 )
 
 POSTGRES_URL_PREFIX: Final = "postgresql://"
 """Prefix of the URL of a store that several servers can share."""
+
+
+MEMORY_STORE: Final = "memory:"
+"""The store that is deleted when its server stops."""
+
+StoreKind = Literal["sqlite", "postgresql", "memory", "own"]
+
+_NOT_MODULES: Final = frozenset({"sqlite", "postgresql", "postgres", "memory"})
+"""Schemes of URLs: `sqlite:tasks` is a mistyped URL, not the function `tasks` of a module."""
+
+
+def store_kind(url: str) -> StoreKind:
+    """The kind of store that a URL names. Raises ValueError with the formats."""
+    name, colon, function = url.rpartition(":")
+    if url.startswith(POSTGRES_URL_PREFIX) and re.fullmatch(
+        r"[^/?#]+/[^/?#]+([?][^#]*)?", url.removeprefix(POSTGRES_URL_PREFIX)
+    ):
+        return "postgresql"
+    if url.startswith("sqlite:///") and url.removeprefix("sqlite:///") not in ("", ":memory:"):
+        return "sqlite"
+    if url == MEMORY_STORE:
+        return "memory"
+    if colon and name and name not in _NOT_MODULES and all(part.isidentifier() for part in function.split(".")):
+        return "own"
+    raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {STORE_URL_FORMAT}')
 
 
 def without_password(url: str) -> str:
@@ -142,12 +168,7 @@ ClientGrants = Annotated[
 
 
 def _check_store_url(url: str) -> str:
-    if url.startswith(POSTGRES_URL_PREFIX):
-        is_valid = bool(re.fullmatch(r"[^/?#]+/[^/?#]+([?][^#]*)?", url.removeprefix(POSTGRES_URL_PREFIX)))
-    else:
-        is_valid = url.startswith("sqlite:///") and url.removeprefix("sqlite:///") not in ("", ":memory:")
-    if not is_valid:
-        raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {STORE_URL_FORMAT}')
+    store_kind(url)
     return url
 
 

@@ -165,6 +165,8 @@ async def check_open_files(settings: Settings) -> list[Finding]:
 
 async def check_store(settings: Settings) -> list[Finding]:
     """Checks that the store opens, its free space, clock and API keys, and that its tasks can be read."""
+    if settings.store_kind == "memory":
+        return [Finding("warn", "store", "memory: keeps nothing", "for tasks that last use --store sqlite:///PATH")]
     findings = [] if settings.is_shared else _check_disk(settings.store_path)
     if holder := _store_holder(settings):
         do = "stop the server to check every task; for a running one see `dragoman explain` and /metrics"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
+import logging
 import os
 import sqlite3
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.caller_credentials import CertificatePrincipals
@@ -26,9 +29,13 @@ from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
 from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
+from dragoman.wiring.agent_loader import LoadError, load_module
 
 if TYPE_CHECKING:
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
+
+
+log = logging.getLogger("dragoman.store")
 
 
 class StartError(Exception):
@@ -46,14 +53,33 @@ def store_start_error(store: str, error: BaseException) -> StartError:
 async def open_store(
     stack: AsyncExitStack, settings: Settings, *, create: bool = True
 ) -> tuple[StoreLock | None, Store]:
-    """Opens the store, and locks an SQLite one. `create`: create it if missing. Raises StartError."""
-    if settings.is_shared:
-        return None, await _open_postgres(settings, create)
-    path = settings.store_path
+    """Opens the store, and locks one that only this process uses. `create`: create it if missing.
+
+    Raises StartError.
+    """
+    match settings.store_kind:
+        case "postgresql":
+            return None, await _open_postgres(settings, create)
+        case "own":
+            return None, await _open_own(settings.store)
+        case "memory":
+            log.warning("--store memory: keeps nothing; all tasks are deleted when this process ends")
+            return _open_sqlite(stack, settings, Path(stack.enter_context(_temporary_folder()), "tasks.db"))
+        case "sqlite":
+            return _open_sqlite(stack, settings, settings.store_path)
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="dragoman-memory-", ignore_cleanup_errors=True)
+
+
+def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple[StoreLock, Store]:
+    """Raises StartError."""
     try:
         lock = stack.enter_context(hold_store(path))
         sizes = StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
-        return lock, sqlite.open_store(path, synchronous=settings.sqlite_synchronous, sizes=sizes)
+        synchronous = "normal" if settings.store_kind == "memory" else settings.sqlite_synchronous
+        return lock, sqlite.open_store(path, synchronous=synchronous, sizes=sizes)
     except FileNotFoundError as error:
         raise StartError(f"--store: folder {path.parent} does not exist; create it, or choose another") from error
     except StoreInUseError as error:
@@ -78,6 +104,32 @@ async def _open_postgres(settings: Settings, create: bool) -> Store:
         )
     except postgres.InvalidDatabase as error:
         raise store_start_error(settings.store_name, error) from None  # the cause may contain a password
+
+
+async def _open_own(target: str) -> Store:
+    """Calls MODULE:FUNCTION, which returns a store or an awaitable of one. Raises StartError."""
+    module_name, _, name = target.rpartition(":")
+    try:
+        function: Any = load_module(module_name)
+    except LoadError as error:
+        raise StartError(f"--store {target}: {error}") from error
+    for part in name.split("."):
+        function = getattr(function, part, None)
+    if not callable(function):
+        raise StartError(f"--store {target}: {module_name} has no function {name}")
+    try:
+        store = function()
+        if inspect.isawaitable(store):
+            store = await store
+    except Exception as error:
+        raise StartError(f"--store {target}: {name}() failed: {type(error).__name__}: {explain(error)}") from error
+    required = (member for member in vars(Store) if not member.startswith("_"))
+    if missing := [member for member in required if not hasattr(store, member)]:
+        raise StartError(
+            f"--store {target}: the {type(store).__name__} that {name}() returned is not a store: it lacks "
+            f"{', '.join(missing)}; dragoman.ports.Store defines them"
+        )
+    return cast(Store, store)
 
 
 def check_role(settings: Settings) -> None:

@@ -76,6 +76,7 @@ class _AuditedApiKeys(ApiKeyOperations):
 async def open_operations(settings: Settings) -> AsyncIterator[MaintenanceOperations]:
     """Opens maintenance operations on a store that no server holds. Raises StartError."""
     async with AsyncExitStack() as stack:
+        _require_lasting(settings)
         if not settings.is_shared:
             _require_store(settings)
         _, store = await open_store(stack, settings, create=False)
@@ -88,6 +89,7 @@ async def open_operations(settings: Settings) -> AsyncIterator[MaintenanceOperat
 async def open_keys(settings: Settings) -> AsyncIterator[ApiKeyOperations]:
     """Opens API key operations on a store that no server holds; creates a missing store. Raises StartError."""
     async with AsyncExitStack() as stack:
+        _require_lasting(settings)
         _, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
         yield _AuditedApiKeys(
@@ -121,9 +123,17 @@ def restore_store(settings: Settings, source: Path) -> RestoreResult:
 
 
 def _require_sqlite(settings: Settings) -> None:
-    """Raises StartError for PostgreSQL, which is backed up by its own tools."""
+    """Raises StartError for other stores, which are backed up by their own tools."""
+    _require_lasting(settings)
+    if settings.store_kind == "own":
+        raise StartError("--store: backup and restore are for SQLite; use the tools of your own store")
     if settings.is_shared:
         raise StartError("--store: backup and restore are for SQLite; use pg_dump and pg_restore, or pg_basebackup")
+
+
+def _require_lasting(settings: Settings) -> None:
+    if settings.store_kind == "memory":
+        raise StartError("--store memory: has no tasks outside its server; use --grpc HOST:PORT of the server")
 
 
 def _require_store(settings: Settings) -> None:

@@ -43,7 +43,7 @@ class MetricsEndpoint:
         draining: asyncio.Event,
         tracing: Tracing | None,
     ) -> None:
-        labels = (__version__, "postgresql" if settings.is_shared else "sqlite")
+        labels = (__version__, settings.store_kind)
         help = "The version of this server, and the kind of its store."
         self._build_info = MetricFamily("build_info", "gauge", help, ("version", "store"), (MetricSample(labels, 1),))
         self._runtime = runtime

@@ -32,7 +32,10 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("channelz", "", "Serve grpc.channelz.v1 to operators: connections of the gRPC port.", bool),
         ServeOption("metrics", "HOST:PORT", "Address for metrics without authentication. [/metrics, for operators]"),
         ServeOption(
-            "store", "URL", "Where to store tasks: sqlite:///PATH, postgresql://USER@HOST/DB. [sqlite:///dragoman.db]"
+            "store",
+            "URL",
+            "Where to store tasks: sqlite:///PATH, postgresql://USER@HOST/DB, memory: (keeps nothing), or "
+            "MODULE:FUNCTION (your own). [sqlite:///dragoman.db]",
         ),
         ServeOption("root", "ID", "Agent of requests that name none. [the app's choice]"),
         ServeOption(
