@@ -8,7 +8,10 @@ from typing import Final
 import pytest
 
 PUBLIC: Final = {
-    "dragoman": {"agent", "retry", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types", "__version__"},
+    "dragoman": {
+        *("agent", "retry", "on_startup", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types"),
+        *("open_app", "RunningServer", "__version__"),
+    },
     "dragoman.client": {
         *("connect", "Connection", "Client", "message"),
         *("Event", "Text", "Status", "Artifact", "Data", "File", "Question", "Finished", "Result"),

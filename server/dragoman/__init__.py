@@ -9,26 +9,45 @@ async def echo(turn: Turn) -> str:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from dragoman import types
 from dragoman.agents.functions.declaration import agent
 from dragoman.agents.functions.spec import retry
+from dragoman.agents.functions.startup import on_startup
 from dragoman.agents.functions.turn import Turn, TurnEnded
 from dragoman.core.cards.agent_spec import Extension, Provider, Skill
 
-__all__ = ["agent", "retry", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types", "__version__"]
+if TYPE_CHECKING:
+    from dragoman.wiring.embedding import RunningServer, open_app
+
+__all__ = [
+    "agent", "retry", "on_startup", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types",
+    "open_app", "RunningServer", "__version__",
+]  # fmt: skip
 
 __version__: str
 """The version of the installed distribution; `0+source` without one."""
 
 
-def __getattr__(name: str) -> str:
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib.metadata  # slow to import and rarely needed
+def __getattr__(name: str) -> Any:
+    # Imported on first use: both are slow to import, and modules of agents rarely need them.
+    match name:
+        case "open_app" | "RunningServer":
+            from dragoman.wiring import embedding
+
+            globals()[name] = getattr(embedding, name)
+        case "__version__":
+            globals()[name] = _version()
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals()[name]
+
+
+def _version() -> str:
+    import importlib.metadata
 
     try:
-        version = importlib.metadata.version("dragoman")
+        return importlib.metadata.version("dragoman")
     except importlib.metadata.PackageNotFoundError:
-        version = "0+source"
-    globals()[name] = version
-    return version
+        return "0+source"

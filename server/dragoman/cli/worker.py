@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,11 @@ from dragoman.cli import process_setup
 from dragoman.cli.output import ExitCode, print_error
 from dragoman.cli.process_setup import Signals, drain_until_signal, loop_factory
 from dragoman.core import agent_sources
-from dragoman.ports import Agent
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.types import check_collector_url, parse_headers
-from dragoman.wiring.agent_loader import ExecutorOptions, LoadError, load_agents, open_executors
+from dragoman.wiring.agent_loader import ExecutorOptions, LoadedApp, LoadError, load_app, open_executors
+from dragoman.wiring.agents import run_startup_hooks
+from dragoman.wiring.infra import StartError
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import Watchdog, Worker
 
@@ -163,7 +163,7 @@ def worker(
 
     `dragoman worker mycompany.agents --turns 4 --log-format json`  up to four concurrent turns per agent
 
-    **Exit codes**: 0 stopped; 2 invalid usage or agents; 3 the server rejected the worker.
+    **Exit codes**: 0 stopped; 1 start-up function failed; 2 invalid usage or agents; 3 rejected by the server.
     """
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
@@ -214,11 +214,13 @@ def run_worker(options: WorkerOptions) -> ExitCode:
     """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
     process_setup.configure_logging(cast("Literal['text', 'json']", options.log_format))
     try:
-        agents = load_agents(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
+        app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve_until_stopped(options, agents))
+            runner.run(_serve_until_stopped(options, app))
     except (LoadError, InvalidKeyFile) as error:
         return print_error(error, ExitCode.USAGE)
+    except StartError as error:
+        return print_error(error, ExitCode.FAILED)
     except ClientError as error:
         return print_error(f"{options.server}: {error}", ExitCode.UNAVAILABLE)
     except KeyboardInterrupt:
@@ -226,10 +228,11 @@ def run_worker(options: WorkerOptions) -> ExitCode:
     return ExitCode.OK
 
 
-async def _serve_until_stopped(options: WorkerOptions, agents: Sequence[Agent]) -> None:
+async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
     signals = Signals()
     async with AsyncExitStack() as stack:
-        await _serve(options, agents, signals, await _open_tracer(stack, options))
+        await stack.enter_async_context(run_startup_hooks(app.agents, app.startup_hooks))
+        await _serve(options, app, signals, await _open_tracer(stack, options))
     log.info("stopped")
 
 
@@ -240,12 +243,12 @@ async def _open_tracer(stack: AsyncExitStack, options: WorkerOptions) -> Tracer 
     return (await stack.enter_async_context(tracing)).recorder
 
 
-async def _serve(options: WorkerOptions, agents: Sequence[Agent], signals: Signals, tracer: Tracer | None) -> None:
+async def _serve(options: WorkerOptions, app: LoadedApp, signals: Signals, tracer: Tracer | None) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
         async with open_executors(options.executors) as opened:
-            all_agents = [*agents, *opened.agents]
+            all_agents = [*app.agents, *opened.agents]
             if len({agent.spec.id for agent in all_agents}) < len(all_agents):
                 raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
             worker = Worker(

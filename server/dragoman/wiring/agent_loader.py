@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from dragoman.agents.executors import ExecutorStartFailed, ExecutorSupervisor
 from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
+from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Agent
@@ -38,17 +39,33 @@ class LoadError(Exception):
     """APP or an executor cannot be loaded; the text names the reason, the file and the line."""
 
 
-def load_agents(app: str) -> Sequence[Agent]:
-    """Loads the agents that APP declares, in source order; none for an empty APP. Raises LoadError."""
-    if not app:
-        return []
-    module = load_module(app)
+@dataclass(frozen=True, slots=True)
+class LoadedApp:
+    """What an APP declares, in source order."""
+
+    agents: Sequence[Agent] = ()
+    startup_hooks: Sequence[StartupHook[..., Any]] = ()
+    """Also those that its module imports."""
+
+
+def load_app(app: str) -> LoadedApp:
+    """Loads what APP declares; nothing for an empty APP. Raises LoadError."""
+    return app_of(load_module(app), app) if app else LoadedApp()
+
+
+def app_of(module: ModuleType, app: str) -> LoadedApp:
+    """What a module declares. `app`: its name in errors. Raises LoadError."""
     if not any(isinstance(value, DeclaredAgent) for value in vars(module).values()):
         raise LoadError(f"{app}: declares no agent. An agent is a function with @agent:\n\n{DECLARE_HINT}")
     try:
-        return agents_in(module)
+        return LoadedApp(agents_in(module), startup_hooks_in(module))
     except ValueError as error:
         raise LoadError(f"{app}: {error}") from error
+
+
+def load_agents(app: str) -> Sequence[Agent]:
+    """Loads the agents that APP declares, in source order; none for an empty APP. Raises LoadError."""
+    return load_app(app).agents
 
 
 def load_module(app: str) -> ModuleType:

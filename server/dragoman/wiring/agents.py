@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Never
+from typing import Any, Final, Never
 
+from dragoman.agents.functions.startup import StartupFailed, StartupHook, started, startup_hooks_of
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
 from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, TransportFactory
 from dragoman.agents.workers.hub import LocalWorkerHub
@@ -65,6 +66,22 @@ class ServerAgents:
         for change, source in sources.items():
             source.on_change = partial(bus.publish_change, change)
         stack.push_async_callback(await bus.subscribe_changes(lambda change: sources[change].wakeup.set()))
+
+
+@asynccontextmanager
+async def run_startup_hooks(
+    agents: Sequence[Agent], hooks: Sequence[StartupHook[..., Any]] = ()
+) -> AsyncIterator[None]:
+    """Prepares this process for `agents` while the block runs: with the hooks of their modules, then with `hooks`.
+
+    Raises StartError.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(started(dict.fromkeys([*startup_hooks_of(agents), *hooks])))
+        except StartupFailed as error:
+            raise StartError(str(error)) from error
+        yield
 
 
 async def open_agents(

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from dragoman.agents.functions.startup import StartupHook
 from dragoman.agents.upstream.registry import LocalUpstreamRegistry
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings import pages
@@ -38,8 +39,8 @@ from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookS
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
-from dragoman.wiring.agent_loader import load_agents
-from dragoman.wiring.agents import CardFile, open_agents, open_card_file
+from dragoman.wiring.agent_loader import load_app
+from dragoman.wiring.agents import CardFile, open_agents, open_card_file, run_startup_hooks
 from dragoman.wiring.infra import (
     StartError,
     check_role,
@@ -126,22 +127,26 @@ async def open_app(
     agents: Sequence[Agent] | None = None,
     authenticator: Authenticator | None = None,
     *,
+    startup_hooks: Sequence[StartupHook[..., Any]] = (),
     outbound: OutboundHttp | None = None,
     shared: bool = False,
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.app`, while the block runs.
 
-    authenticator, outbound: used instead of those in the settings. shared: other server processes listen on the same
-    ports.
+    authenticator, outbound: used instead of those in the settings. startup_hooks: run besides those of the agents'
+    modules. shared: other server processes listen on the same ports.
 
     Raises StartError, SettingsError (also for settings of unknown agents), and LoadError for APP.
     """
     if agents is None:
-        agents = load_agents(settings.own_app)
+        app = load_app(settings.own_app)
+        agents, startup_hooks = app.agents, [*app.startup_hooks, *startup_hooks]
     check_role(settings)
     async with AsyncExitStack() as stack:
         lock, store = await open_store(stack, settings)
         stack.push_async_callback(store.close)
+        if settings.role != "server":  # which runs no turn of these agents
+            await stack.enter_async_context(run_startup_hooks(agents, startup_hooks))
         tracing = await start_tracing(stack, settings)
         tracer = tracing.recorder if tracing else None
         try:

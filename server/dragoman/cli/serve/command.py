@@ -24,9 +24,8 @@ from dragoman.cli.process_setup import Signals, drain_until_signal, loop_factory
 from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.ports import Agent
 from dragoman.settings.settings import Settings, SettingsError, load_settings
-from dragoman.wiring.agent_loader import LoadError, load_agents
+from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.infra import StartError
 
@@ -106,10 +105,10 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
             return run_processes(command_line, settings)
         process_setup.configure_logging(settings.log_format)
         raise_open_file_limit(settings.connections)
-        agents = load_agents(settings.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
+        own = load_app(settings.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(
-                _serve(settings, agents, SupervisorChannel.inherited(supervised) if supervised is not None else None)
+                _serve(settings, own, SupervisorChannel.inherited(supervised) if supervised is not None else None)
             )
     except (SettingsError, LoadError) as error:
         return print_error(error, ExitCode.USAGE)
@@ -120,13 +119,14 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
     return ExitCode.OK
 
 
-async def _serve(settings: Settings, agents: Sequence[Agent], parent: SupervisorChannel | None) -> None:
+async def _serve(settings: Settings, own: LoadedApp, parent: SupervisorChannel | None) -> None:
     signals = Signals()
     async with AsyncExitStack() as stack:
         if parent is not None:
             await parent.open()
             stack.callback(parent.close)
-        app = await stack.enter_async_context(open_app(settings, agents, shared=parent is not None))
+        opening = open_app(settings, own.agents, startup_hooks=own.startup_hooks, shared=parent is not None)
+        app = await stack.enter_async_context(opening)
         _reload_on_hangup(app)
         if parent is None:
             _announce(app, settings)

@@ -13,6 +13,7 @@ from typing import Any, Final, Never, Self, cast
 
 from dragoman.agents.functions.declaration import DeclaredAgent
 from dragoman.agents.functions.declaration import agent as declare
+from dragoman.agents.functions.startup import started, startup_hooks_of
 from dragoman.agents.values import data_part, file_part, fill_struct, parts_of
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Identity
@@ -116,6 +117,7 @@ class AgentUnderTest:
 
     async def _start(self) -> None:
         self._process = AsyncExitStack()
+        await self._process.enter_async_context(started(startup_hooks_of(self._agents)))
         runtime = await self._process.enter_async_context(
             open_runtime(
                 self.store,

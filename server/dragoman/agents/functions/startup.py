@@ -1,0 +1,138 @@
+"""The `@on_startup` decorator: functions that prepare a process for its agents.
+
+| written as            | runs                 | clean-up, after the last turn  |
+|-----------------------|----------------------|--------------------------------|
+| `async def`           | on the event loop    |                                |
+| `async def` + `yield` | on the event loop    | what is behind the `yield`     |
+| `def`                 | in a thread          |                                |
+| `def` + `yield`       | in a thread          | what is behind the `yield`     |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from dragoman.agents.functions.runner import describe_exception, source_location
+from dragoman.ports import Agent
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+log = logging.getLogger("dragoman.agents")
+
+
+class StartupFailed(Exception):
+    """A start-up function failed. The text has its file, line, name and error."""
+
+
+class StartupHook(Generic[P, R]):
+    """A function declared with `@on_startup`. Calling it calls the function."""
+
+    __name__: str
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        functools.update_wrapper(self, function)
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<on_startup {self.__wrapped__!r}>"
+
+
+def on_startup(function: Callable[P, R]) -> StartupHook[P, R]:
+    """Declares a function without arguments that runs once per process, before the first turn.
+
+        @on_startup
+        async def open_pool() -> AsyncIterator[None]:
+            global pool
+            pool = await connect()
+            yield
+            await pool.close()
+
+    It may be `async def` or `def`. With one `yield`, what is behind it runs after the last turn, in the reverse order
+    of the start. The functions of a module run in source order wherever an agent of the module runs: in a server, a
+    worker, `open_app` and the test kit. If one raises, nothing is served and the process ends with its error.
+
+    Raises TypeError for a function with required arguments.
+    """
+    if not inspect.isfunction(function):
+        raise TypeError(f"@on_startup: {function!r} is not a function; write @on_startup above a def")
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        raise TypeError(
+            f"@on_startup: {function.__qualname__}{inspect.signature(function)} cannot be called without arguments"
+        ) from None
+    return StartupHook(function)
+
+
+def startup_hooks_in(module: ModuleType) -> list[StartupHook[..., Any]]:
+    """The start-up functions of a module in source order, each once, including imported ones."""
+    return list(dict.fromkeys(value for value in vars(module).values() if isinstance(value, StartupHook)))
+
+
+def startup_hooks_of(agents: Iterable[Agent]) -> list[StartupHook[..., Any]]:
+    """The start-up functions of the modules in which agents are declared."""
+    names = dict.fromkeys(getattr(agent, "__module__", "") for agent in agents)
+    modules = [module for name in names if (module := sys.modules.get(name)) is not None]
+    return list(dict.fromkeys(hook for module in modules for hook in startup_hooks_in(module)))
+
+
+@asynccontextmanager
+async def started(hooks: Iterable[StartupHook[..., Any]]) -> AsyncIterator[None]:
+    """Runs start-up functions, and their clean-up when the block ends. A failed clean-up is logged.
+
+    Raises StartupFailed for the first that fails, after the clean-up of those before it.
+    """
+    async with AsyncExitStack() as stack:
+        for hook in hooks:
+            function = hook.__wrapped__
+            try:
+                await _start(function, stack)
+            except Exception as error:
+                raise StartupFailed(_describe(function, error)) from error
+        yield
+
+
+async def _start(function: Callable[..., object], stack: AsyncExitStack) -> None:
+    if inspect.isasyncgenfunction(function):
+        steps = cast("AsyncGenerator[object, None]", function())
+        if await anext(steps, _END) is _END:
+            raise RuntimeError("it did not reach its yield")
+        stack.push_async_callback(_clean_up, function, lambda: anext(steps, _END))
+    elif inspect.isgeneratorfunction(function):
+        sync_steps = cast("Generator[object, None, None]", await asyncio.to_thread(function))
+        if await asyncio.to_thread(next, sync_steps, _END) is _END:
+            raise RuntimeError("it did not reach its yield")
+        stack.push_async_callback(_clean_up, function, lambda: asyncio.to_thread(next, sync_steps, _END))
+    elif inspect.iscoroutinefunction(function):
+        await function()
+    else:
+        await asyncio.to_thread(function)
+
+
+_END = object()
+
+
+async def _clean_up(function: Callable[..., object], finish: Callable[[], Awaitable[object]]) -> None:
+    """Resumes a generator behind its yield. Errors are logged: the other clean-ups must run, too."""
+    try:
+        if await finish() is not _END:
+            raise RuntimeError("it has more than one yield")
+    except Exception as error:
+        log.exception("clean-up failed: %s", _describe(function, error))
+
+
+def _describe(function: Callable[..., object], error: Exception) -> str:
+    file, line = source_location(error, function)
+    return f"{file}, line {line}: @on_startup {function.__name__} failed: {describe_exception(error, error)}"

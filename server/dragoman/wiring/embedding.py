@@ -1,0 +1,140 @@
+"""The public `open_app`: a server inside the caller's process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import ModuleType
+from typing import Any, Final, cast
+
+from dragoman.agents.functions.startup import StartupHook
+from dragoman.bindings.options import BoundAddress
+from dragoman.ports import Agent
+from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.wiring import app as wiring
+from dragoman.wiring.agent_loader import LoadedApp, LoadError, app_of, load_app
+from dragoman.wiring.infra import StartError
+
+_NOT_OPTIONS: Final[Mapping[str, str]] = {
+    "app": "pass APP as a positional argument",
+    "log_format": "open_app leaves logging as it is; configure it with the module logging",
+    "reload": "open_app does not restart the process; use `dragoman serve --reload`",
+}
+"""Options of `dragoman serve` that concern its own process, with what to do instead."""
+
+
+class RunningServer:
+    """A server in this process, as yielded by `open_app`."""
+
+    def __init__(self, app: wiring.App) -> None:
+        self._app = app
+        self.url: str = app.public_url
+        """Base URL of HTTP (REST, JSON-RPC, WebSocket), for `dragoman.client.connect`: `http://127.0.0.1:41234`."""
+        self.grpc: str = _grpc_target(app.grpc_address)
+        """Address of gRPC, for `dragoman.client.Client`: `127.0.0.1:41235`, with TLS `grpcs://127.0.0.1:41235`.
+
+        Empty with role="worker", which serves no calls."""
+        self.card_url: str = app.card_url
+        """URL of the root agent's card."""
+
+    @property
+    def agents(self) -> list[str]:
+        """The ids of the agents, in alphabetical order. Workers may add some while the server runs."""
+        return sorted(self._app.agents)
+
+    @property
+    def root(self) -> str:
+        """The id of the root agent, for requests that name none; empty while there is none."""
+        return self._app.root
+
+    @property
+    def running(self) -> int:
+        """The number of running turns."""
+        return self._app.running
+
+    def __repr__(self) -> str:
+        return f"<RunningServer {self.url}: {', '.join(self.agents)}>"
+
+
+def _grpc_target(address: BoundAddress | None) -> str:
+    if address is None:
+        return ""
+    return f"grpcs://{address}" if address.tls else str(address)
+
+
+@asynccontextmanager
+async def open_app(
+    *agents: Agent | StartupHook[..., Any] | ModuleType | str, **options: Any
+) -> AsyncIterator[RunningServer]:
+    """Serves agents in this process, on the running event loop, while the block runs.
+
+        async with open_app(echo, http="127.0.0.1:0", grpc="127.0.0.1:0", store="memory:") as server:
+            print(server.url)
+
+    agents: functions declared with `@agent`, modules, or APPs as of `dragoman serve` ("agents.py", "company.agents").
+    The `@on_startup` functions of their modules run first; others can be passed like agents. options: those of
+    `dragoman serve`, with `_` for `-`: `http`, `grpc`, `store`, `token`, `drain`, ... Values are those of the command
+    line, or Python's own (numbers, True, lists, Path). As there, options that are not passed come from DRAGOMAN_*
+    variables, `config` or ./dragoman.toml, and defaults.
+
+    At the end of the block no more turns start, and running ones have `drain` seconds (300) to finish. If the block
+    raises or is canceled, they end at once, as FAILED or to be repeated. Signals, logging and the garbage collector
+    are left alone.
+
+    Raises TypeError for what is not an agent, ValueError for invalid options (a line each, with name and rule) and
+    agents that cannot be served together, and RuntimeError when the server cannot start: an address or the store is in
+    use, or an `@on_startup` function failed.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            settings = _settings(options, given=bool(agents))
+            own = _combine(agents) if agents else load_app(settings.own_app)
+            app = await stack.enter_async_context(
+                wiring.open_app(settings, own.agents, startup_hooks=own.startup_hooks)
+            )
+        except (SettingsError, LoadError) as error:
+            raise ValueError(str(error)) from error
+        except StartError as error:
+            raise RuntimeError(str(error)) from error
+        yield RunningServer(app)
+        await app.drain(settings.drain)
+
+
+def _settings(options: Mapping[str, Any], *, given: bool) -> Settings:
+    """The settings of the server. given: whether agents were passed. Raises SettingsError."""
+    for name, instead in _NOT_OPTIONS.items():
+        if name in options:
+            raise SettingsError(f"{name}: is not an option of open_app; {instead}")
+    settings = load_settings(options, in_code=True)
+    if settings.processes > 1:
+        raise SettingsError(
+            f"processes: must be 1, not {settings.processes}: open_app serves in this process only; for several use "
+            "`dragoman serve --processes N`"
+        )
+    if given and settings.workers_only:
+        raise SettingsError("workers_only: the agents that were passed would not be served; pass either")
+    return settings
+
+
+def _combine(sources: Sequence[object]) -> LoadedApp:
+    """The agents and start-up functions among and in `sources`, each once. Raises LoadError, TypeError."""
+    agents: dict[Agent, None] = {}
+    hooks: dict[StartupHook[..., Any], None] = {}
+    for source in sources:
+        if isinstance(source, StartupHook):
+            hooks[source] = None
+        elif isinstance(source, str | ModuleType):
+            loaded = load_app(source) if isinstance(source, str) else app_of(source, source.__name__)
+            agents |= dict.fromkeys(loaded.agents)
+            hooks |= dict.fromkeys(loaded.startup_hooks)
+        elif hasattr(source, "take_turn") and hasattr(source, "spec"):
+            agents[cast(Agent, source)] = None
+        else:
+            raise TypeError(
+                f"open_app: {source!r} is not an agent; pass functions with @agent, modules, or APPs such as "
+                '"agents.py"'
+            )
+    ids = [agent.spec.id for agent in agents]
+    if repeated := [id for id in ids if ids.count(id) > 1]:
+        raise LoadError(f'two agents have the id "{repeated[0]}"; set id= on one of them')
+    return LoadedApp(list(agents), list(hooks))
