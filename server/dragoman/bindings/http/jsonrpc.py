@@ -81,7 +81,7 @@ class JsonRpcEndpoint:
         log_entry = RequestLogEntry(
             self._options.request_metrics, JSONRPC_LABEL, "JSON-RPC", "", request_id(request), is_known_method=False
         )
-        call = jsonrpc.JsonRpcRequest(None, "", None)
+        body: object = None
         if log_entry.is_traced:
             log_entry.start_trace(request.headers.get(TRACE_HEADER, ""))
         try:
@@ -92,7 +92,6 @@ class JsonRpcEndpoint:
             body = await bodies.read_json(
                 request, self._options.message_bytes, lossy_numbers=self._options.lossy_numbers
             )
-            call = jsonrpc.partial_request(body)
             call = jsonrpc.parse_request(body)
             log_entry.method = call.method
             response = await self._dispatcher.dispatch(call, metadata, log_entry)
@@ -102,18 +101,19 @@ class JsonRpcEndpoint:
             if response.events is not None:
                 return await self._stream(request, call.id, response, metadata.identity, log_entry, headers)
         except Exception as error:
-            if isinstance(error, AmbiguousJson):
-                call = jsonrpc.partial_request(error.value)
+            call = jsonrpc.partial_request(error.value if isinstance(error, AmbiguousJson) else body)
             return self._error_response(request, error, call, log_entry)
         except asyncio.CancelledError:
             end_reason = self._stream_registry.take_end_reason()
             if end_reason is None:
                 log_entry.finish("gone")
                 raise
-            return self._error_response(request, end_reason, call, log_entry)
+            return self._error_response(request, end_reason, jsonrpc.partial_request(body), log_entry)
         log_entry.finish("OK")
-        body = jsonrpc.encode_result(call.id, response.result)
-        return web.Response(body=body, headers={"Content-Type": JSONRPC_CONTENT_TYPE, **headers})
+        return web.Response(
+            body=jsonrpc.encode_result(call.id, response.result),
+            headers={"Content-Type": JSONRPC_CONTENT_TYPE, **headers},
+        )
 
     def reject(self, request: web.BaseRequest, error: Exception) -> web.Response:
         """Returns the error response to a call whose body was not read."""

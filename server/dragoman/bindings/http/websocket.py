@@ -138,12 +138,11 @@ class WebSocketEndpoint:
         metadata: RequestMetadata,
         log_entry: RequestLogEntry,
     ) -> None:
-        call = jsonrpc.JsonRpcRequest(None, "", None)
+        body: object = None
         if log_entry.is_traced:
             log_entry.start_trace(request.headers.get(TRACE_HEADER, ""))
         try:
             body = body_scan.loads(frame.encode(errors="surrogatepass"), lossy_numbers=self._options.lossy_numbers)
-            call = jsonrpc.partial_request(body)
             call = jsonrpc.parse_request(body)
             log_entry.method = call.method
             # The credentials may have expired since the connection was opened.
@@ -164,8 +163,7 @@ class WebSocketEndpoint:
         except ConnectionError:
             log_entry.finish("gone")
         except Exception as error:
-            if isinstance(error, body_scan.AmbiguousJson):
-                call = jsonrpc.partial_request(error.value)
+            call = jsonrpc.partial_request(error.value if isinstance(error, body_scan.AmbiguousJson) else body)
             self._options.auth_failures.record(error, peer=request.remote or "", method=log_entry.method)
             dialect = self._dispatcher.error_dialect(call.method, call.params)
             with suppress(ConnectionError):
