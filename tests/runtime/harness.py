@@ -38,8 +38,10 @@ def state(task: pb.Task) -> str:
 
 
 def status_text(task: pb.Task) -> str:
-    """The text of the task's status message."""
-    return "".join(part.text for part in task.status.message.parts)
+    """The text of the task's status message. Fails if the message does not name its task and context."""
+    message = task.status.message
+    assert not message.parts or (message.task_id, message.context_id) == (task.id, task.context_id)
+    return "".join(part.text for part in message.parts)
 
 
 @dataclass

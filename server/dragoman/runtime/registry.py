@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.task.log import Append, AppendRejected, ClaimHeld, Ready, StatusChange, TaskRecord
+from dragoman.core.task.log import Append, AppendRejected, ClaimHeld, Ready, TaskRecord
 from dragoman.core.task.maintenance import AgesByState
 from dragoman.ports import Agent, RemoteAgent, Store
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.turn.status import NO_WORKER, UPSTREAM_AWAY, system_status
+from dragoman.runtime.turn.status import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -46,7 +46,7 @@ class AgentRegistry:
         self._on_added: list[Callable[[AgentSpec], None]] = []
         self._on_removed: list[Callable[[str], None]] = []
         self._reserved: frozenset[str] = frozenset()
-        self._end_statuses: dict[str, StatusChange] = {}
+        self._end_statuses: dict[str, SystemStatus] = {}
         """The final status for tasks of unregistered agents."""
         self._unfinished: set[str] = set()
         """Unregistered agents whose tasks may still wait, because the store was unavailable."""
@@ -141,15 +141,15 @@ class AgentRegistry:
 
     async def _end_unserved(self, record: TaskRecord) -> None:
         guard = ClaimHeld(record.session, record.token) if record.running else Ready()
-        status = self._end_statuses.get(record.agent) or system_status(NO_WORKER)
-        end = Append(task=record.ref, guard=guard, events=[status], release=True)
+        status = self._end_statuses.get(record.agent, NO_WORKER)
+        end = Append(task=record.ref, guard=guard, events=[system_status(status, record)], release=True)
         with suppress(AppendRejected):  # another process runs this agent, or it was canceled
             await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
 
-    def _end_status(self, agent: str) -> StatusChange:
-        return system_status(NO_WORKER if self._scheduler.remote_capacity.is_worker_backed(agent) else UPSTREAM_AWAY)
+    def _end_status(self, agent: str) -> SystemStatus:
+        return NO_WORKER if self._scheduler.remote_capacity.is_worker_backed(agent) else UPSTREAM_AWAY
 
-    async def _end_waiting(self, agent: str, status: StatusChange) -> int:
+    async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
         count = 0
         while records := await self._store.ready_tasks((agent,), WAITING_BATCH_SIZE):
             ended = await asyncio.gather(*(self._end(record, status) for record in records))
@@ -161,8 +161,8 @@ class AgentRegistry:
         self._unfinished.discard(agent)
         return count
 
-    async def _end(self, record: TaskRecord, status: StatusChange) -> bool:
-        change = Append(task=record.ref, guard=Ready(), events=[status], release=True)
+    async def _end(self, record: TaskRecord, status: SystemStatus) -> bool:
+        change = Append(task=record.ref, guard=Ready(), events=[system_status(status, record)], release=True)
         try:
             await self._log.append(change)
         except AppendRejected:  # claimed or canceled meanwhile

@@ -180,9 +180,8 @@ class Reaper:
         elif not record.visible:
             await self._log.append(Append(task=record.ref, guard=guard, discard=True))
         else:
-            await self._log.append(
-                Append(task=record.ref, guard=guard, events=[system_status(SERVER_STOPPED)], release=True)
-            )
+            end = [system_status(SERVER_STOPPED, record)]
+            await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
 
 
 CLAIM_POLL_INTERVAL: Final = 2.0

@@ -14,7 +14,7 @@ from tests.runtime.harness import collect, kinds, open_harness, state, status_te
 
 from dragoman import Turn
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange
+from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
 from dragoman.runtime.turn import events
 from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.runner import TurnRunner
@@ -133,7 +133,8 @@ async def test_a_quick_turn_goes_straight_to_its_final_state(tmp_path: Path) -> 
 
 def test_a_turn_that_ends_before_working_is_written_goes_straight_to_its_final_state() -> None:
     changes: list[Change] = [StatusChange(states.WORKING), StatusChange(states.COMPLETED)]
-    assert TransitionChecker(states.SUBMITTED).check_end(changes, current_state=states.SUBMITTED) == changes
+    record = TaskRecord(new_ref(), AGENT, "task", "context", states.SUBMITTED, updated=0, last_sequence=1)
+    assert TransitionChecker(states.SUBMITTED).check_end(changes, record) == changes
 
 
 # Drain -------------------------------------------------------------------------------------------------------------
@@ -202,6 +203,7 @@ async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> No
         await here.runtime.scheduler.stop()
         ended = await here.get(task.id)
         assert state(ended) == "FAILED"
+        assert status_text(ended) == "DRAINED: The server shut down before this task was finished."
         assert ended.status.message.metadata["reason"] == "DRAINED"
 
 

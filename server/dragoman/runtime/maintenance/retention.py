@@ -110,7 +110,7 @@ class Retention:
         """Ends a waiting task. False when it has changed meanwhile, or is running."""
         if record.has_open_turn:
             return False
-        events = [system_status(EXPIRED, f"({format_age(selection.older_than)})")]
+        events = [system_status(EXPIRED, record, f"({format_age(selection.older_than)})")]
         try:
             await self._log.append(
                 Append(task=record.ref, guard=Version(record.last_sequence), events=events, release=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.limits.quotas import NO_USAGE, USAGE_METADATA_KEY, TaskBudget, Usage, UsageReport
-from dragoman.core.task.log import Append, Appended, Guard, StatusChange, TaskRef
+from dragoman.core.task.log import Append, Appended, Guard, StatusChange, TaskRecord, TaskRef
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.status import IDLE_TOO_LONG, OVER_BUDGET, TIMED_OUT, SystemStatus, system_status
@@ -68,10 +68,10 @@ class TurnDeadlines:
         self._exceeded = (OVER_BUDGET, reason)
         self._on_exceeded()
 
-    def end_status(self) -> StatusChange:
-        """The status of a turn that a limit ended."""
+    def end_status(self, record: TaskRecord) -> StatusChange:
+        """The status of a turn of the task of `record` that a limit ended."""
         status, limit = self._exceeded
-        return system_status(status, limit if isinstance(limit, str) else f"The limit is {limit:g} s.")
+        return system_status(status, record, limit if isinstance(limit, str) else f"The limit is {limit:g} s.")
 
     def _watch_idle(self) -> None:
         self._last_checked = self._last_activity

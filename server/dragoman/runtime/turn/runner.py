@@ -139,7 +139,7 @@ class TurnRunner(ReadableTurn):
         except Exception:
             log.exception("the end of a turn could not be written", extra=self._log_fields())
             self._finishing = True
-            await self._insist(self._build_append([system_status(TURN_ABORTED)], NO_CHANGE, release=True))
+            await self._insist(self._build_append([system_status(TURN_ABORTED, self.record)], NO_CHANGE, release=True))
         finally:
             self.deadlines.close()
             self._batch.close()
@@ -222,8 +222,9 @@ class TurnRunner(ReadableTurn):
             result = await self._agent.take_turn(self)
         except WorkerLost as lost:
             self._worker_lost = lost
+            by_client = self._stop_reason == "client"
             result = TurnResult(
-                self._stop_status() if self._stop_reason == "client" else system_status(WORKER_LOST, str(lost))
+                self._stop_status() if by_client else system_status(WORKER_LOST, self.record, str(lost))
             )
         except asyncio.CancelledError:
             if not self.canceled:
@@ -266,10 +267,10 @@ class TurnRunner(ReadableTurn):
                 return False
             # This run still holds the task; only its write of the conversation's state was too late.
             changes, state_update = [], NO_CHANGE
-            result = TurnResult(system_status(CONTEXT_CHANGED))
+            result = TurnResult(system_status(CONTEXT_CHANGED, self.record))
         except Exception as error:
             changes, state_update = [], NO_CHANGE
-            result = TurnResult(system_status(NOT_WRITTEN, str(error)))
+            result = TurnResult(system_status(NOT_WRITTEN, self.record, str(error)))
         interrupted = self._worker_lost is not None or self._stop_reason == "drain"
         not_started = self._worker_lost is not None and not self._worker_lost.may_have_started
         may_retry = not_started or self.attempt <= self._agent.spec.retries
@@ -279,14 +280,14 @@ class TurnRunner(ReadableTurn):
         changes += [*map(self._replace_on_retry, result.artifacts), result.status]
         state_update = state_update.merged_with(result.state_update)
         if self._transitions is not None:
-            changes = self._transitions.check_end(changes, current_state=self.record.state)
+            changes = self._transitions.check_end(changes, self.record)
         try:
             appended = await self._write_end(changes, state_update)
         except AppendRejected as rejection:
             if rejection.reason != CHANGED:
                 raise
             # Another task wrote the conversation's state first; this one must not overwrite it.
-            events = [*changes[:-1], system_status(CONTEXT_CHANGED)]
+            events = [*changes[:-1], system_status(CONTEXT_CHANGED, self.record)]
             appended = await self._write_end(events, StateUpdate(state_update.task_state))
         self._finishing = not appended.turn_continues
         return appended.turn_continues
@@ -314,8 +315,9 @@ class TurnRunner(ReadableTurn):
     def _stop_status(self) -> StatusChange:
         """The final status of a run that stopped on request."""
         if self._stop_reason == "deadline":
-            return self.deadlines.end_status()
-        return system_status(DRAINED) if self._stop_reason == "drain" else StatusChange(states.CANCELED)
+            return self.deadlines.end_status(self.record)
+        drained = self._stop_reason == "drain"
+        return system_status(DRAINED, self.record) if drained else StatusChange(states.CANCELED)
 
     async def _reply_with_message(self, message: pb.Message) -> bool:
         """Replaces the task by a Message, if the task is not visible yet. True when that was written."""
@@ -376,7 +378,7 @@ class TurnRunner(ReadableTurn):
         """Ends a task whose agent does not stop. The release makes the store reject every later write of this run."""
         if self._finishing or self._task is None or self._task.done():
             return
-        end = system_status(FENCED_OFF) if self._stop_reason == "client" else self._stop_status()
+        end = system_status(FENCED_OFF, self.record) if self._stop_reason == "client" else self._stop_status()
         self._stop_reason = "fenced"
         log.warning("agent did not stop within %g s of a cancel; fenced", FENCE_TIMEOUT, extra=self._log_fields())
         self._fence_task = asyncio.ensure_future(self._insist(self._build_append([end], NO_CHANGE, release=True)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dragoman.core.task import states
-from dragoman.core.task.log import StatusChange
+from dragoman.core.task.log import StatusChange, TaskRecord
 from dragoman.ids import IDS
 from dragoman.runtime.turn.events import Change
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -61,10 +61,15 @@ def retry_status(attempt: int) -> StatusChange:
     return StatusChange(states.WORKING, metadata=message.metadata.SerializeToString())
 
 
-def system_status(status: SystemStatus, detail: str = "") -> StatusChange:
-    """The status change that ends a task with a system status; `detail` is appended to the text."""
+def system_status(status: SystemStatus, record: TaskRecord, detail: str = "") -> StatusChange:
+    """The status change that ends the task of `record` with a system status; `detail` is appended to the text.
+
+    The message names its task and context, as every message of a task does (1.0 §4.1.4).
+    """
     message = pb.Message(
         message_id=IDS.hex(),
+        context_id=record.context,
+        task_id=record.id,
         role=pb.ROLE_AGENT,
         parts=[pb.Part(text=f"{status.reason}: {status.text} {detail}".rstrip())],
         metadata={"reason": status.reason},
@@ -94,15 +99,15 @@ class TransitionChecker:
         self._reported_working = change.state == states.WORKING
         self._state = change.state
 
-    def check_end(self, changes: list[Change], *, current_state: int) -> list[Change]:
+    def check_end(self, changes: list[Change], record: TaskRecord) -> list[Change]:
         """Completes the last append of a turn: adds WORKING before a result, replaces an invalid end by FAILED.
 
-        `current_state` is the task's state in the store. An agent that wrote nothing may end as if it had written
+        `record` is the task in the store. An agent that wrote nothing may end as if it had written
         WORKING, which the server writes for slow agents anyway.
         """
         first, end, state = changes[0], changes[-1], self._state
         begins = isinstance(first, StatusChange) and first.state in states.STRICT_TRANSITIONS[states.SUBMITTED]
-        if current_state == states.SUBMITTED and not begins:
+        if record.state == states.SUBMITTED and not begins:
             changes = [StatusChange(states.WORKING), *changes]
             state = states.WORKING
         possible_states = (state, states.WORKING) if state == states.SUBMITTED else (state,)
@@ -110,5 +115,5 @@ class TransitionChecker:
             states.can_transition_to(candidate, end.state, strict=True) for candidate in possible_states
         ):
             rule = f"{states.name(state)} may not be followed by {states.name(end.state)}"
-            return [*changes[:-1], system_status(INVALID_TRANSITION, rule)]
+            return [*changes[:-1], system_status(INVALID_TRANSITION, record, rule)]
         return changes
