@@ -7,11 +7,13 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 from typing import Any
 
+from dragoman.agents.values import struct_of, struct_to_json
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.task import projection, states
 from dragoman.core.task.log import Append, ArtifactChange, IncomingMessage, New, NewTask, StatusChange, TaskRef
 from dragoman.core.task.plan import plan
+from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import NO_CHANGE, Agent, StateUpdate, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -51,6 +53,8 @@ class RecordingTurnContext:
         self.references = references
         self.task_state = task_state
         self.context_state = b""
+        self.task_metadata = b""
+        self.metadata_updates: list[dict[str, Any]] = []
         self.attempt = 1
         self.waiting_messages = 0
         self.previous_artifacts: Sequence[pb.Artifact] = ()
@@ -79,6 +83,9 @@ class RecordingTurnContext:
             self.changes.append(change)
             if state_update.task_state is not None:
                 self.task_states.append(state_update.task_state)
+            if state_update.task_metadata:
+                self.metadata_updates.append(struct_to_json(struct_of(state_update.task_metadata)))
+            self.task_metadata = merge_metadata(self.task_metadata, state_update.task_metadata)
         self._loop.call_soon_threadsafe(self.event_put.set)
         return self.room
 

@@ -82,3 +82,22 @@ def test_a_repeated_question_is_reported_again_after_an_answer(text: str) -> Non
     assert not reducer.awaits_caller
     assert [type(event) for event in reducer.reduce(asking(2))] == [Question]
     assert list(reducer.reduce(asking(2))) == []
+
+
+def test_the_task_has_the_metadata_of_the_update_that_ends_a_turn() -> None:
+    """Servers repeat in it what a turn has set in the task; the metadata of other updates is their own."""
+    reducer = EventReducer()
+    task = pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_SUBMITTED), metadata={"first": 1, "both": 1})
+    working = pb.TaskStatusUpdateEvent(
+        task_id="t", status=pb.TaskStatus(state=pb.TASK_STATE_WORKING), metadata={"percent": 50}
+    )
+    completed = pb.TaskStatusUpdateEvent(
+        task_id="t", status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED), metadata={"both": 2}
+    )
+    for response in (
+        pb.StreamResponse(task=task),
+        pb.StreamResponse(status_update=working),
+        pb.StreamResponse(status_update=completed),
+    ):
+        list(reducer.reduce(response))
+    assert reducer.result.task.metadata == pb.Task(metadata={"first": 1, "both": 2}).metadata

@@ -56,6 +56,35 @@ async def turn(sent: SentFrames) -> ExecutorTurn:
     return ExecutorTurn({"turnId": "1", "taskId": "t", "agentId": "a"}, sent, 10_000)
 
 
+async def test_metadata_is_sent_with_the_next_event_and_each_change_once(
+    turn: ExecutorTurn, sent: SentFrames, caplog: pytest.LogCaptureFixture
+) -> None:
+    turn.merge_metadata({"a": {"x": 1}, "b": 1})
+    turn.merge_metadata({"b": 2, "usage": {"tokens": 1}})
+    await turn.status(WORKING)
+    turn.merge_metadata({"a": {"x": 1}})
+    await turn.status(WORKING, metadata={"b": True})
+    turn.merge_metadata({"b": True})
+    await turn.artifact(artifact("x"))
+    turn.merge_metadata({"c": None})
+    await turn.status(DONE)
+    assert [frame["events"].get("stateUpdate") for frame in sent.frames if "events" in frame] == [
+        {"taskMetadata": {"a": {"x": 1}, "b": 2}},
+        {"taskMetadata": {"b": True}},
+        None,
+    ]
+    assert sent.events[1]["status"]["metadata"] == {"b": True}
+    assert sent.end == {"status": {"state": DONE}, "stateUpdate": {"taskMetadata": {"c": None}}}
+    assert '"usage" in metadata is dropped' in caplog.text
+
+
+async def test_metadata_that_the_task_has_already_is_not_sent(sent: SentFrames) -> None:
+    turn = ExecutorTurn({"turnId": "1", "taskId": "t", "taskMetadata": {"a": 1.0, "usage": {}}}, sent, 10_000)
+    turn.merge_metadata({"a": 1.0, "usage": {}})
+    await turn.status(DONE)
+    assert sent.end == {"status": {"state": DONE}}
+
+
 def artifact(text: str, id: str = "a") -> dict[str, Any]:
     return {"artifactId": id, "parts": [{"text": text}]}
 

@@ -129,6 +129,14 @@ async def parts_of_every_kind_arrive(ask: Asking) -> None:
 
 
 @every
+async def the_metadata_that_it_sets_is_the_task_s(ask: Asking) -> None:
+    task = await ask.task("label")
+    labels = {"model": {"a_name": "small", "list": [1, None]}, "percent": 50}
+    assert (state(task), task["metadata"]) == ("COMPLETED", labels)
+    assert (await ask.get(task["id"]))["metadata"] == labels
+
+
+@every
 async def it_asks_and_is_answered(ask: Asking) -> None:
     task = await ask.task("ask")
     assert (state(task), status_text(task)) == ("INPUT_REQUIRED", "which one?")

@@ -70,7 +70,12 @@ def threaded(turn: Turn) -> dict[str, object]:
     while turn.text == "wait":
         turn.check()
         threading.Event().wait(0.005)
-    return {"files": [file.name for file in turn.files], "data": turn.data, "accepts": turn.accepts, **turn.metadata}
+    return {
+        "files": [file.name for file in turn.files],
+        "data": turn.data,
+        "accepts": turn.accepts,
+        **turn.request_metadata,
+    }
 
 
 @agent

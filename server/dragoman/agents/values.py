@@ -24,12 +24,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from google.protobuf import struct_pb2
 from google.protobuf.message import Message as AnyMessage
 
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.core.limits.message_limits import MAX_NESTING_DEPTH
+from dragoman.core.limits.message_limits import MAX_NESTING_DEPTH, MAX_TASK_METADATA_BYTES, value_problem
+from dragoman.core.limits.quotas import USAGE_METADATA_KEY
 from dragoman.core.task import frames
 from dragoman.core.task.log import ArtifactChange
+from dragoman.core.task.projection import merge_metadata
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NewId = Callable[[], str]
@@ -177,9 +180,39 @@ def message_of(value: object, new_id: NewId, *, task_id: str, context_id: str) -
 
 
 def set_metadata(target: Any, metadata: Mapping[str, object] | None) -> None:
-    """Merges `metadata` into the metadata of a Part, Artifact or Message."""
+    """Merges `metadata` into the metadata of a Part, Artifact, Message or event."""
     if metadata:
-        fill_struct(target.metadata, to_json(metadata))
+        try:
+            fill_struct(target.metadata, to_json(metadata))
+        except InvalidAgentResponse as error:
+            raise InvalidAgentResponse(f"metadata: {error}") from None
+
+
+def check_task_metadata(label: str, known: bytes, update: Any) -> bytes:
+    """Returns the Struct `update` serialized, to be merged into a task's metadata (1.0 §4.1.1) by key.
+
+    `known` is the task's metadata before. Raises InvalidAgentResponse for the key `usage`, which the server writes,
+    for values that JSON cannot represent, and beyond the limits of size and depth.
+    """
+    if USAGE_METADATA_KEY in update.fields:
+        raise InvalidAgentResponse(
+            f"{label}.{USAGE_METADATA_KEY}: the server writes this key; report usage instead, or use another key"
+        )
+    if problem := value_problem(update):
+        raise InvalidAgentResponse(f"{label} {problem}")
+    encoded: bytes = update.SerializeToString(deterministic=True)
+    if (size := len(merge_metadata(known, encoded))) > MAX_TASK_METADATA_BYTES:
+        raise InvalidAgentResponse(
+            f"{label}: the task's metadata would have {size} bytes; at most {MAX_TASK_METADATA_BYTES} are accepted"
+        )
+    return encoded
+
+
+def event_metadata(metadata: Mapping[str, object] | None) -> bytes:
+    """The metadata of an event as a serialized Struct; empty for none. Raises InvalidAgentResponse."""
+    update = pb.TaskStatusUpdateEvent()
+    set_metadata(update, metadata)
+    return update.metadata.SerializeToString()
 
 
 def artifact_change(artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> ArtifactChange:
@@ -315,6 +348,11 @@ def value_to_json(value: Any) -> Any:
 def struct_to_json(struct: Any) -> dict[str, Any]:
     """The JSON object of a protobuf Struct."""
     return {key: value_to_json(item) for key, item in struct.fields.items()}
+
+
+def struct_of(data: bytes) -> struct_pb2.Struct:
+    """Parses a serialized Struct, in the descriptor pool of our messages."""
+    return pb.Task.FromString(frames.submessage(6, data)).metadata
 
 
 def check_json_value(label: str, value: Any, depth_left: int = MAX_NESTING_DEPTH) -> None:

@@ -115,6 +115,9 @@ class EventReducer:
             case "status_update":
                 update = response.status_update
                 self._check_task_id(update.task_id, update.context_id)
+                # The update that ends a turn repeats what the turn has set; the metadata of others is their own.
+                if update.HasField("metadata") and update.status.state in states.TERMINAL | states.INTERRUPTED:
+                    self.task.metadata.MergeFrom(update.metadata)
                 yield from self._reduce_status(update.status, is_update=True)
             case "artifact_update":
                 self._check_task_id(response.artifact_update.task_id, response.artifact_update.context_id)

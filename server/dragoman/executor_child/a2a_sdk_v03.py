@@ -62,6 +62,7 @@ def _task(turn: ExecutorTurn, *, answering: bool) -> Any:
     question = turn.start.get("question")
     task["status"] = {"state": "TASK_STATE_INPUT_REQUIRED" if question and answering else "TASK_STATE_WORKING"}
     task["artifacts"] = turn.previous_artifacts
+    task["metadata"] = turn.task_metadata
     return types.Task.model_validate(_task_to_v03(task))
 
 
@@ -100,8 +101,9 @@ class _SdkV03EventQueue(EventQueue):
                     metadata=content.get("metadata"),
                 )
             case types.Task():
-                await turn.ensure_started()
                 content = _json(event)
+                turn.merge_metadata(content.get("metadata"))
+                await turn.ensure_started()
                 for artifact in content.get("artifacts") or []:
                     await turn.artifact(json_v03.artifact_from_v03(artifact), last_chunk=True)
                 await _send_status(turn, content["status"], None)

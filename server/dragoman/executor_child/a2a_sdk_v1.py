@@ -58,6 +58,7 @@ def _task(turn: ExecutorTurn) -> Any:
         status = {"state": "TASK_STATE_INPUT_REQUIRED", "message": question}
     task = {"id": turn.task_id, "contextId": turn.context_id, "status": status, "history": turn.history}
     task["artifacts"] = turn.previous_artifacts
+    task["metadata"] = turn.task_metadata
     return ParseDict(task, types.Task(), ignore_unknown_fields=True)
 
 
@@ -84,6 +85,7 @@ class _SdkV1EventQueue(EventQueue):
                     metadata=content.get("metadata"),
                 )
             case types.Task():
+                turn.merge_metadata(content.get("metadata"))
                 await turn.ensure_started()
                 for artifact in content.get("artifacts", []):
                     await turn.artifact(artifact, last_chunk=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import json
 import re
 from collections.abc import AsyncIterator
@@ -51,8 +52,14 @@ class _TaskRun:
         self.task["artifacts"] = [
             _snake(json_v03.artifact_to_v03(one, flat=HAS_FLAT_PARTS)) for one in turn.previous_artifacts
         ]
+        # Workers may change it in place, as in fasta2a's own storage.
+        self.task["metadata"] = copy.deepcopy(turn.task_metadata)
         if not HAS_FLAT_PARTS:
             self.task["kind"] = "task"
+
+    def read_metadata(self) -> None:
+        """Merges the metadata that the worker has set into the task's."""
+        self.turn.merge_metadata(copy.deepcopy(self.task.get("metadata")))
 
 
 class Fasta2aAdapter:
@@ -100,6 +107,7 @@ class Fasta2aAdapter:
         try:
             await self._worker.run_task(params)
         finally:
+            run.read_metadata()
             del self._runs[turn.id]
         if run.final_status is not None:
             state, message = run.final_status
@@ -110,6 +118,7 @@ class Fasta2aAdapter:
         if (run := self._runs.get(turn.id)) is not None:
             CURRENT_RUN.set(run)
             await self._worker.cancel_task({"id": turn.task_id})
+            run.read_metadata()
             if run.final_status is not None and run.final_status[0] == CANCELED:
                 await turn.status(*run.final_status)
 
@@ -132,6 +141,7 @@ class TurnStorage(their_storage.Storage):
         run = _run_of_task(task_id)
         task, turn = run.task, run.turn
         task["status"] = {"state": state}
+        run.read_metadata()
         for artifact in new_artifacts or []:
             task["artifacts"].append(artifact)
             await _publish_artifact(run, artifact, append=False, last_chunk=True)
@@ -176,11 +186,16 @@ class _TurnEventBus(TheirBus):
         run = _run_of_task(task_id)
         if update := event.get("artifact_update"):
             await _publish_artifact(
-                run, update["artifact"], append=update.get("append", False), last_chunk=update.get("last_chunk", False)
+                run,
+                update["artifact"],
+                append=update.get("append", False),
+                last_chunk=update.get("last_chunk", False),
+                metadata=update.get("metadata"),
             )
         elif (update := event.get("status_update")) and update["status"]["state"] == "working":
             message = update["status"].get("message")
-            await run.turn.status("TASK_STATE_WORKING", json_v03.message_from_v03(_camel(message)) if message else None)
+            converted = json_v03.message_from_v03(_camel(message)) if message else None
+            await run.turn.status("TASK_STATE_WORKING", converted, update.get("metadata"))
         # The final state comes from the storage when run_task returns.
 
     async def close(self, task_id: str) -> None:
@@ -216,7 +231,9 @@ def worker_dependencies() -> dict[str, Any]:
     return {"broker": IdleBroker(), "storage": TurnStorage()}
 
 
-async def _publish_artifact(run: _TaskRun, artifact: Any, *, append: bool, last_chunk: bool) -> None:
+async def _publish_artifact(
+    run: _TaskRun, artifact: Any, *, append: bool, last_chunk: bool, metadata: dict[str, Any] | None = None
+) -> None:
     """Sends an artifact or a chunk of one. Skips an artifact that was already sent in chunks."""
     converted = json_v03.artifact_from_v03(_camel(artifact))
     id = converted.get("artifactId", "")
@@ -224,7 +241,7 @@ async def _publish_artifact(run: _TaskRun, artifact: Any, *, append: bool, last_
     if not append and sent_parts is not None and _merge_texts(sent_parts) == _merge_texts(converted["parts"]):
         return
     run.published[id] = [*(sent_parts or []), *converted["parts"]] if append else converted["parts"]
-    await run.turn.artifact(converted, append=append, last_chunk=last_chunk)
+    await run.turn.artifact(converted, append=append, last_chunk=last_chunk, metadata=metadata)
 
 
 def _merge_texts(parts: list[Any]) -> list[Any]:

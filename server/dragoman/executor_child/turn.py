@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,10 @@ FINAL_STATES = frozenset(
     ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_REJECTED", "TASK_STATE_INPUT_REQUIRED")
 )
 """States during a turn, and states that end a turn at once."""
+
+
+USAGE_KEY = "usage"
+"""The key of a task's metadata that the server writes."""
 
 
 class OversizedEvent(ValueError):
@@ -65,7 +70,9 @@ class ExecutorTurn:
         self._last_status = ""
         self._held_status: dict[str, Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._state_update: dict[str, str] = {}
+        self._state_update: dict[str, Any] = {}
+        self.task_metadata: dict[str, Any] = dict(start.get("taskMetadata", {}))
+        """The task's metadata, with what this turn has set."""
         self._artifacts: set[str] = set()
 
     # Events of the executor ---------------------------------------------------------------------------------------
@@ -73,9 +80,13 @@ class ExecutorTurn:
     async def status(
         self, state: str, message: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Sends a status change. A final state ends the turn, even if the executor continues."""
+        """Sends a status change. A final state ends the turn, even if the executor continues.
+
+        The metadata is that of the event; a2a-sdk's server also merges it into the task's, and so does this one.
+        """
         if self._check_late(state):
             return
+        self.merge_metadata(metadata)
         change: dict[str, Any] = {"state": state}
         if message:
             change["message"] = message
@@ -83,7 +94,7 @@ class ExecutorTurn:
             change["metadata"] = metadata
         if state == CANCELED and self.canceled:
             # From cancel(). The task is canceled only after execute() has stopped; its message is sent before.
-            if message:
+            if message or self._state_update:
                 await self._send({"status": {**change, "state": WORKING}})
         elif state == CANCELED:
             text = {"parts": [{"text": "The agent canceled this task without a cancel request."}]}
@@ -95,7 +106,7 @@ class ExecutorTurn:
             self._held_status = change
             self._timer = asyncio.get_running_loop().call_later(AUTH_HOLD_SECONDS, self._flush_held)
         elif state in RUNNING_STATES:
-            if state != WORKING and not message and not metadata:
+            if state != WORKING and not message and not metadata and not self._state_update:
                 return
             await self._send({"status": {**change, "state": WORKING}})
         else:
@@ -134,6 +145,19 @@ class ExecutorTurn:
         self._state_update.update({} if task_state is None else {"taskState": task_state})
         self._state_update.update({} if context_state is None else {"contextState": context_state})
 
+    def merge_metadata(self, metadata: dict[str, Any] | None) -> None:
+        """Merges metadata into that of the task by key, with the next event."""
+        changed = {
+            key: value
+            for key, value in (metadata or {}).items()
+            if key not in self.task_metadata or not _is_same_json(self.task_metadata[key], value)
+        }
+        if changed.pop(USAGE_KEY, None) is not None:
+            log.warning('task %s: "%s" in metadata is dropped: the server writes this key', self.task_id, USAGE_KEY)
+        if changed:
+            self.task_metadata.update(changed)
+            self._state_update["taskMetadata"] = {**self._state_update.get("taskMetadata", {}), **changed}
+
     def reply(self, message: dict[str, Any]) -> None:
         """Ends the turn with a Message as its response."""
         if not self._check_late("a message"):
@@ -153,7 +177,7 @@ class ExecutorTurn:
     async def _send(self, event: dict[str, Any]) -> None:
         self._flush_held()
         status = event.get("status")
-        if status == {"state": WORKING} and self._last_status == WORKING:
+        if status == {"state": WORKING} and self._last_status == WORKING and not self._state_update:
             return  # a repetition without news
         if status is None:
             self._last_status = WORKING + " and more"
@@ -258,6 +282,11 @@ def describe_error(error: BaseException) -> str:
     text = getattr(inner, "message", None) or getattr(error, "message", None) or str(error)
     name = type(inner if getattr(inner, "message", None) else error).__name__
     return f"{name}: {text}" if text else name
+
+
+def _is_same_json(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same. In Python `1 == True`."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _approximate_size(value: Any) -> int:

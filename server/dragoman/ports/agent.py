@@ -10,6 +10,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.core.task.projection import merge_metadata
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -34,16 +35,22 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """Changed JSON state of an agent: of the task (`turn.state`) and of the conversation; None for unchanged."""
+    """Changed JSON state of an agent, of the task (`turn.state`) and of the conversation; and task metadata to merge.
+
+    None, and empty for metadata, is unchanged.
+    """
 
     task_state: bytes | None = None
     context_state: bytes | None = None
+    task_metadata: bytes = b""
+    """A serialized Struct, merged into Task.metadata by key (1.0 §4.1.1)."""
 
     def merged_with(self, later: StateUpdate) -> StateUpdate:
         """Combines two updates; `later` wins where both have a value."""
         return StateUpdate(
             self.task_state if later.task_state is None else later.task_state,
             self.context_state if later.context_state is None else later.context_state,
+            merge_metadata(self.task_metadata, later.task_metadata),
         )
 
 
@@ -115,6 +122,11 @@ class TurnContext(Protocol):
     @property
     def context_state(self) -> bytes:
         """The agent's JSON for the conversation at the start of the turn; initially empty."""
+        ...
+
+    @property
+    def task_metadata(self) -> bytes:
+        """The task's metadata, with what this turn has put: a serialized Struct."""
         ...
 
     @property

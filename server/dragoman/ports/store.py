@@ -41,11 +41,13 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class TaskMessages:
-    """The stored input of a turn: messages and the agent's JSON for the task."""
+    """The stored input of a turn: messages, the agent's JSON for the task, and the task's metadata."""
 
     record: TaskRecord
     messages: list[StoredMessage]
     task_state: bytes
+    task_metadata: bytes = b""
+    """The task's metadata, a serialized Struct."""
 
     def unread(self, last_delivered: int) -> list[StoredMessage]:
         """The users' messages with numbers above `last_delivered`."""

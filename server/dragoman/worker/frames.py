@@ -75,10 +75,12 @@ def encode_event(change: StatusChange | ArtifactChange) -> wk.Event:
     """Encodes one event, text chunks in their short form."""
     if isinstance(change, StatusChange):
         return wk.Event(status=encode_status(change))
-    if change.text is not None and not change.metadata:
+    if change.text is not None:
         text = wk.TextChunk(
             artifact_id=change.artifact_id, text=change.text, append=change.append, last_chunk=change.last_chunk
         )
+        if change.metadata:
+            text.metadata.MergeFromString(change.metadata)
         return wk.Event(text=text)
     return wk.Event(artifact=encode_artifact(change))
 
@@ -119,12 +121,14 @@ def encode_turn_end(turn_id: str, result: TurnResult, max_frame_bytes: int) -> w
 
 
 def encode_state_update(state_update: StateUpdate) -> wk.StateUpdate:
-    """Encodes the agent's changed state."""
+    """Encodes the agent's changed state and metadata."""
     encoded = wk.StateUpdate()
     if state_update.task_state is not None:
         encoded.task_state = state_update.task_state.decode()
     if state_update.context_state is not None:
         encoded.context_state = state_update.context_state.decode()
+    if state_update.task_metadata:
+        encoded.task_metadata.MergeFromString(state_update.task_metadata)
     return encoded
 
 

@@ -42,6 +42,7 @@ class RemoteTurnContext:
         self.references: Sequence[pb.Task] = tuple(start.references)
         self.task_state = start.task_state.encode()
         self.context_state = start.context_state.encode()
+        self.task_metadata = start.task_metadata.SerializeToString()
         self.attempt = start.attempt
         self.waiting_messages = 0  # only upstream agents use it, and they run at the server
         self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, texts, wait_for_state, wait_for_text
 from tests.agents.workers.worker_process import worker_process
@@ -63,6 +64,12 @@ async def test_an_executor_responds_and_keeps_its_context_state(server: Server) 
         again.context_id = first.context_id
         second = (await client.send(again)).task
     assert [texts(task)["output"] for task in (first, second)] == ["0", "1"]
+
+
+async def test_metadata_that_a_worker_sets_in_its_storage_is_that_of_the_task(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("label my_key"))).task
+        assert MessageToDict(await client.get(task.id))["metadata"] == {"my_key": {"turns": 0}}
 
 
 async def test_printed_output_goes_to_the_log_of_the_server(server: Server) -> None:

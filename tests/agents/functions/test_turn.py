@@ -61,7 +61,7 @@ async def test_a_turn_has_the_fields_of_its_task_and_request() -> None:
     turn = make_turn(turn_context)
     assert (turn.task_id, turn.context_id, turn.principal) == ("task-1", "context-1", "anonymous")
     assert turn.accepts == ["text/plain"]
-    assert turn.metadata == {"trace": [1, "a"]}
+    assert turn.request_metadata == {"trace": [1, "a"]}
     assert turn.history == [question]
     assert turn.question == question
     assert turn.message is turn_context.message
@@ -69,7 +69,14 @@ async def test_a_turn_has_the_fields_of_its_task_and_request() -> None:
 
 async def test_the_fields_of_an_empty_message_are_empty() -> None:
     turn = make_turn(RecordingTurnContext())
-    assert (turn.text, turn.files, turn.data, turn.accepts, turn.metadata, turn.state) == ("", [], [], [], {}, {})
+    assert (turn.text, turn.files, turn.data, turn.accepts, turn.request_metadata, turn.state) == (
+        "",
+        [],
+        [],
+        [],
+        {},
+        {},
+    )
     assert turn.question is None
 
 

@@ -41,7 +41,19 @@ async def kinds(turn: Turn) -> dict[str, object]:
     turn.artifact(types.artifact("one ", "two", name="two parts"), id="parts", metadata={"deep": {"er": [1, None]}})
     turn.chunk("added", artifact="parts")
     await turn.flush()
-    return {"answer": 42, "list": [1.5, "x", None], "kept": turn.metadata}
+    return {"answer": 42, "list": [1.5, "x", None], "kept": turn.request_metadata}
+
+
+@agent
+async def labels(turn: Turn) -> None:
+    """Sets metadata of its task and of events."""
+    turn.metadata["turns"] = turn.metadata.get("turns", 0) + 1
+    turn.chunk("a", metadata={"line": 1})
+    turn.chunk("b", metadata={"line": 2})
+    turn.status("reading", metadata={"percent": 50})
+    turn.metadata["last"] = turn.text
+    if turn.question is None:
+        turn.ask("more?")
 
 
 @agent

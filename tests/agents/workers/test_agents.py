@@ -67,6 +67,20 @@ async def test_values_of_every_kind_arrive_unchanged(at: At) -> None:
         assert data == {"answer": 42, "list": [1.5, "x", None], "kept": {"key": ["v"]}}
 
 
+async def test_metadata_of_the_task_and_of_events_arrives_unchanged(at: At) -> None:
+    async with at("labels") as client:
+        events = [event async for event in client.stream(message("one"))]
+        updates = [MessageToDict(event.artifact_update) for event in events if event.HasField("artifact_update")]
+        assert [update["metadata"] for update in updates] == [{"line": 1}, {"line": 2}]
+        statuses = [MessageToDict(event.status_update) for event in events if event.HasField("status_update")]
+        assert [one["metadata"] for one in statuses[-2:]] == [{"percent": 50}, {"turns": 1, "last": "one"}]
+        paused = await client.get(events[0].task.id)
+        assert texts(paused) == {"output": "ab"}
+        assert len(paused.artifacts[0].parts) == 1
+        done = (await client.send(message("two", task=paused.id))).task
+        assert MessageToDict(done)["metadata"] == {"turns": 2, "last": "two"}
+
+
 async def test_a_reply_to_a_question_starts_a_turn_with_the_stored_state(at: At) -> None:
     async with at("asks") as client:
         paused = (await client.send(message("hi"))).task

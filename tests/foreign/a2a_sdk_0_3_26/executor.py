@@ -61,6 +61,10 @@ class ScriptedAgentExecutor(AgentExecutor):
             file = FileWithBytes(bytes=two, name="two.bin", mime_type="application/octet-stream")
             link = FileWithUri(uri="https://files.example/x")
             await add(updates, "parts", data, Part(root=FilePart(file=file)), Part(root=FilePart(file=link)))
+        elif word == "label":
+            labels = {"model": {"a_name": "small", "list": [1, None]}, "percent": 0}
+            await event_queue.enqueue_event(new_task(context.message).model_copy(update={"metadata": labels}))
+            await updates.update_status(TaskState.working, metadata={"percent": 50})
         elif word == "ask":
             question = new_agent_text_message("which one?", context.context_id, context.task_id)
             await updates.requires_input(question, final=True)

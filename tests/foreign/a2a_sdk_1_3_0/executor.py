@@ -68,6 +68,14 @@ class ScriptedAgentExecutor(AgentExecutor):
             data.data.list_value.values.add().number_value = 7
             raw = pb.Part(raw=b"\x00\xff", filename="two.bin", media_type="application/octet-stream")
             await updates.artifact("parts", data, raw, pb.Part(url="https://files.example/x"))
+        elif word == "label":
+            status = pb.TaskStatus(state=pb.TASK_STATE_WORKING)
+            labels = {"model": {"a_name": "small", "list": [1, None]}, "percent": 0}
+            ids = {"id": context.task_id, "context_id": context.context_id}
+            await event_queue.enqueue_event(pb.Task(**ids, status=status, metadata=labels))
+            ids = {"task_id": context.task_id, "context_id": context.context_id}
+            update = pb.TaskStatusUpdateEvent(**ids, status=status, metadata={"percent": 50})
+            await event_queue.enqueue_event(update)
         elif word == "ask":
             await updates.status(pb.TASK_STATE_INPUT_REQUIRED, "which one?")
             return

@@ -58,6 +58,8 @@ class ScriptedWorker(Worker[list[str]]):
             )
             link = FilePart(kind="file", file={"uri": "https://files.example/x"})
             artifacts = [Artifact(artifact_id="parts", name="parts", parts=[data, raw, link])]
+        elif word == "label":
+            task["metadata"] = {"model": {"a_name": "small", "list": [1, None]}, "percent": 50}
         elif word == "ask":
             await self.storage.update_task(id, state="input-required", new_messages=[agent_message("which one?")])
             return

@@ -56,6 +56,8 @@ class ScriptedWorker(Worker[list[str]]):
             raw = Part(raw="AP8=", filename="two.bin", media_type="application/octet-stream")
             parts = [Part(data=[7], media_type="application/json"), raw, Part(url="https://files.example/x")]
             artifacts = [Artifact(artifact_id="parts", name="parts", parts=parts)]
+        elif word == "label":
+            task["metadata"] = {"model": {"a_name": "small", "list": [1, None]}, "percent": 50}
         elif word == "ask":
             await self.storage.update_task(id, state="input-required", new_messages=[agent_message("which one?")])
             return

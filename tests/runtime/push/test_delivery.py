@@ -24,6 +24,7 @@ from dragoman.agents.functions.turn import Turn
 from dragoman.core.push.delivery import DeliveryReport, PushRecord, PushState
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import OutboundFailed
+from dragoman.runtime.push.delivery import TaskSnapshots
 from dragoman.stores.sqlite import StorageOptions
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -127,6 +128,25 @@ async def test_a_direct_message_goes_to_its_caller_only(tmp_path: Path) -> None:
 
 
 # Receivers of the Task ---------------------------------------------------------------------------------------------
+
+
+async def test_the_task_at_each_state_change_has_its_metadata(tmp_path: Path) -> None:
+    """A snapshot of an earlier state is folded from events, which do not have the task's metadata."""
+
+    async def works(turn: Turn) -> None:
+        turn.metadata["model"] = "small"
+        turn.status("at it")
+
+    async with open_push_harness(tmp_path, works) as here:
+        task = await here.send(dialect="0.3")
+        await here.until(task.id, PushState.DONE)
+        _, *later = [(post.body["status"]["state"], post.body.get("metadata")) for post in here.receivers.posts]
+        assert later == [("working", {"model": "small"}), ("completed", {"model": "small"})]
+        ref = await here.ref(task.id)
+        snapshots = TaskSnapshots(here.harness.store, ref)
+        for event in await here.harness.store.events(ref, 0, 10):
+            at_event = pb.StreamResponse.FromString((await snapshots.task_at(event)).data).task
+            assert (at_event.status.state, at_event.metadata["model"]) == (event.state, "small")
 
 
 @pytest.mark.parametrize("dialect", ["0.3", "0.1", "google"])

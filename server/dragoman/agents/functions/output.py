@@ -3,30 +3,41 @@
 - The first chunk of an artifact in a turn replaces it (append=false); later chunks append, from any thread.
 - The default artifact is `output` in a task's first turn and `output-N` in its N-th, so that the response to a
   follow-up does not overwrite earlier ones.
-- A changed `turn.state` is stored with the next event.
+- A changed `turn.state` is stored with the next event, and so are changed keys of `turn.metadata`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
+from google.protobuf import struct_pb2
 
 from dragoman.agents.values import (
     NewId,
     artifact_change,
     artifact_of,
+    check_task_metadata,
     checked_string,
     encode_artifact_head,
     encode_parts,
+    event_metadata,
+    fill_struct,
     message_of,
     parts_of,
+    struct_of,
+    struct_to_json,
+    to_json,
     to_local_type,
 )
+from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -47,6 +58,7 @@ class TurnOutput:
         self._default_artifact_id = f"{DEFAULT_ARTIFACT_ID}-{before + 1}" if before else DEFAULT_ARTIFACT_ID
         self._task_state = PersistedState("turn.state", turn_context.task_state)
         self._context_state = PersistedState("turn.context.state", turn_context.context_state)
+        self._metadata = TaskMetadata(turn_context.task_metadata)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -56,28 +68,47 @@ class TurnOutput:
     def context_state(self) -> dict[str, Any]:
         return self._context_state.value
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self._metadata.value
+
     # Events -------------------------------------------------------------------------------------------------------
 
-    def status(self, state: int, value: object = None) -> Awaitable[None]:
-        return self._send(self.status_change(state, value))
+    def status(self, state: int, value: object = None, metadata: Mapping[str, object] | None = None) -> Awaitable[None]:
+        return self._send(replace(self.status_change(state, value), metadata=event_metadata(metadata)))
 
     def artifact(self, artifact: pb.Artifact, *, append: bool = False, last: bool = False) -> Awaitable[None]:
         accepted = self._send(artifact_change(artifact, append=append, last=last))
         self._written.add(artifact.artifact_id)
         return accepted
 
-    def chunk(self, value: object, *, artifact: str = DEFAULT_ARTIFACT_ID, last: bool = False) -> Awaitable[None]:
+    def chunk(
+        self,
+        value: object,
+        *,
+        artifact: str = DEFAULT_ARTIFACT_ID,
+        last: bool = False,
+        metadata: Mapping[str, object] | None = None,
+    ) -> Awaitable[None]:
         id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else checked_string(artifact)
         value = to_local_type(value)
         text = checked_string(value) if isinstance(value, str) else None
         parts = encode_parts(parts_of(value)) if text is None else b""
-        head = encode_artifact_head(id)
+        change = ArtifactChange(
+            id,
+            encode_artifact_head(id),
+            parts,
+            text=text,
+            append=True,
+            last_chunk=last,
+            metadata=event_metadata(metadata),
+        )
         if id in self._written:
-            return self._send(ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last))
+            return self._send(change)
         with self._serialize_first_chunk():
             append = id in self._started
             self._started.add(id)
-            accepted = self._send(ArtifactChange(id, head, parts, text=text, append=append, last_chunk=last))
+            accepted = self._send(replace(change, append=append))
             self._written.add(id)
         return accepted
 
@@ -86,6 +117,7 @@ class TurnOutput:
         accepted = self.turn_context.put(change, state_update=update)
         self._task_state.mark_saved(update.task_state)
         self._context_state.mark_saved(update.context_state)
+        self._metadata.mark_saved(update.task_metadata)
         return accepted
 
     @contextmanager
@@ -121,7 +153,63 @@ class TurnOutput:
 
     def _state_update(self) -> StateUpdate:
         task, context = self._task_state.dump_if_changed(), self._context_state.dump_if_changed()
-        return NO_CHANGE if task is None and context is None else StateUpdate(task, context)
+        metadata = self._metadata.changes()
+        return NO_CHANGE if task is None and context is None and not metadata else StateUpdate(task, context, metadata)
+
+    def failed_result(self, text: str) -> TurnResult:
+        """FAILED with a text, for an error of the agent. Valid changes of the metadata are stored, state is not."""
+        try:
+            metadata = self._metadata.changes()
+        except InvalidAgentResponse:  # the error itself, or a second one
+            metadata = b""
+        update = StateUpdate(task_metadata=metadata) if metadata else NO_CHANGE
+        return TurnResult(self.status_change(states.FAILED, text), state_update=update)
+
+
+class TaskMetadata:
+    """The task's metadata as a JSON object: parsed on first access. Changed keys are merged into the task's."""
+
+    def __init__(self, saved: bytes) -> None:
+        """`saved`: the serialized Struct of the task."""
+        self._saved = saved
+        self._saved_values: dict[str, bytes] = {}
+        """The serialized Value of each stored key."""
+        self._value: dict[str, Any] | None = None
+
+    @property
+    def value(self) -> dict[str, Any]:
+        if self._value is None:
+            struct = struct_of(self._saved)
+            self._saved_values = _values_by_key(struct)
+            self._value = struct_to_json(struct)
+        return self._value
+
+    def changes(self) -> bytes:
+        """The changed keys, as a serialized Struct; empty if unchanged. Raises InvalidAgentResponse."""
+        if self._value is None:
+            return b""
+        update = struct_of(b"")
+        try:
+            fill_struct(update, to_json(self._value))
+        except InvalidAgentResponse as error:
+            raise InvalidAgentResponse(f"turn.metadata: {error}") from None
+        for key, saved in self._saved_values.items():
+            if key not in update.fields:
+                raise InvalidAgentResponse(
+                    f'turn.metadata: the key "{key}" was removed, but keys of a task stay; set it to None instead'
+                )
+            if update.fields[key].SerializeToString(deterministic=True) == saved:
+                del update.fields[key]
+        return check_task_metadata("turn.metadata", self._saved, update) if update.fields else b""
+
+    def mark_saved(self, update: bytes) -> None:
+        if update:
+            self._saved = merge_metadata(self._saved, update)
+            self._saved_values.update(_values_by_key(struct_of(update)))
+
+
+def _values_by_key(struct: struct_pb2.Struct) -> dict[str, bytes]:
+    return {key: value.SerializeToString(deterministic=True) for key, value in struct.fields.items()}
 
 
 class PersistedState:

@@ -258,7 +258,7 @@ def _failed_result(
     )  # fmt: skip
     if isinstance(cause, InvalidAgentResponse):
         text = f"InvalidAgentResponse: agent {agent}, {Path(file).name} line {line}: {cause}"
-    return TurnResult(output.status_change(states.FAILED, text))
+    return output.failed_result(text)
 
 
 def _is_stop_requested(turn_context: TurnContext) -> bool:

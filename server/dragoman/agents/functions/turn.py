@@ -59,7 +59,7 @@ class Incoming:
         return [value_to_json(part.data) for part in self.message.parts if part.WhichOneof("content") == "data"]
 
     @cached_property
-    def metadata(self) -> dict[str, Any]:
+    def request_metadata(self) -> dict[str, Any]:
         """The metadata of the request (1.0 §3.2.1). `message.metadata` is the message's own."""
         return struct_to_json(self._envelope.metadata)
 
@@ -151,6 +151,17 @@ class Turn(Incoming):
         return self._output.state
 
     @property
+    def metadata(self) -> dict[str, Any]:
+        """The task's metadata, which clients see in every Task (1.0 §4.1.1). Change it in place.
+
+        Changed keys are merged into the task's metadata with the next event or at the end of the turn, and the event
+        that ends the turn repeats them for readers of streams. That raises InvalidAgentResponse for a value that JSON
+        cannot represent, for the key `usage`, which the server writes (`turn.usage`), for a removed key (set it to
+        None), and above 256 KiB in all.
+        """
+        return self._output.metadata
+
+    @property
     def context(self) -> Context:
         """The conversation of the task, with the agent's state for it."""
         return Context(self._output)
@@ -196,8 +207,14 @@ class Turn(Incoming):
 
     # Events -------------------------------------------------------------------------------------------------------
 
-    def status(self, value: object = None, state: int = states.WORKING) -> Awaitable[None]:
-        """Sends a status update with text, a Message or no message (1.0 §4.2.1).
+    def status(
+        self,
+        value: object = None,
+        state: int = states.WORKING,
+        *,
+        metadata: Mapping[str, object] | None = None,
+    ) -> Awaitable[None]:
+        """Sends a status update with text, a Message or no message (1.0 §4.2.1). `metadata` is that of the event.
 
         `state` is WORKING or AUTH_REQUIRED. AUTH_REQUIRED tells clients that the running agent waits for authentication
         elsewhere; streams stay open. Raises ValueError for the other states, which end a turn.
@@ -206,7 +223,7 @@ class Turn(Incoming):
             raise ValueError(
                 f"turn.status: {states.name(state)} ends a turn; return, raise, or call ask, need_auth or reject"
             )
-        return self._output.status(state, value)
+        return self._output.status(state, value, metadata)
 
     def artifact(
         self,
@@ -229,14 +246,22 @@ class Turn(Incoming):
         artifact = self._output.new_artifact(value, name=name, description=description, id=id, metadata=metadata)
         return self._output.artifact(artifact, append=append, last=last)
 
-    def chunk(self, value: object, *, artifact: str = DEFAULT_ARTIFACT_ID, last: bool = False) -> Awaitable[None]:
+    def chunk(
+        self,
+        value: object,
+        *,
+        artifact: str = DEFAULT_ARTIFACT_ID,
+        last: bool = False,
+        metadata: Mapping[str, object] | None = None,
+    ) -> Awaitable[None]:
         """Appends to an artifact; the turn's first chunk creates it. Text is streamed, other values become parts.
 
-        `output` is the turn's default artifact: `output-N` in a task's N-th turn. `last` marks the last chunk.
+        `output` is the turn's default artifact: `output-N` in a task's N-th turn. `last` marks the last chunk;
+        `metadata` is that of the event (1.0 §4.2.2).
         """
         if not artifact:
             raise ValueError("turn.chunk: artifact= is empty; omit it for the turn's default artifact")
-        return self._output.chunk(value, artifact=artifact, last=last)
+        return self._output.chunk(value, artifact=artifact, last=last, metadata=metadata)
 
     async def messages(self) -> AsyncIterator[Incoming]:
         """Yields messages that arrive for the running task, each once. Waits for more until the loop is left.

@@ -11,12 +11,13 @@ import orjson
 from google.protobuf import struct_pb2
 
 from dragoman.agents.upstream.task_view import ArtifactSync, StatusMapper, status_digest
-from dragoman.agents.values import NewId
+from dragoman.agents.values import NewId, check_task_metadata, struct_of
 from dragoman.calling.errors import ProtocolError
-from dragoman.core.limits.quotas import Usage, UsageReport, usage_from_metadata
+from dragoman.core.limits.quotas import USAGE_METADATA_KEY, Usage, UsageReport, usage_from_metadata
 from dragoman.core.names import Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -41,6 +42,8 @@ class TurnWriter:
         self.event_count = 0
         """Events written."""
         self._written_state = self.state
+        self._task_metadata = b""
+        """Changes of the upstream task's metadata that are not written yet: a serialized Struct."""
         self._artifacts = ArtifactSync(new_id)
         self._held_status: StatusChange | None = None
         self._answered_digest = self.state.interrupted_digest
@@ -68,14 +71,14 @@ class TurnWriter:
             case "task":
                 task = event.task
                 self._record_ids(task.id, task.context_id, last_message_id)
-                self._count_usage(task.metadata)
+                self._read_metadata(task.metadata)
                 for change in self._artifacts.snapshot(task):
                     await self._put(change)
                 return await self._apply_status(task.status, polled=polled)
             case "status_update":
                 update = event.status_update
                 self._record_ids(update.task_id, update.context_id, last_message_id)
-                self._count_usage(update.metadata)
+                self._read_metadata(update.metadata)
                 metadata = update.metadata.SerializeToString() if update.HasField("metadata") else b""
                 return await self._apply_status(update.status, metadata)
             case "artifact_update":
@@ -114,8 +117,11 @@ class TurnWriter:
         self.turn_context.put(StatusChange(states.WORKING), state_update=self.state_update())
 
     def state_update(self) -> StateUpdate:
-        """The state that is not stored yet."""
-        return NO_CHANGE if self.state == self._written_state else StateUpdate(task_state=self.state.to_json())
+        """The state and metadata that are not stored yet."""
+        task_state = None if self.state == self._written_state else self.state.to_json()
+        if task_state is None and not self._task_metadata:
+            return NO_CHANGE
+        return StateUpdate(task_state, task_metadata=self._task_metadata)
 
     async def _apply_status(
         self, status: pb.TaskStatus, metadata: bytes = b"", *, polled: bool = False
@@ -133,7 +139,7 @@ class TurnWriter:
                 self._held_status = change
                 self.statuses.mark_written(status)
             return None
-        if self.statuses.is_new(status) or metadata or self._written_state != self.state:
+        if self.statuses.is_new(status) or metadata or self.state_update() is not NO_CHANGE:
             self.statuses.mark_written(status)
             await self._put(change)
         return None
@@ -142,12 +148,28 @@ class TurnWriter:
         await self.flush_held()
         self.event_count += 1
         state_update = self.state_update()
-        self._written_state = self.state
+        self._written_state, self._task_metadata = self.state, b""
         await self.turn_context.put(change, state_update=state_update)
 
-    def _count_usage(self, metadata: struct_pb2.Struct) -> None:
-        """Reports the usage of the upstream task since its last event, if its metadata contain usage."""
-        usage = usage_from_metadata(metadata)
+    def _read_metadata(self, metadata: struct_pb2.Struct) -> None:
+        """Keeps the metadata of a Task or of a status update, which other servers merge into their Task, for ours.
+
+        Usage is reported, not kept. Raises InvalidAgentResponse beyond the limits of metadata.
+        """
+        if not metadata.fields:
+            return
+        self._count_usage(usage_from_metadata(metadata))
+        known = merge_metadata(self.turn_context.task_metadata, self._task_metadata)
+        known_fields, update = struct_of(known).fields, struct_of(b"")
+        for key, value in metadata.fields.items():
+            if key != USAGE_METADATA_KEY and (key not in known_fields or known_fields[key] != value):
+                update.fields[key].CopyFrom(value)
+        if update.fields:
+            changed = check_task_metadata("Task.metadata", known, update)
+            self._task_metadata = merge_metadata(self._task_metadata, changed)
+
+    def _count_usage(self, usage: Usage) -> None:
+        """Reports the usage of the upstream task since its last event."""
         tokens, cost = usage.tokens - self.state.tokens, usage.cost - self.state.cost
         if tokens <= 0 and cost <= 0:
             return

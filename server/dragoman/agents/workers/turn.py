@@ -5,11 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
-from dragoman.agents.values import NewId, artifact_change, artifact_of, encode_artifact_head, message_of
+from dragoman.agents.values import (
+    NewId,
+    artifact_change,
+    artifact_of,
+    check_json_value,
+    check_task_metadata,
+    encode_artifact_head,
+    message_of,
+)
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
@@ -82,7 +91,9 @@ class RemoteTurn:
                 f"events.number: {frame.number} follows {self._received_number}; numbers must increase, from 1"
             )
         changes = [decode_event(event, self.turn_context, self._new_id) for event in frame.events]
-        state_update = decode_state_update(frame.state_update) if frame.HasField("state_update") else None
+        state_update = (
+            decode_state_update(frame.state_update, self.turn_context) if frame.HasField("state_update") else None
+        )
         for change in changes[:-1]:
             self.turn_context.put(change)
         if state_update is None:
@@ -155,6 +166,8 @@ class RemoteTurn:
             previous_artifacts=turn_context.previous_artifacts,
             traceparent=CURRENT_TRACE.get(),
         )
+        if turn_context.task_metadata:
+            start.task_metadata.MergeFromString(turn_context.task_metadata)
         if turn_context.question is not None:
             start.question.CopyFrom(turn_context.question)
         if time_limit:
@@ -239,6 +252,7 @@ def decode_event(event: wk.Event, turn_context: TurnContext, new_id: NewId) -> S
                 text=text.text,
                 append=text.append,
                 last_chunk=text.last_chunk,
+                metadata=_event_metadata("text.metadata", text),
             )
     raise InvalidAgentResponse("an event is empty; set one of status, artifact, text")
 
@@ -253,30 +267,25 @@ def decode_status(
     message = b""
     if change.HasField("message"):
         message = _agent_message(change.message, turn_context, new_id).SerializeToString()
-    return StatusChange(change.state, message, change.metadata.SerializeToString())
+    return StatusChange(change.state, message, _event_metadata("status.metadata", change))
 
 
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:
     """Converts an artifact or a chunk of one. Raises InvalidAgentResponse."""
     _check_id(change.artifact.artifact_id, "artifact.artifact.artifact_id")
     decoded = artifact_change(artifact_of(change.artifact, _no_id), append=change.append, last=change.last_chunk)
-    if change.HasField("metadata"):
-        return ArtifactChange(
-            decoded.artifact_id,
-            decoded.head,
-            decoded.parts,
-            decoded.tail,
-            append=decoded.append,
-            last_chunk=decoded.last_chunk,
-            metadata=change.metadata.SerializeToString(),
-        )
-    return decoded
+    return replace(decoded, metadata=_event_metadata("artifact.metadata", change))
+
+
+def _event_metadata(field: str, change: wk.StatusChange | wk.ArtifactChange | wk.TextChunk) -> bytes:
+    check_json_value(field, change.metadata)
+    return change.metadata.SerializeToString()
 
 
 def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -> TurnResult:
     """Converts a turn end with a status or a reply. Raises InvalidAgentResponse."""
     artifacts = [decode_artifact(artifact) for artifact in end.artifacts]
-    state_update = decode_state_update(end.state_update) if end.HasField("state_update") else NO_CHANGE
+    state_update = decode_state_update(end.state_update, turn_context) if end.HasField("state_update") else NO_CHANGE
     match end.WhichOneof("outcome"):
         case "status":
             return TurnResult(
@@ -296,11 +305,14 @@ def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> T
     return TurnResult(StatusChange(states.FAILED, message.SerializeToString()))
 
 
-def decode_state_update(update: wk.StateUpdate) -> StateUpdate:
-    """Converts the agent's changed state. Raises InvalidAgentResponse."""
+def decode_state_update(update: wk.StateUpdate, turn_context: TurnContext) -> StateUpdate:
+    """Converts the agent's changed state and metadata. Raises InvalidAgentResponse."""
     return StateUpdate(
         _check_json_object(update.task_state, "task_state") if update.HasField("task_state") else None,
         _check_json_object(update.context_state, "context_state") if update.HasField("context_state") else None,
+        check_task_metadata("state_update.task_metadata", turn_context.task_metadata, update.task_metadata)
+        if update.HasField("task_metadata")
+        else b"",
     )
 
 

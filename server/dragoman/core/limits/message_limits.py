@@ -16,6 +16,9 @@ MAX_NESTING_DEPTH: Final = 24
 MAX_VALUES: Final = 50_000
 """Values in the data or metadata of one field, or in one JSON body. Parsing seven million would block everyone."""
 
+MAX_TASK_METADATA_BYTES: Final = 256 * 1024
+"""Bytes of a task's metadata (1.0 §4.1.1), as protobuf. Each change of it writes all of them."""
+
 MAX_PARTS: Final = 10_000
 """Parts in a message."""
 
@@ -34,7 +37,7 @@ def check_value(field: str, value: Any) -> None:
 
     Raises InvalidParams for too many levels or values, and for numbers that JSON cannot express (NaN, infinity).
     """
-    if problem := _value_problem(value, MAX_NESTING_DEPTH, [MAX_VALUES]):
+    if problem := value_problem(value):
         raise InvalidParams.field(field, problem)
 
 
@@ -42,6 +45,11 @@ def check_parts(field: str, count: int) -> None:
     """Raises InvalidParams for more than MAX_PARTS parts."""
     if count > MAX_PARTS:
         raise InvalidParams.field(field, f"holds {count} parts; at most {MAX_PARTS} are accepted")
+
+
+def value_problem(value: Any) -> str:
+    """Why a Struct or Value of any descriptor pool is not accepted; empty if it is."""
+    return _value_problem(value, MAX_NESTING_DEPTH, [MAX_VALUES])
 
 
 def _value_problem(value: Any, depth_left: int, values_left: list[int]) -> str:

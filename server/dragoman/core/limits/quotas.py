@@ -176,7 +176,7 @@ def _usage_fields(tokens: int, cost: int) -> dict[str, float]:
 
 
 def usage_from_metadata(metadata: struct_pb2.Struct) -> Usage:
-    """The usage in metadata written by `add_usage`; none for metadata of another form."""
+    """The usage in metadata written by `usage_metadata`; none for metadata of another form."""
     if USAGE_METADATA_KEY not in metadata.fields:
         return NO_USAGE
     fields = metadata.fields[USAGE_METADATA_KEY].struct_value.fields
@@ -186,12 +186,9 @@ def usage_from_metadata(metadata: struct_pb2.Struct) -> Usage:
     return Usage(int(tokens), round(cost * BILLION))
 
 
-def add_usage(metadata: bytes, usage: Usage) -> bytes:
-    """Adds usage to the metadata of a task (a serialized Struct)."""
-    message = pb.Message()
-    message.metadata.MergeFromString(metadata)
-    message.metadata.update({USAGE_METADATA_KEY: usage.as_metadata})
-    return message.metadata.SerializeToString(deterministic=True)
+def usage_metadata(usage: Usage) -> bytes:
+    """Usage as metadata of a task: a serialized Struct."""
+    return pb.Task(metadata={USAGE_METADATA_KEY: usage.as_metadata}).metadata.SerializeToString()
 
 
 NO_USAGE: Final = Usage()

@@ -325,6 +325,8 @@ class Append:
     """The user's last message that the agent has received."""
     task_state: bytes | None = None
     """The agent's JSON for this task (`turn.state`); None leaves it unchanged."""
+    task_metadata: bytes = b""
+    """A serialized Struct, merged into the task's metadata by key."""
     release: bool = False
     """The turn ends here, unless messages are waiting (`Appended.turn_continues`)."""
     discard: bool = False

@@ -43,6 +43,16 @@ def _fold_artifact(task: pb.Task, update: pb.TaskArtifactUpdateEvent) -> None:
     task.artifacts.append(update.artifact)
 
 
+def merge_metadata(metadata: bytes, update: bytes) -> bytes:
+    """Merges two serialized Structs by key: the values of `update` replace those of `metadata`."""
+    if not metadata or not update:
+        return metadata or update
+    merged = pb.Task()
+    merged.metadata.MergeFromString(metadata)
+    merged.metadata.MergeFromString(update)
+    return merged.metadata.SerializeToString(deterministic=True)
+
+
 def join_artifact_rows(rows: Iterable[tuple[str, bytes, int, bytes]]) -> Iterator[bytes]:
     """The framed artifacts of a Task from their chunks: artifact id, head, whether the chunk is text, and the data.
 

@@ -370,6 +370,9 @@ class TaskSnapshots:
             await self._fold_to(event.sequence)
             response = pb.StreamResponse()
             response.task.CopyFrom(self._task)
+            current = pb.Task.FromString(snapshot.task)
+            if current.HasField("metadata"):  # the only part of a task that no event brings
+                response.task.metadata.CopyFrom(current.metadata)
             if snapshot.record.last_received > 1:
                 response.task.ClearField("history")
             data = response.SerializeToString()

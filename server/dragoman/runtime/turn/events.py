@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.core.task.log import Appended, ArtifactChange, Event, StatusChange, TaskRecord
-from dragoman.core.task.projection import fold
+from dragoman.core.task.projection import fold, merge_metadata
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, StateUpdate
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -275,6 +275,13 @@ def change_size(change: Change) -> int:
     return change.size if isinstance(change, ArtifactChange) else len(change.message) + len(change.metadata)
 
 
+def with_metadata(changes: list[Change], metadata: bytes) -> list[Change]:
+    """Adds a serialized Struct to the metadata of the last change, if that is a status."""
+    if not metadata or not isinstance(last := changes[-1], StatusChange):
+        return changes
+    return [*changes[:-1], replace(last, metadata=merge_metadata(last.metadata, metadata))]
+
+
 MAX_PROJECTION_EVENTS: Final = 16
 MAX_PROJECTION_BYTES: Final = 32 * 1024
 """Above these limits the task is read from the store: parts that stores offload are larger, too."""
@@ -296,8 +303,12 @@ class TaskProjection:
         for event in events:
             self._bytes += len(event.data)
         if self._bytes > MAX_PROJECTION_BYTES or len(self._events) > MAX_PROJECTION_EVENTS:
-            self._complete = False
-            self._events.clear()
+            self.clear()
+
+    def clear(self) -> None:
+        """Gives the fold up: the task is read from the store."""
+        self._complete = False
+        self._events.clear()
 
     def task(self, record: TaskRecord, history: int | None) -> bytes | None:
         """The serialized Task at `record`, with the last `history` messages (None: all).

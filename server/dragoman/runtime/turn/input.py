@@ -29,6 +29,7 @@ class TurnInput:
     question: pb.Message | None
     """The agent's last question, if the task waited for its answer."""
     task_state: bytes
+    task_metadata: bytes
     artifacts: Sequence[pb.Artifact]
     """All artifacts of the task at the start of a second or later attempt; empty in the first."""
     usage: Usage
@@ -50,7 +51,8 @@ async def load_turn_input(store: Store, record: TaskRecord, last_delivered: int,
         snapshot = await store.read(record.ref, history=0)
         artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
     question, usage = messages.get(conversation.record.question), await store.usage(record.ref)
-    return TurnInput(unread[0], len(unread) - 1, history, question, conversation.task_state, artifacts, usage)
+    state, metadata = conversation.task_state, conversation.task_metadata
+    return TurnInput(unread[0], len(unread) - 1, history, question, state, metadata, artifacts, usage)
 
 
 NO_MESSAGE: Final = pb.Message()
@@ -67,7 +69,7 @@ class ReadableTurn:
     message: pb.Message = NO_MESSAGE
     envelope: pb.SendMessageRequest = pb.SendMessageRequest()
     question: pb.Message | None = None
-    task_state = b""
+    task_state = task_metadata = b""
     stored_envelope = b""
     previous_artifacts: Sequence[pb.Artifact] = ()
     references: Sequence[pb.Task] = ()
@@ -126,7 +128,8 @@ class ReadableTurn:
     async def _load_message(self) -> Usage:
         """Reads the message to answer, and results of earlier turns. Returns the usage of earlier turns."""
         turn_input = await load_turn_input(self._store, self.record, self._last_delivered, self.attempt)
-        self.task_state, self.question, self._history = turn_input.task_state, turn_input.question, turn_input.history
+        self.task_state, self.task_metadata = turn_input.task_state, turn_input.task_metadata
+        self.question, self._history = turn_input.question, turn_input.history
         self.previous_artifacts, self.waiting_messages = turn_input.artifacts, turn_input.waiting_messages
         self._set_message(turn_input.message)
         return turn_input.usage

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.limits.quotas import NO_USAGE, USAGE_METADATA_KEY, TaskBudget, Usage, UsageReport
+from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport, usage_metadata
 from dragoman.core.task.log import Append, Appended, Guard, StatusChange, TaskRecord, TaskRef
 from dragoman.runtime.log import EventLog
-from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.status import IDLE_TOO_LONG, OVER_BUDGET, TIMED_OUT, SystemStatus, system_status
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class TurnDeadlines:
@@ -157,15 +154,10 @@ class UsageTracker:
         if self._pending_appends:
             await asyncio.wait(self._pending_appends)
 
-    def with_usage(self, changes: Sequence[Change]) -> list[Change]:
-        """The last changes of a turn, with the usage total in the metadata of their status."""
-        *others, last = changes
-        if not self.total or not isinstance(last, StatusChange):
-            return list(changes)
-        message = pb.Message()
-        message.metadata.MergeFromString(last.metadata)
-        message.metadata.update({USAGE_METADATA_KEY: self.total.as_metadata})
-        return [*others, replace(last, metadata=message.metadata.SerializeToString())]
+    @property
+    def metadata(self) -> bytes:
+        """The usage total as metadata of the event that ends a turn; empty for none."""
+        return usage_metadata(self.total) if self.total else b""
 
     def _on_committed(self, appended: Appended | None) -> None:
         if appended is not None and appended.usage is not None:

@@ -27,9 +27,10 @@ from dragoman.core.task.log import (
     StatusChange,
     TaskRecord,
 )
+from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, TurnResult, WorkerLost
 from dragoman.runtime.log import EventLog
-from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection
+from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
 from dragoman.runtime.turn.input import NO_MESSAGE, ReadableTurn, ReferenceResolver
 from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
 from dragoman.runtime.turn.status import (
@@ -73,6 +74,8 @@ class TurnRunner(ReadableTurn):
     _worker_lost: WorkerLost | None = None
     budget = TaskBudget()
     usage_tracker: UsageTracker | None = None
+    _metadata_set = b""
+    """Task metadata that this turn has set, repeated in the event that ends it."""
 
     def __init__(
         self,
@@ -190,7 +193,10 @@ class TurnRunner(ReadableTurn):
             self._transitions.check(change)
         if isinstance(change, ArtifactChange):
             change = self._replace_on_retry(change)
-        return self._batch.put(change, state_update)
+        accepted = self._batch.put(change, state_update)
+        if state_update.task_metadata:
+            self.task_metadata = merge_metadata(self.task_metadata, state_update.task_metadata)
+        return accepted
 
     def _replace_on_retry(self, change: ArtifactChange) -> ArtifactChange:
         """In a repeated turn, the first write to an artifact replaces the content of the dead attempt."""
@@ -241,6 +247,7 @@ class TurnRunner(ReadableTurn):
             self._task.uncancel()
         self.canceled, self._stop_reason = self._drained, "drain" if self._drained else ""
         self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
+        self._metadata_set = b""
         self._transitions = self._transitions and TransitionChecker(self.record.state)
         self.deadlines.stop()
         self.deadlines.start()
@@ -288,7 +295,7 @@ class TurnRunner(ReadableTurn):
                 raise
             # Another task wrote the conversation's state first; this one must not overwrite it.
             events = [*changes[:-1], system_status(CONTEXT_CHANGED, self.record)]
-            appended = await self._write_end(events, StateUpdate(state_update.task_state))
+            appended = await self._write_end(events, replace(state_update, context_state=None))
         self._finishing = not appended.turn_continues
         return appended.turn_continues
 
@@ -302,7 +309,9 @@ class TurnRunner(ReadableTurn):
             changes = [*changes, retry_status(self.attempt + 1)]
         # Without the conversation's state, which might be rejected: the next attempt writes it.
         await self._insist(
-            replace(self._build_append(changes, StateUpdate(state_update.task_state)), last_delivered=0, retry=True)
+            replace(
+                self._build_append(changes, replace(state_update, context_state=None)), last_delivered=0, retry=True
+            )
         )
 
     async def _insist(self, change: Append) -> None:
@@ -338,13 +347,18 @@ class TurnRunner(ReadableTurn):
         context = None
         if state_update.context_state is not None:
             context = self._context = ContextState(state_update.context_state, self._context.version + 1)
-        if release and self.usage_tracker is not None:
-            changes = self.usage_tracker.with_usage(changes)
+        if state_update.task_metadata:
+            self.projection.clear()  # metadata is part of the task and of no event, so the task has to be read
+            self._metadata_set = merge_metadata(self._metadata_set, state_update.task_metadata)
+        if release:
+            usage = self.usage_tracker.metadata if self.usage_tracker is not None else b""
+            changes = with_metadata(changes, merge_metadata(self._metadata_set, usage))
         return Append(
             task=self.record.ref,
             guard=self._guard,
             events=changes,
             task_state=state_update.task_state,
+            task_metadata=state_update.task_metadata,
             context_state=context,
             last_delivered=self._last_delivered,
             release=release,

@@ -93,7 +93,8 @@ _SELECT_TASK_OWNER: Final = (
     f"SELECT t.owner {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3"
 )
 _CONVERSATION: Final = f"""
-SELECT {TABLE_RECORD_COLUMNS}, t.memory {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
+SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.memory {_TASKS_WITH_OWNERS}
+WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 """
 _MESSAGES: Final = f"""
 SELECT m.number, m.role, m.data, m.envelope, m.sender {_TASKS_WITH_OWNERS}
@@ -201,7 +202,7 @@ async def read_messages(connection: Connection, ref: TaskRef, after: int) -> Tas
         StoredMessage(number, role, unframe_message(data), envelope, sender)
         for number, role, data, envelope, sender in await connection.fetch(_MESSAGES, *_task_key(ref), after)
     ]
-    return TaskMessages(record_from_row(ref, row), messages, row[-1])
+    return TaskMessages(record_from_row(ref, row), messages, row[-1], row[-2])
 
 
 async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from asyncpg import Connection
 
-from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, add_usage
+from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, usage_metadata
 from dragoman.core.names import Owner
 from dragoman.core.task.log import CHANGED, AppendRejected, ContextState, DuplicateKey, KeyRecord, TaskRecord, TaskRef
+from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.postgres.database import SQL_NOW
 from dragoman.stores.postgres.hot.quota_counters import TaskRowKey
 from dragoman.stores.postgres.rows import (
@@ -291,9 +292,14 @@ async def record_usage(
             tokens, cost = delegated.get(ancestor, (0, 0))
             delegated[ancestor] = min(tokens + report.tokens, MAX_USAGE), min(cost + report.cost, MAX_USAGE)
     if usage := await _usage_of(connection, row_key):
-        metadata = await connection.fetchval(_SELECT_METADATA, *row_key)
-        await connection.execute(_UPDATE_METADATA, *row_key, add_usage(metadata or b"", usage))
+        await merge_task_metadata(connection, row_key, usage_metadata(usage))
     return usage
+
+
+async def merge_task_metadata(connection: Connection, row_key: TaskRowKey, update: bytes) -> None:
+    """Merges a serialized Struct into the metadata of a task by key."""
+    metadata = await connection.fetchval(_SELECT_METADATA, *row_key)
+    await connection.execute(_UPDATE_METADATA, *row_key, merge_metadata(metadata or b"", update))
 
 
 async def add_delegated_usage(connection: Connection, delegated: DelegatedUsage) -> None:

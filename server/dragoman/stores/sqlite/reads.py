@@ -186,7 +186,7 @@ def read_messages(connection: sqlite3.Connection, ref: TaskRef, after: int) -> T
         StoredMessage(n, role, unframe_message(data), envelope, sender)
         for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, ref.key, after))
     ]
-    return TaskMessages(record_from_row(ref, row), messages, row[-1])
+    return TaskMessages(record_from_row(ref, row), messages, row[-1], row[-2])
 
 
 def envelope(connection: sqlite3.Connection, ref: TaskRef, number: int) -> bytes:

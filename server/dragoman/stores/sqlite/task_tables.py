@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, NO_USAGE, Usage, UsageReport, add_usage
+from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, NO_USAGE, Usage, UsageReport, usage_metadata
 from dragoman.core.names import Owner
 from dragoman.core.task.log import (
     CHANGED,
@@ -18,6 +18,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
+from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import RECORD_COLUMNS, is_key_expired, qualified
 
 TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
@@ -204,9 +205,14 @@ def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report:
         for ancestor in _ancestors(connection, owner, key):
             connection.execute(_ADD_DELEGATED_USAGE, (owner, ancestor, report.tokens, report.cost))
     if usage := _usage_of(connection, owner, key):
-        (metadata,) = connection.execute(_SELECT_METADATA, (owner, key)).fetchone()
-        connection.execute(_UPDATE_METADATA, (add_usage(metadata, usage), owner, key))
+        merge_task_metadata(connection, owner, key, usage_metadata(usage))
     return usage
+
+
+def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, update: bytes) -> None:
+    """Merges a serialized Struct into the metadata of a task by key."""
+    (metadata,) = connection.execute(_SELECT_METADATA, (owner, key)).fetchone()
+    connection.execute(_UPDATE_METADATA, (merge_metadata(metadata, update), owner, key))
 
 
 def read_usage(connection: sqlite3.Connection, ref: TaskRef) -> Usage:

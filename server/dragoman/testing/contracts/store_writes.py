@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman.core.task import states
+from dragoman.core.limits.quotas import UsageReport
+from dragoman.core.task import frames, states
 from dragoman.core.task.log import (
     ENDED,
     EXISTS,
@@ -41,6 +42,11 @@ from dragoman.testing.fixtures import (
     status,
 )
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def metadata(value: dict[str, object]) -> bytes:
+    """A serialized Struct."""
+    return pb.Task(metadata=value).metadata.SerializeToString()
 
 
 class StoreWrites:
@@ -234,6 +240,64 @@ class StoreWrites:
         kept = await store.messages(claimed.record.ref)
         assert kept is not None
         assert kept.task_state == b'{"a":1}'
+
+    async def test_task_metadata_is_merged_by_key_and_shown_with_the_task(self, store: Store) -> None:
+        claimed = await running(store)
+        ref = claimed.record.ref
+        updates: list[dict[str, object]] = [{"a": {"x": 1, "y": 1}, "b": "kept"}, {"a": {"x": 2}}, {"c": None}]
+        # Two of them in one batch, with a change between them that has none.
+        first, second, third = (
+            replace(by_runner(claimed, status(states.WORKING)), task_metadata=metadata(update)) for update in updates
+        )
+        await asyncio.gather(
+            store.append(first), store.append(by_runner(claimed, chunk("a", "x"))), store.append(second)
+        )
+        await store.append(third)
+        expected = pb.Task(metadata={"a": {"x": 2}, "b": "kept", "c": None}).metadata
+        shown = await store.read(ref)
+        assert shown is not None
+        assert pb.Task.FromString(shown.task).metadata == expected
+        kept = await store.messages(ref)
+        assert kept is not None
+        assert pb.Task(metadata=expected) == pb.Task.FromString(frames.submessage(6, kept.task_metadata))
+
+    async def test_task_metadata_of_a_new_task_is_stored_in_the_batch_that_creates_it(self, store: Store) -> None:
+        ref = new_ref()
+        await asyncio.gather(
+            store.append(created(ref)),
+            store.append(
+                Append(
+                    task=ref,
+                    guard=NotTerminal(),
+                    events=[StatusChange(states.WORKING)],
+                    task_metadata=metadata({"early": True}),
+                )
+            ),
+        )
+        shown = await store.read(ref)
+        assert shown is not None
+        assert pb.Task.FromString(shown.task).metadata == pb.Task(metadata={"early": True}).metadata
+
+    async def test_a_rejected_append_changes_no_metadata(self, store: Store) -> None:
+        claimed = await running(store)
+        late = replace(
+            by_runner(claimed, status(states.WORKING)), guard=ClaimHeld(99, 99), task_metadata=metadata({"late": 1})
+        )
+        with pytest.raises(AppendRejected):
+            await store.append(late)
+        shown = await store.read(claimed.record.ref)
+        assert shown is not None
+        assert not pb.Task.FromString(shown.task).HasField("metadata")
+
+    async def test_usage_and_task_metadata_keep_each_other(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(replace(by_runner(claimed, status(states.WORKING)), task_metadata=metadata({"a": 1})))
+        await store.append(replace(by_runner(claimed), usage_report=UsageReport(tokens=3)))
+        await store.append(replace(by_runner(claimed, status(states.WORKING)), task_metadata=metadata({"b": 2})))
+        shown = await store.read(claimed.record.ref)
+        assert shown is not None
+        expected = pb.Task(metadata={"a": 1, "b": 2, "usage": {"tokens": 3}})
+        assert pb.Task.FromString(shown.task).metadata == expected.metadata
 
     # Hidden tasks -----------------------------------------------------------------------------------------------
 

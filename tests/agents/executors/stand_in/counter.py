@@ -33,6 +33,9 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
                 pass
         if word == "resume":
             rest = " ".join(one["artifact_id"] for one in (await self.storage.load_task(id))["artifacts"])
+        if word == "label":  # as with fasta2a's own storage, which returns the stored task
+            task = await self.storage.load_task(id)
+            task["metadata"][rest] = {"turns": len(task["metadata"])}
         if word == "hang":
             await asyncio.sleep(1000)
         if word == "block":

@@ -153,24 +153,28 @@ class ArtifactChange(_message.Message):
     def __init__(self, artifact: _Optional[_Union[_a2a_pb2.Artifact, _Mapping]] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class TextChunk(_message.Message):
-    __slots__ = ("artifact_id", "text", "append", "last_chunk")
+    __slots__ = ("artifact_id", "text", "append", "last_chunk", "metadata")
     ARTIFACT_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     APPEND_FIELD_NUMBER: _ClassVar[int]
     LAST_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     artifact_id: str
     text: str
     append: bool
     last_chunk: bool
-    def __init__(self, artifact_id: _Optional[str] = ..., text: _Optional[str] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ...) -> None: ...
+    metadata: _struct_pb2.Struct
+    def __init__(self, artifact_id: _Optional[str] = ..., text: _Optional[str] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class StateUpdate(_message.Message):
-    __slots__ = ("task_state", "context_state")
+    __slots__ = ("task_state", "context_state", "task_metadata")
     TASK_STATE_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_STATE_FIELD_NUMBER: _ClassVar[int]
+    TASK_METADATA_FIELD_NUMBER: _ClassVar[int]
     task_state: str
     context_state: str
-    def __init__(self, task_state: _Optional[str] = ..., context_state: _Optional[str] = ...) -> None: ...
+    task_metadata: _struct_pb2.Struct
+    def __init__(self, task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("turn_id", "number")
@@ -259,7 +263,7 @@ class Welcome(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., heartbeat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
 
 class TurnStart(_message.Message):
-    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "question", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent")
+    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "question", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent", "task_metadata")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +281,7 @@ class TurnStart(_message.Message):
     PREVIOUS_ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     TIME_LIMIT_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_METADATA_FIELD_NUMBER: _ClassVar[int]
     turn_id: str
     agent_id: str
     task_id: str
@@ -294,7 +299,8 @@ class TurnStart(_message.Message):
     previous_artifacts: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.Artifact]
     time_limit: _duration_pb2.Duration
     traceparent: str
-    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., question: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    task_metadata: _struct_pb2.Struct
+    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., question: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("turn_id", "reason")

@@ -20,6 +20,7 @@ from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
+from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.postgres import blobs, pushes, task_tables
 from dragoman.stores.postgres.hot import quota_counters
 from dragoman.stores.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, unread_after
@@ -307,6 +308,8 @@ class PostgresPendingRows:
     """Creation time, metadata and state of tasks that are not in the table yet; `records` has their records."""
     records: dict[TaskRowKey, TaskRecord] = field(default_factory=dict)
     task_states: dict[TaskRowKey, bytes] = field(default_factory=dict)
+    task_metadata: dict[TaskRowKey, bytes] = field(default_factory=dict)
+    """Serialized Structs to merge."""
     log: list[tuple[Any, ...]] = field(default_factory=list)
     messages: list[tuple[Any, ...]] = field(default_factory=list)
     replaced_artifacts: dict[ArtifactKey, tuple[int, bytes]] = field(default_factory=dict)
@@ -338,6 +341,9 @@ class PostgresPendingRows:
                 self.records[row_key] = record
             if change.task_state is not None:
                 self.task_states[row_key] = change.task_state
+        if change.task_metadata:
+            pending = self.task_metadata.get(row_key, b"")
+            self.task_metadata[row_key] = merge_metadata(pending, change.task_metadata)
         if plan.events:
             first, last = plan.events[0].sequence, plan.events[-1]
             self.log.append((*row_key, first, len(plan.events), last.ends, plan.log_row))
@@ -364,6 +370,8 @@ class PostgresPendingRows:
         """Sends the pending rows, and these counts."""
         await self._write_main_tables(connection, totals, standings)
         await _UPDATE_TASK_STATES.run(connection, [(*row_key, memory) for row_key, memory in self.task_states.items()])
+        for row_key, update in self.task_metadata.items():
+            await task_tables.merge_task_metadata(connection, row_key, update)
         await task_tables.record_keys(connection, self.used_keys)
         await task_tables.add_participants(connection, self.participants)
         await task_tables.add_open_tasks(connection, self.open_tasks)

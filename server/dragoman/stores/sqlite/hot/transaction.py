@@ -16,6 +16,7 @@ from typing import Any, Final
 from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
+from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, qualified, record_values
 from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
@@ -168,6 +169,7 @@ class SqliteTransaction:
         self._chunks = SqlitePendingRows(_INSERT_CHUNKS)
         self._changed_records: dict[tuple[int, bytes], TaskRecord] = {}
         self._task_states: dict[tuple[int, bytes], bytes] = {}
+        self._task_metadata: dict[tuple[int, bytes], bytes] = {}
         self._touched_artifacts: set[tuple[int, bytes, str]] = set()
 
     def load_records(self, changes: Iterable[Append]) -> None:
@@ -288,6 +290,9 @@ class SqliteTransaction:
             self._changed_records[owner, key] = record
         if change.task_state is not None and before is not None:
             self._task_states[owner, key] = change.task_state
+        if change.task_metadata:
+            pending = self._task_metadata.get((owner, key), b"")
+            self._task_metadata[owner, key] = merge_metadata(pending, change.task_metadata)
         if plan.events:
             first, last = plan.events[0].sequence, plan.events[-1]
             self._log.add((owner, key, first, len(plan.events), last.ends, plan.log_row))
@@ -324,6 +329,9 @@ class SqliteTransaction:
         if self._task_states:
             _UPDATE_TASK_STATES.run(connection, [(*key, memory) for key, memory in self._task_states.items()])
             self._task_states = {}
+        for (owner, key), update in self._task_metadata.items():
+            task_tables.merge_task_metadata(connection, owner, key, update)
+        self._task_metadata.clear()
         for replaced in _SELECT_REPLACED_ARTIFACTS.fetch(
             connection, [row[:3] for row in self._replaced_artifacts.rows]
         ):
