@@ -1,0 +1,206 @@
+"""Every module of `dragoman` with logic has its tests in `tests/<folder>/test_<module>.py`, with few exceptions.
+
+A module without logic has tables, types and declarations only: no function in it has a body. Packages (`__init__.py`)
+re-export names, and are not counted.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+
+EXEMPT: Final[Mapping[str, str]] = {
+    "core/errors.py": "exceptions; tests/wire/test_errors.py has their codes and texts for every dialect",
+    "ports/agent.py": "a protocol; its two small classes are tested by the turns of every kind of agent",
+}
+"""Modules with logic and without such a file, with the reason."""
+
+MISSING: Final = frozenset(
+    {
+        "core/task/log.py",
+        "ports/remote_agents.py",
+        "ports/store.py",
+        "runtime/assembly.py",
+        "runtime/log.py",
+        "security/tls/client_certificates.py",
+        "settings/sources.py",
+        "settings/types.py",
+        "stores/postgres/blobs.py",
+        "stores/postgres/claims.py",
+        "stores/postgres/database.py",
+        "stores/postgres/errors.py",
+        "stores/postgres/hot/quota_counters.py",
+        "stores/postgres/hot/transaction.py",
+        "stores/postgres/hot/writer.py",
+        "stores/postgres/large_parts.py",
+        "stores/postgres/maintenance/compaction.py",
+        "stores/postgres/maintenance/erasure.py",
+        "stores/postgres/maintenance/task_selection.py",
+        "stores/postgres/pushes.py",
+        "stores/postgres/reads.py",
+        "stores/postgres/rows.py",
+        "stores/postgres/schema.py",
+        "stores/postgres/tables.py",
+        "stores/postgres/task_tables.py",
+        "stores/shared/blobs.py",
+        "stores/shared/erasure.py",
+        "stores/shared/rows.py",
+        "stores/sqlite/hot/transaction.py",
+        "stores/sqlite/large_parts.py",
+        "stores/sqlite/maintenance/task_selection.py",
+        "stores/sqlite/pushes.py",
+        "stores/sqlite/tables.py",
+        "stores/sqlite/task_tables.py",
+        "agents/executors/process.py",
+        "agents/functions/output.py",
+        "agents/upstream/discovery.py",
+        "agents/upstream/recovery.py",
+        "agents/workers/agent.py",
+        "agents/workers/connection.py",
+        "bindings/admin/fields.py",
+        "bindings/authentication.py",
+        "bindings/event_encoders.py",
+        "bindings/grpc/worker_service.py",
+        "bindings/http/bodies.py",
+        "bindings/http/jsonrpc.py",
+        "bindings/http/listener.py",
+        "bindings/http/websocket.py",
+        "bindings/openapi/examples.py",
+        "bindings/openapi/responses.py",
+        "bindings/openapi/schemas.py",
+        "bindings/options.py",
+        "cli/doctor.py",
+        "cli/flaky.py",
+        "cli/record.py",
+        "cli/serve/command.py",
+        "cli/serve/options.py",
+        "client/agent_connection.py",
+        "client/events.py",
+        "client/operations.py",
+        "client/transport.py",
+        "executor_child/a2a_sdk_v03.py",
+        "executor_child/a2a_sdk_v1.py",
+        "executor_child/fasta2a_adapter.py",
+        "executor_child/start.py",
+        "telemetry/otlp.py",
+        "telemetry/spans.py",
+        "testing/contracts/bus.py",
+        "testing/contracts/store_erasure.py",
+        "testing/contracts/store_machine.py",
+        "testing/contracts/store_pushes.py",
+        "testing/contracts/store_reads.py",
+        "testing/contracts/store_sessions.py",
+        "testing/contracts/store_size.py",
+        "testing/contracts/store_tables.py",
+        "testing/contracts/store_usage.py",
+        "testing/contracts/store_writes.py",
+        "testing/fixtures.py",
+        "testing/kit/agent_under_test.py",
+        "testing/kit/blocking.py",
+        "testing/kit/recording.py",
+        "testing/kit/replay.py",
+        "testing/kit/story.py",
+        "testing/kit/task_run.py",
+        "wire/dialects/json_mixed.py",
+        "wire/dialects/json_proto.py",
+        "wire/dialects/json_v01.py",
+        "wire/dialects/json_v03.py",
+        "wire/dialects/parts.py",
+        "wire/http/partial_response.py",
+        "wiring/agents.py",
+        "wiring/offline_admin.py",
+        "wiring/telemetry.py",
+        "worker/stream.py",
+        "worker/turn_context.py",
+        "worker/worker.py",
+    }
+)
+"""Modules whose tests still have other names. Remove a row with each file that arrives; add none."""
+
+
+def has_logic(source: str) -> bool:
+    """Whether any function in a module does something: its body is more than a docstring, `...` or `pass`."""
+    return any(
+        not isinstance(statement, ast.Pass)
+        and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in node.body
+    )
+
+
+def problems(root: Path, exempt: Iterable[str]) -> list[str]:
+    """One line for each module without its test file, and for each exemption that is not needed."""
+    package, exempt = root / "server" / "dragoman", set(exempt)
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        module = path.relative_to(package)
+        if module.name == "__init__.py":
+            continue
+        test = Path("tests", module.parent, f"test_{module.name}")
+        if module.as_posix() not in exempt:
+            if not (root / test).exists() and has_logic(path.read_text(encoding="utf-8")):
+                found.append(f"{module.as_posix()}: {test.as_posix()} is missing")
+        elif (root / test).exists():
+            found.append(f"{module.as_posix()}: {test.as_posix()} exists; remove the exemption")
+        elif not has_logic(path.read_text(encoding="utf-8")):
+            found.append(f"{module.as_posix()}: has no logic; remove the exemption")
+    return found + [
+        f"{name}: does not exist; remove the exemption" for name in sorted(exempt) if not (package / name).exists()
+    ]
+
+
+def test_every_module_with_logic_has_its_test_file() -> None:
+    assert problems(ROOT, [*EXEMPT, *MISSING]) == []
+
+
+def test_every_exemption_has_one_reason() -> None:
+    assert not EXEMPT.keys() & MISSING
+    assert all(EXEMPT.values())
+
+
+@pytest.mark.parametrize(
+    ("source", "logic"),
+    [
+        ("LIMIT = 3\n\n\nclass Row:\n    number: int = 0\n", False),
+        ('class Port:\n    def read(self) -> int:\n        """Reads."""\n        ...\n', False),
+        ("class Port:\n    async def close(self) -> None: ...\n", False),
+        ("def nothing():\n    pass\n", False),
+        ("def one():\n    return 1\n", True),
+        ("class Row:\n    async def size(self):\n        return self.a + self.b\n", True),
+    ],
+)
+def test_a_module_has_logic_if_one_of_its_functions_has_a_body(source: str, logic: bool) -> None:
+    assert has_logic(source) is logic
+
+
+def test_a_missing_test_file_and_a_needless_exemption_are_found(tmp_path: Path) -> None:
+    for name, text in {
+        "server/dragoman/core/tested.py": "def f(): return 1",
+        "tests/core/test_tested.py": "",
+        "server/dragoman/core/untested.py": "def f(): return 1",
+        "server/dragoman/core/elsewhere.py": "def f(): return 1",
+        "tests/test_elsewhere.py": "",
+        "server/dragoman/core/exempt.py": "def f(): return 1",
+        "server/dragoman/core/table.py": "LIMIT = 3",
+        "server/dragoman/core/__init__.py": "def f(): return 1",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert problems(tmp_path, ["core/exempt.py"]) == [
+        "core/elsewhere.py: tests/core/test_elsewhere.py is missing",
+        "core/untested.py: tests/core/test_untested.py is missing",
+    ]
+    everything = ["core/exempt.py", "core/elsewhere.py", "core/untested.py"]
+    assert problems(tmp_path, [*everything, "core/tested.py", "core/table.py", "core/gone.py"]) == [
+        "core/table.py: has no logic; remove the exemption",
+        "core/tested.py: tests/core/test_tested.py exists; remove the exemption",
+        "core/gone.py: does not exist; remove the exemption",
+    ]
