@@ -67,6 +67,9 @@ PAGES: Final = (
 )
 """The pages that need credentials with `--private-pages`."""
 
+OWN_OPERATIONS: Final = ("GET /operations/tasks", f"/{OPS.full_name}/ListTasks")
+"""Operations on the caller's own tasks, which need no grant."""
+
 _LINES: Final[dict[str, Results]] = {
     **dict.fromkeys(PAGES, OPEN),
     "GET /docs/{file}": OPEN,
@@ -95,6 +98,8 @@ def expected(endpoint: Endpoint, *, private: bool = False) -> Results:
         return next(results for op, results in _OPS if op is endpoint.op)
     if private and endpoint.name in PAGES:
         return OWN
+    if endpoint.name in OWN_OPERATIONS:
+        return OWN
     if endpoint.name.startswith(f"/{OPS.full_name}/") or " /operations/" in endpoint.name:
         return OPERATORS
     if endpoint.name.startswith(f"/{WORKERS.full_name}/"):
@@ -122,7 +127,7 @@ of a running server as each of four callers, and compares the results with this 
 | not found | 404, byte-identical to that of a nonexistent task | NOT_FOUND | error -32001 |
 | served | the response | the response | the response |
 
-- The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A.
+- The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A. `ListTasks` needs no grant.
 - **served** for a stranger concerns its own tasks: it can send messages and list its tasks.
 - Callers whose grants do not include the agent or its scope get **forbidden** where a stranger is served.
 - With `--public-agents`, all anonymous callers of those agents are one principal and share its tasks.

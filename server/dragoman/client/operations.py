@@ -15,6 +15,7 @@ from dragoman.calling.errors import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
@@ -53,6 +54,10 @@ class Operator:
     async def list_agents(self, request: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
         """Lists the agents, the root agent first."""
         return await self._unary("ListAgents", request, ops.ListAgentsResponse)
+
+    async def list_tasks(self, request: tasks.ListTasksRequest) -> tasks.ListTasksResponse:
+        """Lists the caller's tasks with all agents in all scopes. Needs no grant."""
+        return await self._unary("ListTasks", request, tasks.ListTasksResponse)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains the state of a task: why it waits or runs, and where."""

@@ -184,6 +184,10 @@ class Store(Protocol):
         """One page of visible tasks, newest status first, with the exact total for the filters."""
         ...
 
+    async def agents_of(self, principal: str) -> list[tuple[str, str]]:
+        """The scopes and agents with tasks of a principal, or with conversations that it has joined, sorted."""
+        ...
+
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         """The last sequences of the existing ones of these tasks, by key."""
         ...

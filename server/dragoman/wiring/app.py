@@ -33,6 +33,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.ports import Agent, Authenticator, OutboundHttp
 from dragoman.runtime import AuditOptions, Coalesce, Limits, PushOptions, Runtime, open_runtime
 from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.operations.caller_tasks import CallerTasks
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.secret_box import InvalidSecretKeys, open_secret_box
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookSigner
@@ -314,6 +315,7 @@ async def open_app(
             metrics=metrics.read,
         )
         admin = AdminServices(
+            CallerTasks(store, runtime.service),
             runtime.explainer,
             runtime.maintenance,
             runtime.redelivery,

@@ -1,13 +1,13 @@
 """The operators' service `dragoman.ops.v1`: one table of operations, served over gRPC and HTTP.
 
 gRPC serves every operation, HTTP those with a `google.api.http` rule, under `/operations`. Both authenticate the
-operator, call the operation and write the audit log.
+operator, call the operation and write the audit log. Operations on a caller's own tasks are for every caller.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Never, Protocol
@@ -22,7 +22,7 @@ from yarl import URL
 from dragoman.bindings import authentication
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, SigningKeyOperations
-from dragoman.bindings.admin.tasks import TaskOperations
+from dragoman.bindings.admin.tasks import OwnTaskOperations, TaskOperations
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, cors
 from dragoman.bindings.http.cors import is_loopback_host
@@ -37,6 +37,7 @@ from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
+from dragoman.runtime.operations.caller_tasks import CallerTasks
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
@@ -51,19 +52,22 @@ OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 UnaryOperation = Callable[[Any], Coroutine[Any, Any, Message]]
+CallerOperation = Callable[[Identity, bool, Any], Coroutine[Any, Any, Message]]
+"""Gets the caller, and whether it is an operator."""
 StreamingOperation = Callable[[Any], AsyncGenerator[Message, None]]
 
-_CALLED_REMOTELY: Final = frozenset(("ListAgents", "Explain"))
+_CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "Explain"))
 """Operations that a server without authentication offers over gRPC to other machines, too."""
 
-UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListWorkers"))
-"""Operations without personal data that dashboards poll; they are not audited."""
+UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListTasks", "ListUpstreams", "ListWorkers"))
+"""Operations that show callers their own tasks, or no personal data to dashboards; they are not audited."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminServices:
     """The services that operator calls use."""
 
+    caller_tasks: CallerTasks
     explainer: Explainer
     maintenance: Maintenance
     redelivery: Redelivery
@@ -79,6 +83,7 @@ class _OperationTable:
     def __init__(self, cards: Cards, services: AdminServices) -> None:
         agents = AgentOperations(cards, services.explainer, services.worker_hub, services.upstream_registry)
         tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery)
+        own_tasks = OwnTaskOperations(services.caller_tasks)
         maintenance = MaintenanceOperations(services.maintenance)
         api_keys = ApiKeyOperations(services.api_keys)
         signing_keys = SigningKeyOperations(services.signing_keys)
@@ -102,11 +107,19 @@ class _OperationTable:
             "RotateSigningKey": signing_keys.rotate_signing_key,
             "WithdrawSigningKey": signing_keys.withdraw_signing_key,
         }
+        self.for_callers: Final[Mapping[str, CallerOperation]] = {"ListTasks": own_tasks.list_tasks}
+        """Operations that need no grant."""
         self.streaming: Final[Mapping[str, StreamingOperation]] = {
             "ExportTask": maintenance.export_task,
             "Backup": maintenance.backup,
             "ExportAudit": maintenance.export_audit,
         }
+
+    async def run(self, name: str, operator: OperatorCall, request: Message) -> Message:
+        """Calls a unary operation. Raises A2AError."""
+        if name in self.for_callers:
+            return await self.for_callers[name](operator.identity, operator.is_operator, request)
+        return await self.unary[name](request)
 
 
 def _request_type(name: str) -> type[Message]:
@@ -118,11 +131,12 @@ def _request_type(name: str) -> type[Message]:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """The operator of one call."""
+    """The operator of one call, or the caller of an operation that needs no grant."""
 
     identity: Identity
     peer: str = ""
     auditor: Auditor | None = None
+    is_operator: bool = True
 
     async def record(self, operation: str, request: Message, response: Message | None = None) -> None:
         """Writes the call to the audit log, durably.
@@ -183,17 +197,34 @@ AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
 """Authenticates the operator. Raises Unauthenticated, PermissionDenied."""
 
 
-async def authorize_grpc(context: GrpcContext, options: ServerOptions, *, local_only: bool = True) -> OperatorCall:
+async def authorize_grpc(
+    context: GrpcContext, options: ServerOptions, *, local_only: bool = True, for_callers: bool = False
+) -> OperatorCall:
     """Authenticates the operator of a gRPC call. Raises Unauthenticated, PermissionDenied.
 
     `local_only`: without authentication only callers on this machine are operators. `--insecure` opens the agents to
-    other machines, but not the tasks of all callers.
+    other machines, but not the tasks of all callers. `for_callers`: the operation needs no grant.
     """
     metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
-    identity = await authentication.authenticate_operator(metadata, options, context)
+    operator = await _authorize(metadata, options, context, context.peer(), for_callers)
     if local_only and options.authenticator is None and not is_local_caller(context):
         raise Unauthenticated("without authentication, operations on the store are allowed on this machine only")
-    return OperatorCall(identity, context.peer(), options.auditor)
+    return operator
+
+
+async def _authorize(
+    headers: Iterable[tuple[str, str]],
+    options: ServerOptions,
+    connection: authentication.CallerConnection,
+    peer: str,
+    for_callers: bool,
+) -> OperatorCall:
+    if not for_callers:
+        identity = await authentication.authenticate_operator(headers, options, connection)
+        return OperatorCall(identity, peer, options.auditor)
+    identity = await authentication.authenticate(headers, options, connection)
+    is_operator = options.authenticator is None or identity.is_operator
+    return OperatorCall(identity, peer, options.auditor, is_operator)
 
 
 def is_local_caller(context: GrpcContext) -> bool:
@@ -206,16 +237,19 @@ def grpc_handler(
     services: AdminServices, cards: Cards, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
 ) -> grpc.GenericRpcHandler:
     """The handler of the operators' service for grpc."""
+    table = _OperationTable(cards, services)
 
-    def unary(name: str, operation: UnaryOperation) -> grpc.RpcMethodHandler[bytes, bytes]:
-        request_type = _request_type(name)
+    def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
+        request_type, for_callers = _request_type(name), name in table.for_callers
 
         async def call(data: bytes, context: GrpcContext) -> bytes:
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
-                operator = await authorize_grpc(context, options, local_only=name not in _CALLED_REMOTELY)
+                operator = await authorize_grpc(
+                    context, options, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
+                )
                 request = parse_message(request_type, data)
-                response = await operation(request)
+                response = await table.run(name, operator, request)
                 await operator.record(name, request, response)
                 encoded = response.SerializeToString()
             except Exception as error:
@@ -249,8 +283,7 @@ def grpc_handler(
 
         return grpc.unary_stream_rpc_method_handler(call)
 
-    table = _OperationTable(cards, services)
-    handlers = {name: unary(name, operation) for name, operation in table.unary.items()}
+    handlers = {name: unary(name) for name in (*table.unary, *table.for_callers)}
     handlers |= {name: streaming(name, operation) for name, operation in table.streaming.items()}
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)
 
@@ -260,12 +293,14 @@ def grpc_handler(
 _FORWARDING_HEADERS: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
 
-async def authorize_http(request: web.BaseRequest, options: HttpOptions) -> OperatorCall:
-    """Authenticates the operator of an HTTP request. Raises Unauthenticated, PermissionDenied."""
+async def authorize_http(request: web.BaseRequest, options: HttpOptions, *, for_callers: bool = False) -> OperatorCall:
+    """Authenticates the operator of an HTTP request. Raises Unauthenticated, PermissionDenied.
+
+    `for_callers`: the operation needs no grant.
+    """
     if options.authenticator is None and not _is_local_request(request):
         raise Unauthenticated("without authentication, operations are allowed on this machine only")
-    identity = await authentication.authenticate_operator(request.headers.items(), options, request)
-    return OperatorCall(identity, request.remote or "", options.auditor)
+    return await _authorize(request.headers.items(), options, request, request.remote or "", for_callers)
 
 
 def _is_local_request(request: web.BaseRequest) -> bool:
@@ -287,17 +322,17 @@ def http_endpoints(
     table = _OperationTable(cards, services)
     for method, rule in httprule.rules(OPS_SERVICE):
         transcoder = Transcoder(_request_type(method.name), OPS_PROTOJSON, body=rule.body)
-        yield rule, _http_endpoint(method.name, transcoder, table.unary[method.name], options)
+        yield rule, _http_endpoint(method.name, transcoder, table, options)
 
 
 def _http_endpoint(
-    name: str, transcoder: Transcoder[Message], operation: UnaryOperation, options: HttpOptions
+    name: str, transcoder: Transcoder[Message], table: _OperationTable, options: HttpOptions
 ) -> HttpEndpoint:
     async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        operator = await authorize_http(request, options)
+        operator = await authorize_http(request, options, for_callers=name in table.for_callers)
         body = await bodies.read_json(request, options.message_bytes)
         message = transcoder.request(variables, request.query.items(), body)
-        response = await operation(message)
+        response = await table.run(name, operator, message)
         await operator.record(name, message, response)
         data = protojson.compile(type(response), OPS_PROTOJSON).encode(response)
         return web.Response(body=data, content_type="application/json", headers={"Cache-Control": "no-store"})

@@ -11,18 +11,21 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dragoman.bindings import event_encoders
 from dragoman.bindings.admin.fields import check_present, page_limit, set_timestamps, task_selection
-from dragoman.core.errors import TaskNotFound
+from dragoman.core.access.identity import Identity
+from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.explain import Explainer, Explanation
+from dragoman.runtime.operations.caller_tasks import DEFAULT_TASKS, MAX_TASKS, CallerTasks, TaskFilter
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_EVENT_LIMIT: Final = 20
@@ -42,7 +45,13 @@ class TaskOperations:
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains the state of each task with an id. Raises TaskNotFound."""
         check_present("task_id", request.task_id)
-        explanations = await self._explainer.explain(request.task_id)
+        explanations = [
+            explanation
+            for explanation in await self._explainer.explain(request.task_id)
+            if request.agent in ("", explanation.record.agent)
+            and request.principal in ("", explanation.record.principal)
+            and request.scope in ("", explanation.record.ref.owner.scope)
+        ]
         if not explanations:
             raise TaskNotFound
         return ops.ExplainResponse(tasks=map(_explanation_message, explanations))
@@ -77,6 +86,39 @@ class TaskOperations:
         after = getattr(request, "from") - 1 if request.HasField("from") else None
         restarted = await self._redelivery.redeliver(selection, request.config_id, after)
         return push_pb.RedeliverResponse(configs=map(push_config_message, restarted))
+
+
+class OwnTaskOperations:
+    """Operations on the caller's own tasks, which need no grant. They raise A2AError."""
+
+    def __init__(self, caller_tasks: CallerTasks) -> None:
+        self._caller_tasks = caller_tasks
+
+    async def list_tasks(
+        self, identity: Identity, is_operator: bool, request: tasks_pb.ListTasksRequest
+    ) -> tasks_pb.ListTasksResponse:
+        """Lists the caller's tasks in all scopes, most recently changed first."""
+        if request.state and request.state not in states.STORED_STATES:
+            raise InvalidParams.field(
+                "state", f"must be one of {', '.join(map(states.name, sorted(states.STORED_STATES)))}"
+            )
+        listed = await self._caller_tasks.list(
+            identity,
+            TaskFilter(
+                request.task_id,
+                request.scope,
+                request.agent,
+                request.context_id,
+                request.state,
+                page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS),
+            ),
+            is_operator=is_operator,
+        )
+        return tasks_pb.ListTasksResponse(
+            tasks=[tasks_pb.ListedTask(scope=one.scope, agent=one.agent, task=one.task) for one in listed.tasks],
+            total=listed.total,
+            scopes=listed.scopes,
+        )
 
 
 def _explanation_message(explanation: Explanation) -> ops.Explanation:

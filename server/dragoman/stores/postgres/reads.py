@@ -105,6 +105,13 @@ _ENVELOPE: Final = f"""
 SELECT m.envelope {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND m.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number = $4
 """
+_AGENTS_OF: Final = """
+SELECT o.scope, t.agent FROM owners o JOIN totals t ON t.owner = o.owner
+WHERE o.principal = $1 AND t.tasks > 0
+UNION
+SELECT o.scope, t.agent FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
+WHERE o.principal = $1 AND t.tasks > 0
+"""
 _VERSIONS: Final = PostgresBulkStatement(
     "SELECT t.task, t.last FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task",
@@ -212,6 +219,10 @@ async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
 
 async def context_state(connection: Connection, owner: Owner, agent: str, name: str) -> ContextState:
     return await task_tables.read_context_state(connection, await owner_number(connection, owner), agent, name)
+
+
+async def agents_of(connection: Connection, principal: str) -> list[tuple[str, str]]:
+    return sorted((scope, agent) for scope, agent in await connection.fetch(_AGENTS_OF, principal))
 
 
 async def last_sequences(connection: Connection, tasks: Collection[TaskRef]) -> dict[bytes, int]:

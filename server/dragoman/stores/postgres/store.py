@@ -144,6 +144,9 @@ class PostgresStore:
     async def page(self, query: TaskQuery) -> TaskPage:
         return await self.blobs.page(await self._database.read_snapshot(reads.page, query))
 
+    async def agents_of(self, principal: str) -> list[tuple[str, str]]:
+        return await self._database.read(reads.agents_of, principal)
+
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         return await self._database.read(reads.last_sequences, tasks)
 

@@ -54,6 +54,14 @@ SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
 FROM tasks t JOIN owners o USING (owner)
 WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
+_AGENTS_OF: Final = """
+SELECT o.scope, t.agent FROM owners o JOIN totals t ON t.owner = o.owner
+WHERE o.principal = ?1 AND t.tasks > 0
+UNION
+SELECT o.scope, t.agent FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
+WHERE o.principal = ?1 AND t.tasks > 0
+ORDER BY 1, 2
+"""
 _LISTED: Final = f"SELECT t.owner, task, {RECORD_COLUMNS.replace('context', 't.context')}, metadata"
 
 
@@ -252,6 +260,10 @@ def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: 
         arguments.append(query.state)
     total: int = connection.execute(sql, arguments).fetchone()[0]
     return joined + total
+
+
+def agents_of(connection: sqlite3.Connection, principal: str) -> list[tuple[str, str]]:
+    return connection.execute(_AGENTS_OF, (principal,)).fetchall()
 
 
 def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:

@@ -166,6 +166,9 @@ class SqliteStore:
     async def page(self, query: TaskQuery) -> TaskPage:
         return await self._read(self.blobs.page, query)
 
+    async def agents_of(self, principal: str) -> list[tuple[str, str]]:
+        return await self._read(reads.agents_of, principal)
+
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:
         return await self._read(reads.last_sequences, tasks)
 

@@ -159,6 +159,18 @@ class StoreReads:
         assert await store.get(OWNER, "another", done.record.id) is None
         assert (await store.page(TaskQuery(OWNER, "another"))).total == 0
 
+    async def test_a_principal_has_agents_in_every_scope_with_tasks(self, store: Store) -> None:
+        assert await store.agents_of(OWNER.principal) == []
+        elsewhere = Owner("projects/p", OWNER.principal)
+        for owner, agent in ((elsewhere, AGENT), (OWNER, "other"), (OWNER, AGENT), (OWNER, AGENT), (STRANGERS[0], "x")):
+            change = created(new_ref(owner))
+            assert change.create is not None
+            await store.append(replace(change, create=replace(change.create, agent=agent)))
+        await store.append(created(new_ref(Owner("projects/hidden", OWNER.principal)), claim=SESSION, visible=False))
+        assert await store.agents_of(OWNER.principal) == sorted(
+            [(OWNER.scope, AGENT), (OWNER.scope, "other"), (elsewhere.scope, AGENT)]
+        )
+
     async def test_malformed_task_ids_are_not_found(self, store: Store) -> None:
         record = (await finished(store)).record
         for wrong in ("", "1", record.id + "0", record.id.replace("-", ""), f"{{{record.id}}}"[:36]):

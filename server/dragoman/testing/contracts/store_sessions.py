@@ -291,6 +291,11 @@ class StoreSharing:
         done = (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).record.id
         assert await listed_ids(store, PARTICIPANT, state=states.COMPLETED) == {done}
 
+    async def test_a_participant_has_the_agents_of_joined_contexts(self, store: Store) -> None:
+        await store.append(shared_task(by=PARTICIPANT))
+        assert await store.agents_of(PARTICIPANT.principal) == [(PARTICIPANT.scope, AGENT)]
+        assert await store.agents_of(STRANGER.principal) == []
+
     async def test_pages_of_joined_contexts_contain_every_task_once(self, store: Store) -> None:
         ids = {(await store.append(shared_task(by=PARTICIPANT))).record.id for _ in range(5)}
         ids |= {

@@ -3,6 +3,7 @@ import datetime
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
+from ....dragoman.ops.v1 import tasks_pb2 as _tasks_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from google.api import annotations_pb2 as _annotations_pb2
@@ -51,10 +52,16 @@ class Agent(_message.Message):
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., version: _Optional[str] = ..., root: _Optional[bool] = ..., card_url: _Optional[str] = ..., input_modes: _Optional[_Iterable[str]] = ..., output_modes: _Optional[_Iterable[str]] = ..., threads_left_behind: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
-    __slots__ = ("task_id",)
+    __slots__ = ("task_id", "agent", "principal", "scope")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
     task_id: str
-    def __init__(self, task_id: _Optional[str] = ...) -> None: ...
+    agent: str
+    principal: str
+    scope: str
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
     __slots__ = ("tasks",)

@@ -7,6 +7,7 @@ from ....dragoman.ops.v1 import events_pb2 as dragoman_dot_ops_dot_v1_dot_events
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
 from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signing__pb2
+from ....dragoman.ops.v1 import tasks_pb2 as dragoman_dot_ops_dot_v1_dot_tasks__pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as dragoman_dot_ops_dot_v1_dot_upstreams__pb2
 from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
 
@@ -32,7 +33,7 @@ if _version_not_supported:
 
 class OpsServiceStub:
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it.
+    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -47,6 +48,11 @@ class OpsServiceStub:
                 '/dragoman.ops.v1.OpsService/ListAgents',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.FromString,
+                _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListTasks',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.FromString,
                 _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Explain',
@@ -152,13 +158,22 @@ class OpsServiceStub:
 
 class OpsServiceServicer:
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it.
+    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
 
     def ListAgents(self, request, context):
         """Lists the agents of this server, the root agent first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
+        """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
+        each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
+        scopes that the caller's grants name, and for operators in all.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -329,6 +344,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.SerializeToString,
             ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.SerializeToString,
+            ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.FromString,
@@ -439,7 +459,7 @@ def add_OpsServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class OpsService:
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it.
+    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -461,6 +481,33 @@ class OpsService:
             '/dragoman.ops.v1.OpsService/ListAgents',
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListTasks',
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,6 +8,7 @@ from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
+from ....dragoman.ops.v1 import tasks_pb2 as _tasks_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from grpc import aio as _aio
@@ -33,7 +34,7 @@ GRPC_VERSION: str
 
 class OpsServiceStub:
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it.
+    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -44,6 +45,11 @@ class OpsServiceStub:
     def __new__(cls, channel: _aio.Channel) -> OpsServiceAsyncStub: ...
     ListAgents: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]
     """Lists the agents of this server, the root agent first."""
+    ListTasks: _grpc.UnaryUnaryMultiCallable[_tasks_pb2.ListTasksRequest, _tasks_pb2.ListTasksResponse]
+    """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
+    each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
+    scopes that the caller's grants name, and for operators in all.
+    """
     Explain: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]
     """Explains the state of a task, which process runs it, and what happens next."""
     Purge: _grpc.UnaryUnaryMultiCallable[_ops_pb2.PurgeRequest, _ops_pb2.PurgeResponse]
@@ -117,7 +123,7 @@ class OpsServiceStub:
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it.
+    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -125,6 +131,11 @@ class OpsServiceAsyncStub(OpsServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListAgents: _aio.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Lists the agents of this server, the root agent first."""
+    ListTasks: _aio.UnaryUnaryMultiCallable[_tasks_pb2.ListTasksRequest, _tasks_pb2.ListTasksResponse]  # type: ignore[assignment]
+    """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
+    each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
+    scopes that the caller's grants name, and for operators in all.
+    """
     Explain: _aio.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]  # type: ignore[assignment]
     """Explains the state of a task, which process runs it, and what happens next."""
     Purge: _aio.UnaryUnaryMultiCallable[_ops_pb2.PurgeRequest, _ops_pb2.PurgeResponse]  # type: ignore[assignment]
@@ -197,7 +208,7 @@ class OpsServiceAsyncStub(OpsServiceStub):
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it.
+    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -209,6 +220,17 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ops_pb2.ListAgentsResponse, _abc.Awaitable[_ops_pb2.ListAgentsResponse]]:
         """Lists the agents of this server, the root agent first."""
+
+    @_abc_1.abstractmethod
+    def ListTasks(
+        self,
+        request: _tasks_pb2.ListTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tasks_pb2.ListTasksResponse, _abc.Awaitable[_tasks_pb2.ListTasksResponse]]:
+        """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
+        each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
+        scopes that the caller's grants name, and for operators in all.
+        """
 
     @_abc_1.abstractmethod
     def Explain(

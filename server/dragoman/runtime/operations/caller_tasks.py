@@ -1,0 +1,117 @@
+"""The tasks of one caller with all agents and in all scopes, for the command line and the console.
+
+A2A lists the tasks of one agent in one scope. Here each of these lists is read with the rights that the caller has
+there, so nothing is shown that A2A would not show to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, Caller, Identity
+from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
+from dragoman.core.names import DEFAULT_SCOPE, resource_name
+from dragoman.core.task.cursors import TaskPage, TaskQuery
+from dragoman.ports import Store
+from dragoman.runtime.operations.service import TaskService
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+DEFAULT_TASKS: Final = 50
+MAX_TASKS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks to list; empty fields match every task. `limit`: the maximum number of tasks."""
+
+    task_id: str = ""
+    scope: str = ""
+    agent: str = ""
+    context: str = ""
+    state: int = 0
+    limit: int = DEFAULT_TASKS
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedTask:
+    """A task without history and artifacts, and the names to address it by."""
+
+    scope: str
+    agent: str
+    task: pb.Task
+
+
+@dataclass(frozen=True, slots=True)
+class CallerTaskList:
+    """Tasks, most recently changed first; the number of all that match; the scopes in which the caller has any."""
+
+    tasks: list[ScopedTask]
+    total: int
+    scopes: list[str]
+
+
+class CallerTasks:
+    """Lists the tasks of callers."""
+
+    def __init__(self, store: Store, service: TaskService) -> None:
+        self._store = store
+        self._service = service
+
+    async def list(self, identity: Identity, task_filter: TaskFilter, *, is_operator: bool = False) -> CallerTaskList:
+        """Lists tasks of a caller. `is_operator`: shared tasks are listed in every scope.
+
+        Raises RateLimited.
+        """
+        self._service.admission.check_rate(identity)
+        own = await self._store.agents_of(identity.principal)
+        shared = await self._store.agents_of(SHARED_PRINCIPAL)
+        known = {*own, *(pair for pair in shared if is_operator or _may_know(identity, pair[0]))}
+        callers = list(self._authorized(identity, sorted(known)))
+        tasks: list[ScopedTask] = []
+        total = 0
+        for caller in callers:
+            scope, agent = caller.owner.scope, caller.agent
+            if task_filter.scope in ("", scope) and task_filter.agent in ("", agent):
+                page = await self._page(caller, task_filter)
+                total += page.total
+                tasks += [ScopedTask(scope, agent, pb.Task.FromString(task)) for task in page.tasks]
+        tasks.sort(key=lambda listed: (listed.task.status.timestamp.ToNanoseconds(), listed.task.id), reverse=True)
+        return CallerTaskList(tasks[: task_filter.limit], total, sorted({caller.owner.scope for caller in callers}))
+
+    def _authorized(self, identity: Identity, agents: Iterable[tuple[str, str]]) -> Iterator[Caller]:
+        """The caller of each of these agents in its scope, where its credentials reach the agent."""
+        for scope, agent in agents:
+            try:
+                caller = self._service.authorize(resource_name(scope, agent) or agent, identity)
+            except (AgentNotFound, PermissionDenied, Unauthenticated):
+                continue
+            yield caller
+
+    async def _page(self, caller: Caller, task_filter: TaskFilter) -> TaskPage:
+        if not task_filter.task_id:
+            query = TaskQuery(
+                caller.owner,
+                caller.agent,
+                context=task_filter.context,
+                state=task_filter.state,
+                page_size=task_filter.limit,
+                history=0,
+                joined=caller.joined,
+            )
+            return await self._store.page(query)
+        record = await self._store.find(caller.owner, caller.agent, task_filter.task_id, joined=caller.joined)
+        if (
+            record is None
+            or task_filter.context not in ("", record.context)
+            or task_filter.state not in (0, record.state)
+        ):
+            return TaskPage()
+        snapshot = await self._store.read(record.ref, history=0, artifacts=False)
+        return TaskPage([snapshot.task], 1) if snapshot else TaskPage()
+
+
+def _may_know(identity: Identity, scope: str) -> bool:
+    """Whether a caller may learn that a scope with shared tasks exists: its name may be that of a customer."""
+    return scope == DEFAULT_SCOPE or SCOPE_GRANT_PREFIX + scope in identity.grants
