@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,64 @@ def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "no tasks\n")
 
 
+SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
+
+
+def test_tasks_of_every_scope_are_listed_and_found(dragoman: Run, served: Server) -> None:
+    at = ("--grpc", served.grpc)
+    context = ("--context", "of-scopes", *at)
+    here = dragoman("send", "hi", "--agent", "quote", "--no-wait", *context).out.strip()
+    there = dragoman("send", "hi", "--agent", "quote", "--scope", SCOPE, "--no-wait", *context).out.strip()
+    dragoman("watch", there, *at)
+    lines = [line.split() for line in dragoman("list", *context).out.splitlines()]
+    assert {(line[0], *line[4:6]) for line in lines} == {(here, "quote", "default"), (there, "quote", SCOPE)}
+    for scope, task in (("default", here), (SCOPE, there)):
+        (line,) = dragoman("list", "--scope", scope, *context).out.splitlines()
+        assert line.split()[0] == task
+        (json_line,) = dragoman("list", "--scope", scope, "--json", *context).out.splitlines()
+        listed = json.loads(json_line)
+        assert (listed["id"], listed["agent"], listed["scope"]) == (task, "quote", scope)
+        for narrowed in ((), ("--scope", scope), ("--agent", "quote")):
+            shown = dragoman("get", task, *narrowed, *at)
+            assert shown.code == 0
+            assert f"\nscope    {scope}\n" in shown.out
+            explained = dragoman("explain", task, *narrowed, *at).out
+            assert f"\nscope        {scope}\n" in explained
+    assert dragoman("list", "--scope", SCOPE, "--agent", "files", *context).err == "no tasks\n"
+
+
+def test_a_task_in_another_scope_than_the_named_one_is_missing(dragoman: Run, served: Server) -> None:
+    at = ("--grpc", served.grpc)
+    task = dragoman("send", "hi", "--agent", "quote", "--scope", SCOPE, "--no-wait", *at).out.strip()
+    for command in ("get", "watch", "cancel"):
+        missing = dragoman(command, task, "--agent", "quote", "--scope", "default", *at)
+        assert (missing.code, "(TASK_NOT_FOUND)" in missing.err) == (3, True)
+        unnamed = dragoman(command, NOT_THERE, "--scope", SCOPE, *at)
+        assert (unnamed.code, unnamed.out) == (2, "")
+        assert "name the agent in this scope: --agent NAME" in unnamed.err
+    assert dragoman("explain", task, "--scope", "default", *at).code == 3
+    assert dragoman("send", "hi", "--scope", SCOPE).code == 2
+
+
+def test_follow_up_commands_name_the_scope(dragoman: Run, served: Server) -> None:
+    question = dragoman("send", "ask", "--agent", "still", "--scope", SCOPE, "--grpc", served.grpc)
+    assert f"--agent still --scope {SCOPE}" in question.err
+
+
+def test_an_id_of_several_tasks_has_to_be_narrowed(dragoman: Run, served: Server) -> None:
+    for agent in ("quote", "still"):
+        params = {"id": "mine", "message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": params}
+        request = urllib.request.Request(f"{served.http}/{agent}", json.dumps(body).encode(), method="POST")
+        request.add_header("Content-Type", "application/json")
+        with urllib.request.urlopen(request) as response:
+            assert json.load(response)["result"]["id"] == "mine"
+    several = dragoman("get", "mine", "--grpc", served.grpc)
+    assert (several.code, several.out) == (2, "")
+    assert "--agent quote --scope default; --agent still --scope default" in several.err
+    assert "\nstate    COMPLETED\n" in dragoman("get", "mine", "--agent", "still", "--grpc", served.grpc).out
+
+
 def test_watch_prints_past_and_new_output(dragoman: Run) -> None:
     task = dragoman("send", "stream 4 50", "--no-wait").out.strip()
     result = dragoman("watch", task)
@@ -178,7 +237,6 @@ def test_a_missing_task_is_exit_code_3(dragoman: Run, command: str) -> None:
     result = dragoman(command, NOT_THERE)
     assert (result.code, result.out) == (3, "")
     assert "(TASK_NOT_FOUND)" in result.err
-    assert ("if it is not a task of the root agent, pass --agent NAME" in result.err) == (command != "explain")
 
 
 def test_a_rejection_names_the_field(dragoman: Run, served: Server) -> None:

@@ -54,7 +54,9 @@ COMMANDS: Final = {
     "send": CommandSpec("tasks", "Send a message to an agent and wait for the result.", _TASKS),
     "get": CommandSpec("tasks", "Show a task: state, status message, artifacts.", _TASKS),
     "watch": CommandSpec("tasks", "Follow a task until it ends.", _TASKS),
-    "list": CommandSpec("tasks", "List an agent's tasks, most recently changed first.", _TASKS),
+    "list": CommandSpec(
+        "tasks", "List your tasks with all agents and in all scopes, most recently changed first.", _TASKS
+    ),
     "cancel": CommandSpec("tasks", "Request that a task stops.", _TASKS),
     "explain": CommandSpec("tasks", "Explain a task: who runs it, what happens next, and what to do.", _TASKS),
     "record": CommandSpec("record", "Record the messages and answers of a task as a test case.", _TASKS),

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling import tls
-from dragoman.client import Client
+from dragoman.cli.output import state_name
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
 DEFAULT_GRPC_ADDRESS: Final = "127.0.0.1:50051"
 DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
@@ -28,6 +28,9 @@ COMPLETION_TIMEOUT: Final = 2.0
 
 MAX_COMPLETED_TASKS: Final = 30
 """Number of task ids offered, most recently changed first."""
+
+MAX_SEARCHED_TASKS: Final = 1000
+"""Number of tasks whose ids are compared with the text typed so far."""
 
 Completions = list[tuple[str, str]]
 """Candidates, each with a one-line description."""
@@ -46,19 +49,20 @@ def complete_agents(ctx: typer.Context, incomplete: str) -> Completions:
 
 
 def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
-    """Ids of the agent's recently changed tasks that begin with `incomplete`."""
+    """Ids of the caller's recently changed tasks that begin with `incomplete`."""
 
     async def fetch() -> Completions:
-        found: Completions = []
         address, token = _server_of(ctx)
-        async with Client(address, agent=ctx.params.get("agent") or "", token=token) as client:
-            async for task in client.list(page_size=100, artifacts=False, history=0):
-                if task.id.startswith(incomplete):
-                    state = pb.TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
-                    found.append((task.id, f"{state} {task.status.timestamp.ToJsonString()[:16]}"))
-                    if len(found) == MAX_COMPLETED_TASKS:
-                        break
-        return found
+        request = ops_tasks.ListTasksRequest(
+            agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS
+        )
+        async with Operator(address, token=token) as operator:
+            tasks = [listed.task for listed in (await operator.list_tasks(request)).tasks]
+        return [
+            (task.id, f"{state_name(task.status.state)} {task.status.timestamp.ToJsonString()[:16]}")
+            for task in tasks
+            if task.id.startswith(incomplete)
+        ][:MAX_COMPLETED_TASKS]
 
     return _run_with_timeout(fetch)
 
@@ -141,6 +145,21 @@ AgentName = Annotated[
         metavar="NAME",
         help="The agent's id; without it, the server's root agent.",
         autocompletion=complete_agents,
+    ),
+]
+TaskAgent = Annotated[
+    str,
+    typer.Option(
+        "--agent",
+        metavar="NAME",
+        help="The task's agent; without it, your tasks with all agents are searched.",
+        autocompletion=complete_agents,
+    ),
+]
+TaskScope = Annotated[
+    str,
+    typer.Option(
+        "--scope", metavar="NAME", help="The task's scope; without it, your tasks in all scopes are searched."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", metavar=" ", help="Print ProtoJSON on stdout, one object per line.")]

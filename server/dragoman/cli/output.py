@@ -123,9 +123,12 @@ class ConsoleOutput:
         if not self.at_line_start:
             self.write("\n")
 
-    def json(self, message: Message) -> None:
-        """Writes a protobuf message as one line of ProtoJSON, unfiltered."""
-        self._out.write(f"{json_line(message)}\n")
+    def json(self, message: Message, **keys: str) -> None:
+        """Writes a protobuf message as one line of ProtoJSON, unfiltered, with further keys after its own."""
+        line = json_line(message)
+        if keys:
+            line = orjson.dumps({**orjson.loads(line), **keys}).decode()
+        self._out.write(f"{line}\n")
         self._out.flush()
 
     def chunk(self, update: pb.TaskArtifactUpdateEvent) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -31,21 +31,21 @@ from dragoman.cli.output import (
 )
 from dragoman.client import Client, ClientError, calls, message
 from dragoman.client.content import media_type
+from dragoman.client.operations import Operator
+from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman.core.task import states
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
 
 
-def run_command(grpc: str, command: Coroutine[Any, Any, ExitCode], *, by_agent: bool = True) -> NoReturn:
-    """Runs a command against the server at `grpc` and ends the process with its exit code.
-
-    by_agent: the command looks a task up under one agent, so a missing task may belong to another.
-    """
+def run_command(grpc: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
+    """Runs a command against the server at `grpc` and ends the process with its exit code."""
     try:
         code = asyncio.run(command)
     except ClientError as error:
-        _print_client_error(grpc, error, by_agent=by_agent)
+        _print_client_error(grpc, error)
         code = ExitCode.UNAVAILABLE
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -69,6 +69,44 @@ def build_message(text: str, files: Sequence[Path], *, task: str, context: str, 
 def grpc_client(grpc: str, agent: str, token: str) -> Client:
     """Returns the client of the commands that only use A2A 1.0 over gRPC."""
     return Client(grpc, agent=agent, token=token, parent=calls.current_traceparent())
+
+
+async def run_on_task(
+    grpc: str,
+    token: str,
+    task_id: str,
+    *,
+    agent: str,
+    scope: str,
+    command: Callable[[Client], Coroutine[Any, Any, ExitCode]],
+) -> ExitCode:
+    """Runs a command with the client of the agent and scope that a task belongs to.
+
+    Empty `agent` and `scope` match any. For a task that is not found, and on other servers than Dragoman, the client is
+    that of the named agent, so that the command reports the error.
+    """
+    if not (agent and scope):
+        request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope)
+        found: Sequence[ops_tasks.ListedTask] = ()
+        try:
+            async with Operator(grpc, token=token) as operator:
+                found = (await operator.list_tasks(request)).tasks
+        except ClientError as error:
+            if error.unreachable:
+                raise
+        if len(found) > 1:
+            places = "; ".join(sorted(f"--agent {one.agent} --scope {one.scope}" for one in found))
+            return print_error(f"several of your tasks have the id {task_id}; choose one: {places}", ExitCode.USAGE)
+        if found:
+            agent, scope = found[0].agent, found[0].scope
+    return await command(grpc_client(grpc, check_scope(agent, scope), token))
+
+
+def check_scope(agent: str, scope: str) -> str:
+    """Returns the tenant of an agent in a scope. Ends the process with a usage error for a scope without agent."""
+    if scope not in ("", DEFAULT_SCOPE) and not agent:
+        raise typer.Exit(print_error(f"--scope {scope}: name the agent in this scope: --agent NAME", ExitCode.USAGE))
+    return tenant_of(scope or DEFAULT_SCOPE, agent)
 
 
 def build_client(grpc: str, url: str, agent: str, *, token: str, dialect: str, binding: str, show_wire: bool) -> Client:
@@ -151,6 +189,7 @@ async def get(client: Client, task_id: str, *, history: int | None, json: bool, 
     out.line(f"task     {task.id}")
     out.line(f"state    {state_name(task.status.state)}")
     out.line(f"since    {format_time(task.status.timestamp)}")
+    out.line(f"scope    {_scope_and_agent(client)[0]}")
     out.line(f"context  {task.context_id}")
     if usage := format_usage(task):
         out.line(f"usage    {usage}")
@@ -165,25 +204,19 @@ async def get(client: Client, task_id: str, *, history: int | None, json: bool, 
     return ExitCode.OK
 
 
-async def list_tasks(client: Client, *, context: str, state: str, limit: int, json: bool) -> ExitCode:
-    """Prints tasks, one line each."""
+async def list_tasks(grpc: str, token: str, request: ops_tasks.ListTasksRequest, *, json: bool) -> ExitCode:
+    """Prints tasks, one line each: id, state, time, agent, scope, context and usage."""
+    async with Operator(grpc, token=token) as operator:
+        listed = (await operator.list_tasks(request)).tasks
     out = ConsoleOutput()
-    wanted = f"TASK_STATE_{state}" if state else pb.TASK_STATE_UNSPECIFIED
-    found = 0
-    async with (
-        client,
-        aclosing(client.list(context=context, state=wanted, page_size=min(limit, 100), history=0)) as tasks,
-    ):
-        async for task in tasks:
-            found += 1
-            if json:
-                out.json(task)
-            else:
-                columns = [task.id, f"{state_name(task.status.state):<14}", format_time(task.status.timestamp)]
-                out.line("  ".join(filter(None, (*columns, task.context_id, format_usage(task)))))
-            if found == limit:
-                break
-    if not found and not json:
+    for one in listed:
+        if json:
+            out.json(one.task, agent=one.agent, scope=one.scope)
+            continue
+        status, context = one.task.status, one.task.context_id
+        columns = [one.task.id, f"{state_name(status.state):<14}", format_time(status.timestamp), one.agent, one.scope]
+        out.line("  ".join(filter(None, (*columns, context, format_usage(one.task)))))
+    if not listed and not json:
         print_note("no tasks")
     return ExitCode.OK
 
@@ -294,17 +327,25 @@ async def _single_event(event: pb.StreamResponse) -> StreamResponses:
     yield event
 
 
+def _scope_and_agent(client: Client) -> tuple[str, str]:
+    resource = RESOURCE_NAME.fullmatch(client.agent)
+    return (resource["scope"], resource["agent"]) if resource else (DEFAULT_SCOPE, client.agent)
+
+
 def _command_line(verb: str, task_id: str, client: Client) -> str:
-    """The command line that continues with a task, including agent and address where they are not the defaults."""
+    """The command line that continues with a task, with agent, scope and address where they are not the defaults."""
     words = ["dragoman", verb, task_id]
-    if client.agent:
-        words += ["--agent", client.agent]
+    scope, agent = _scope_and_agent(client)
+    if agent:
+        words += ["--agent", agent]
+    if scope != DEFAULT_SCOPE:
+        words += ["--scope", scope]
     if client.binding == "grpc" and client.address != DEFAULT_GRPC_ADDRESS:
         words += ["--grpc", client.address]
     return " ".join(words)
 
 
-def _print_client_error(grpc: str, error: ClientError, *, by_agent: bool) -> None:
+def _print_client_error(grpc: str, error: ClientError) -> None:
     if error.unreachable:
         if advice := tls.tls_advice(error.message):
             print_note(f"error: {grpc}: {advice}")
@@ -315,8 +356,6 @@ def _print_client_error(grpc: str, error: ClientError, *, by_agent: bool) -> Non
     print_note(f"error: {error.message} ({error.reason or error.code})")
     if "UNAUTHENTICATED" in (error.reason, error.code):
         print_note("pass an API key or another token that the server accepts: --token TOKEN (DRAGOMAN_TOKEN)")
-    if by_agent and error.reason == "TASK_NOT_FOUND":
-        print_note("if it is not a task of the root agent, pass --agent NAME (see: dragoman agents list)")
     for violation in error.violations:
         if violation.description not in error.message:
             print_note(f"  {violation.field}: {violation.description}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,13 +15,18 @@ from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
     DEFAULT_HTTP_URL,
     DEFAULT_MESSAGE_BYTES,
+    AgentFilter,
     AgentName,
     Ca,
     Cert,
     Grpc,
     Json,
+    PrincipalFilter,
     Save,
+    ScopeFilter,
+    TaskAgent,
     TaskId,
+    TaskScope,
     TaskStateOption,
     Token,
 )
@@ -28,6 +34,7 @@ from dragoman.cli.output import ConsoleOutput, ExitCode, format_time
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
 
 def register(cli: typer.Typer) -> None:
@@ -48,6 +55,10 @@ def send(
         str, typer.Argument(metavar="TEXT", help="The message; `-` reads it from stdin.", show_default=False)
     ] = "",
     agent: AgentName = "",
+    scope: Annotated[
+        str,
+        typer.Option("--scope", metavar="NAME", help="Call the agent within this scope: projects/.../assistants/ID."),
+    ] = "",
     stream: Annotated[bool, typer.Option("--stream", metavar=" ", help="Print the answer as it is produced.")] = False,
     file: Annotated[
         list[Path] | None,
@@ -119,8 +130,9 @@ def send(
     if not text and not file:
         raise typer.BadParameter("the message is empty; pass TEXT, or --file PATH, or both")
     message = task_calls.build_message(text, file or [], task=task, context=context, limit=message_bytes)
+    tenant = task_calls.check_scope(agent, scope)
     client = task_calls.build_client(
-        grpc, url, agent, token=token, dialect=dialect, binding=binding, show_wire=show_wire
+        grpc, url, tenant, token=token, dialect=dialect, binding=binding, show_wire=show_wire
     )
     task_calls.run_command(
         client.address,
@@ -132,7 +144,8 @@ def send(
 
 def get(
     task: TaskId,
-    agent: AgentName = "",
+    agent: TaskAgent = "",
+    scope: TaskScope = "",
     history: Annotated[
         int | None, typer.Option("--history", min=0, metavar="N", help="Also print the last N messages.")
     ] = None,
@@ -147,13 +160,14 @@ def get(
 
     **Example**: `dragoman get 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --history 10`
     """
-    client = task_calls.grpc_client(grpc, agent, token)
-    task_calls.run_command(grpc, task_calls.get(client, task, history=history, json=json, save=save))
+    show = partial(task_calls.get, task_id=task, history=history, json=json, save=save)
+    task_calls.run_command(grpc, task_calls.run_on_task(grpc, token, task, agent=agent, scope=scope, command=show))
 
 
 def watch(
     task: TaskId,
-    agent: AgentName = "",
+    agent: TaskAgent = "",
+    scope: TaskScope = "",
     after: Annotated[
         str, typer.Option("--after", metavar="CURSOR", help="Start after this cursor or event number.")
     ] = "",
@@ -171,34 +185,44 @@ def watch(
 
     **Example**: `dragoman watch 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    task_calls.run_command(
-        grpc, task_calls.watch(task_calls.grpc_client(grpc, agent, token), task, after=after, json=json, save=save)
-    )
+    follow = partial(task_calls.watch, task_id=task, after=after, json=json, save=save)
+    task_calls.run_command(grpc, task_calls.run_on_task(grpc, token, task, agent=agent, scope=scope, command=follow))
 
 
 def list_tasks(
-    agent: AgentName = "",
+    agent: AgentFilter = "",
+    scope: ScopeFilter = "",
     context: Annotated[str, typer.Option("--context", metavar="ID", help="Only this conversation.")] = "",
     state: Annotated[TaskStateOption | None, typer.Option("--state", help="Only this state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The maximum number of tasks.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The maximum number of tasks.")] = 20,
     json: Json = False,
     grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
     cert: Cert = None,
     token: Token = "",
 ) -> None:
-    """List an agent's tasks, most recently changed first.
+    """List your tasks with all agents and in all scopes, most recently changed first.
+
+    The columns are id, state, time of the last change, agent, scope, context and usage. With `--json` each line is a
+    task with the further keys `agent` and `scope`.
 
     **Example**: `dragoman list --state working --json | jq -r .id`
     """
-    chosen = state.name if state else ""
-    client = task_calls.grpc_client(grpc, agent, token)
-    task_calls.run_command(grpc, task_calls.list_tasks(client, context=context, state=chosen, limit=limit, json=json))
+    request = ops_tasks.ListTasksRequest(
+        agent=agent,
+        scope=scope,
+        context_id=context,
+        state=f"TASK_STATE_{state.name}" if state else None,
+        limit=limit,
+        include_artifacts=json,
+    )
+    task_calls.run_command(grpc, task_calls.list_tasks(grpc, token, request, json=json))
 
 
 def cancel(
     task: TaskId,
-    agent: AgentName = "",
+    agent: TaskAgent = "",
+    scope: TaskScope = "",
     json: Json = False,
     grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
@@ -213,13 +237,17 @@ def cancel(
 
     `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
 
-    `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --agent csv-profile`  if it is not the root agent's
+    `dragoman cancel mine --agent csv-profile`  if several tasks have this id, which clients of A2A 0.1 choose
     """
-    task_calls.run_command(grpc, task_calls.cancel(task_calls.grpc_client(grpc, agent, token), task, json=json))
+    stop = partial(task_calls.cancel, task_id=task, json=json)
+    task_calls.run_command(grpc, task_calls.run_on_task(grpc, token, task, agent=agent, scope=scope, command=stop))
 
 
 def explain(
     task: TaskId,
+    agent: AgentFilter = "",
+    principal: PrincipalFilter = "",
+    scope: ScopeFilter = "",
     json: Json = False,
     grpc: Grpc = DEFAULT_GRPC_ADDRESS,
     ca: Ca = None,
@@ -228,24 +256,27 @@ def explain(
 ) -> None:
     """Explain a task: who runs it, what happens next, and what to do.
 
-    For operators. Finds tasks of every agent by id. The console shows the same under Execution.
+    For operators. Finds tasks of every agent, principal and scope by id. The console shows the same under Execution.
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    task_calls.run_command(grpc, print_explanation(grpc, task, token=token, json=json), by_agent=False)
+    request = ops.ExplainRequest(task_id=task, agent=agent, principal=principal, scope=scope)
+    task_calls.run_command(grpc, print_explanation(grpc, request, token=token, json=json))
 
 
-async def print_explanation(address: str, task_id: str, *, token: str, json: bool) -> ExitCode:
+async def print_explanation(address: str, request: ops.ExplainRequest, *, token: str, json: bool) -> ExitCode:
     """Prints a task's state, who runs it, and what happens next."""
     async with Operator(address, token=token) as operator:
-        response = await operator.explain(ops.ExplainRequest(task_id=task_id))
+        response = await operator.explain(request)
     out = ConsoleOutput()
     for one in response.tasks:
         if json:
             out.line(MessageToJson(one, indent=None))
             continue
         out.line(f"task         {one.task_id}")
-        out.line(f"agent        {one.agent}  (scope {one.scope}, principal {one.principal})")
+        out.line(f"agent        {one.agent}")
+        out.line(f"scope        {one.scope}")
+        out.line(f"principal    {one.principal}")
         out.line(f"state        {one.state.removeprefix('TASK_STATE_')} since {format_time(one.since)}")
         out.line(f"created by   A2A {one.dialect or '?'} client, context {one.context_id}")
         out.line(f"last event   {one.last_event}; {one.subscribers} subscribers on this server")

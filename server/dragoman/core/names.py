@@ -66,6 +66,11 @@ def resource_name(scope: str, agent: str) -> str:
     return "" if scope == DEFAULT_SCOPE else f"{scope}/agents/{agent}"
 
 
+def tenant_of(scope: str, agent: str) -> str:
+    """The tenant string for an agent in a scope: its id in the default scope, otherwise its resource name."""
+    return resource_name(scope, agent) or agent
+
+
 def check_agent_id(agent: str) -> None:
     """Validates an agent id. Raises ValueError, naming the rule that it breaks."""
     if not AGENT_ID.fullmatch(agent):

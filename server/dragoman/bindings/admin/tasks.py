@@ -111,6 +111,7 @@ class OwnTaskOperations:
                 request.context_id,
                 request.state,
                 page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS),
+                request.include_artifacts,
             ),
             is_operator=is_operator,
         )

@@ -31,7 +31,7 @@ class AdminTarget:
 
 def run_admin_command(grpc: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
     """Runs a command and ends the process with its exit code."""
-    run_command(grpc, _exit_code_of(command), by_agent=False)
+    run_command(grpc, _exit_code_of(command))
 
 
 async def _exit_code_of(command: Coroutine[Any, Any, ExitCode]) -> ExitCode:

@@ -12,7 +12,7 @@ from typing import Final
 
 from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, Caller, Identity
 from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
-from dragoman.core.names import DEFAULT_SCOPE, resource_name
+from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.ports import Store
 from dragoman.runtime.operations.service import TaskService
@@ -24,7 +24,10 @@ MAX_TASKS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks to list; empty fields match every task. `limit`: the maximum number of tasks."""
+    """Which tasks to list; empty fields match every task.
+
+    `limit`: the maximum number of tasks. `artifacts`: whether tasks include theirs.
+    """
 
     task_id: str = ""
     scope: str = ""
@@ -32,11 +35,12 @@ class TaskFilter:
     context: str = ""
     state: int = 0
     limit: int = DEFAULT_TASKS
+    artifacts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ScopedTask:
-    """A task without history and artifacts, and the names to address it by."""
+    """A task without history, and the names to address it by."""
 
     scope: str
     agent: str
@@ -84,7 +88,7 @@ class CallerTasks:
         """The caller of each of these agents in its scope, where its credentials reach the agent."""
         for scope, agent in agents:
             try:
-                caller = self._service.authorize(resource_name(scope, agent) or agent, identity)
+                caller = self._service.authorize(tenant_of(scope, agent), identity)
             except (AgentNotFound, PermissionDenied, Unauthenticated):
                 continue
             yield caller
@@ -98,6 +102,7 @@ class CallerTasks:
                 state=task_filter.state,
                 page_size=task_filter.limit,
                 history=0,
+                artifacts=task_filter.artifacts,
                 joined=caller.joined,
             )
             return await self._store.page(query)
@@ -108,7 +113,7 @@ class CallerTasks:
             or task_filter.state not in (0, record.state)
         ):
             return TaskPage()
-        snapshot = await self._store.read(record.ref, history=0, artifacts=False)
+        snapshot = await self._store.read(record.ref, history=0, artifacts=task_filter.artifacts)
         return TaskPage([snapshot.task], 1) if snapshot else TaskPage()
 
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/tasks.proto\x12\x0f\x64ragoman.ops.v1\x1a\x13lf/a2a/v1/a2a.proto\"\xb8\x01\n\x10ListTasksRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\"t\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x05tasks\x12\x14\n\x05total\x18\x02 \x01(\x03R\x05total\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\"]\n\nListedTask\x12\x14\n\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12#\n\x04task\x18\x03 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskR\x04taskb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/tasks.proto\x12\x0f\x64ragoman.ops.v1\x1a\x13lf/a2a/v1/a2a.proto\"\xe5\x01\n\x10ListTasksRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\x12+\n\x11include_artifacts\x18\x07 \x01(\x08R\x10includeArtifacts\"t\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x05tasks\x12\x14\n\x05total\x18\x02 \x01(\x03R\x05total\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\"]\n\nListedTask\x12\x14\n\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12#\n\x04task\x18\x03 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskR\x04taskb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,9 +33,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LISTTASKSREQUEST']._serialized_start=70
-  _globals['_LISTTASKSREQUEST']._serialized_end=254
-  _globals['_LISTTASKSRESPONSE']._serialized_start=256
-  _globals['_LISTTASKSRESPONSE']._serialized_end=372
-  _globals['_LISTEDTASK']._serialized_start=374
-  _globals['_LISTEDTASK']._serialized_end=467
+  _globals['_LISTTASKSREQUEST']._serialized_end=299
+  _globals['_LISTTASKSRESPONSE']._serialized_start=301
+  _globals['_LISTTASKSRESPONSE']._serialized_end=417
+  _globals['_LISTEDTASK']._serialized_start=419
+  _globals['_LISTEDTASK']._serialized_end=512
 # @@protoc_insertion_point(module_scope)

@@ -8,20 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListTasksRequest(_message.Message):
-    __slots__ = ("task_id", "scope", "agent", "context_id", "state", "limit")
+    __slots__ = ("task_id", "scope", "agent", "context_id", "state", "limit", "include_artifacts")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     scope: str
     agent: str
     context_id: str
     state: _a2a_pb2.TaskState
     limit: int
-    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ...) -> None: ...
+    include_artifacts: bool
+    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ..., include_artifacts: _Optional[bool] = ...) -> None: ...
 
 class ListTasksResponse(_message.Message):
     __slots__ = ("tasks", "total", "scopes")
