@@ -77,7 +77,7 @@ function Work() {
     <div class={aside ? "split chosen" : "split"}>
       <Tasks />
       <div class="detail">
-        {task ? <Task key={`${task.agent}/${task.id}`} agent={task.agent} id={task.id} /> : agents.value && <New />}
+        {task ? <Task key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <New />}
       </div>
     </div>
   );

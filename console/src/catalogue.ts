@@ -2,6 +2,7 @@
 
 import { effect, signal } from "@preact/signals";
 import { call, key, words } from "./server";
+import { agentOf } from "./tenant";
 import type { Agent } from "./wire";
 
 const EVERY = 15_000;
@@ -9,7 +10,9 @@ const EVERY = 15_000;
 export const agents = signal<readonly Agent[] | undefined>(undefined);
 export const unreachable = signal("");
 
-export function named(id: string): string {
+/** The display name of an agent, in whatever scope. */
+export function named(tenant: string): string {
+  const id = agentOf(tenant);
   return agents.value?.find((agent) => agent.id === id)?.name ?? id;
 }
 

@@ -12,11 +12,11 @@ import { fresh, send } from "./sending";
 import { isTerminal, isWaiting, type Message } from "./wire";
 
 interface Spoken {
-  agent: string;
+  tenant: string;
   task?: { id: string; context: string; state: string };
 }
 
-export function Compose({ agent, task }: Spoken) {
+export function Compose({ tenant, task }: Spoken) {
   const text = useSignal(task ? "" : (route.value.query.get("text") ?? ""));
   const asData = useSignal(false);
   const files = useSignal<readonly File[]>([]);
@@ -46,12 +46,12 @@ export function Compose({ agent, task }: Spoken) {
     error.value = undefined;
     reply.value = undefined;
     try {
-      const draft = { agent, text: text.value, asData: asData.value, files: files.value };
+      const draft = { tenant, text: text.value, asData: asData.value, files: files.value };
       const sent = await send({ ...draft, taskId: over ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
       text.value = "";
       files.value = [];
       key.current = fresh();
-      if (sent.task && sent.task.id !== task?.id) go(["tasks", agent, sent.task.id]);
+      if (sent.task && sent.task.id !== task?.id) go(["tasks", tenant, sent.task.id]);
       reply.value = sent.message;
     } catch (failed) {
       error.value = failed instanceof SyntaxError ? new Failure(0, `Invalid JSON: ${failed.message}`) : failed;
@@ -164,7 +164,7 @@ export function New() {
       <p class="about">
         {agent.description} <a href={`#/agents/${agent.id}`}>Card</a>
       </p>
-      <Compose key={`${agent.id} ${route.value.query.get("text") ?? ""}`} agent={agent.id} />
+      <Compose key={`${agent.id} ${route.value.query.get("text") ?? ""}`} tenant={agent.id} />
     </article>
   );
 }

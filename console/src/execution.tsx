@@ -12,20 +12,20 @@ const EVERY = 30_000;
 
 interface Shown {
   id: string;
-  agent: string;
+  tenant: string;
   fold: Fold;
   /** The fold's version. The fold object stays the same, and components render only for changed values. */
   state: string;
 }
 
-export function Execution({ id, agent, fold, state }: Shown) {
+export function Execution({ id, tenant, fold, state }: Shown) {
   const { value, error, again } = useAsked(
-    async (stop) => ({ tasks: await explained(id, stop), asked: Date.now() }),
+    async (stop) => ({ tasks: await explained(id, tenant, stop), asked: Date.now() }),
     (now) => (now?.tasks?.some((one) => one.session || one.ready) ? EVERY : 0),
-    [id],
+    [id, tenant],
     [state],
   );
-  const found = value?.tasks?.filter((one) => one.agent === agent) ?? [];
+  const found = value?.tasks ?? [];
   return (
     <div class="execution">
       <Problem error={error} />

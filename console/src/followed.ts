@@ -5,6 +5,7 @@ import { Fold } from "./fold";
 import { news } from "./listing";
 import { call, Failure, segment } from "./server";
 import { follow, type Link } from "./stream";
+import { pathOf } from "./tenant";
 import type { Card, Message, Task } from "./wire";
 
 const POLLS = 2_000;
@@ -21,13 +22,13 @@ export class Followed {
   private readonly ends: (() => void)[] = [];
 
   constructor(
-    readonly agent: string,
+    readonly tenant: string,
     readonly id: string,
   ) {}
 
   start(): void {
     const stop = follow({
-      agent: this.agent,
+      tenant: this.tenant,
       id: this.id,
       link: this.link,
       take: (event, sequence) => {
@@ -82,7 +83,7 @@ export class Followed {
       this.error.value = error;
       return;
     }
-    const card = await call<Card>(`${segment(this.agent)}/.well-known/agent-card.json`).catch(() => undefined);
+    const card = await call<Card>(`${pathOf(this.tenant)}/.well-known/agent-card.json`).catch(() => undefined);
     if (card?.capabilities?.streaming) {
       this.error.value = error;
       return;
@@ -106,6 +107,6 @@ export class Followed {
   }
 
   private get path(): string {
-    return `${segment(this.agent)}/tasks/${segment(this.id)}`;
+    return `${pathOf(this.tenant)}/tasks/${segment(this.id)}`;
   }
 }

@@ -5,6 +5,7 @@ import { useAsked } from "./asking";
 import { Ago, Facts, Problem } from "./pieces";
 import { clock, full, plural } from "./say";
 import { call, Failure, segment } from "./server";
+import { pathOf, selection } from "./tenant";
 import type { PushConfig } from "./wire";
 
 /** Milliseconds between two calls while deliveries are pending. Each call is audited. */
@@ -17,8 +18,8 @@ interface Configs {
   own?: { id: string; url: string }[];
 }
 
-export function Pushes({ id, agent, state }: { id: string; agent: string; state: string }) {
-  const { value, error, again } = useAsked((stop) => configs(id, agent, stop), next, [id, agent], [state]);
+export function Pushes({ id, tenant, state }: { id: string; tenant: string; state: string }) {
+  const { value, error, again } = useAsked((stop) => configs(id, tenant, stop), next, [id, tenant], [state]);
   const empty = value && !value.configs?.length && !value.own?.length;
   return (
     <div class="pushes">
@@ -43,13 +44,13 @@ export function Pushes({ id, agent, state }: { id: string; agent: string; state:
   );
 }
 
-async function configs(id: string, agent: string, signal: AbortSignal): Promise<Configs> {
+async function configs(id: string, tenant: string, signal: AbortSignal): Promise<Configs> {
   try {
-    const query = new URLSearchParams({ agent });
+    const query = new URLSearchParams(selection(tenant));
     return { configs: [], ...(await call<Configs>(`operations/tasks/${segment(id)}/pushes?${query}`, { signal })) };
   } catch (error) {
     if (!(error instanceof Failure) || ![401, 403].includes(error.status)) throw error;
-    const path = `${segment(agent)}/tasks/${segment(id)}/pushNotificationConfigs`;
+    const path = `${pathOf(tenant)}/tasks/${segment(id)}/pushNotificationConfigs`;
     return { own: (await call<{ configs: { id: string; url: string }[] }>(path, { signal })).configs };
   }
 }

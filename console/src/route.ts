@@ -1,4 +1,4 @@
-// The view in the URL fragment: `#/tasks/AGENT/ID?tab=wire`. Every view can be linked to, and the browser's back and
+// The view in the URL fragment: `#/tasks/TENANT/ID?tab=wire`. Every view can be linked to, and the browser's back and
 // forward buttons work.
 
 import { computed, signal } from "@preact/signals";
@@ -47,6 +47,6 @@ export function refine(changes: Record<string, string>): void {
 
 /** The shown task, if any. */
 export const chosen = computed(() => {
-  const [first, agent, id] = route.value.path;
-  return first === "tasks" && agent && id ? { agent, id } : null;
+  const [first, tenant, id] = route.value.path;
+  return first === "tasks" && tenant && id ? { tenant, id } : null;
 });

@@ -1,10 +1,11 @@
 // Builds a message from the form, and sends it to an agent.
 
-import { call, segment } from "./server";
+import { call } from "./server";
+import { pathOf } from "./tenant";
 import type { Json, Message, Part, Task } from "./wire";
 
 export interface Draft {
-  agent: string;
+  tenant: string;
   text: string;
   /** The text is JSON and is sent as a data part. */
   asData: boolean;
@@ -24,7 +25,7 @@ export async function send(draft: Draft, key: string): Promise<Sent> {
     ...(draft.taskId && { taskId: draft.taskId }),
     ...(draft.contextId && { contextId: draft.contextId }),
   };
-  return call<Sent>(`${segment(draft.agent)}/message:send`, {
+  return call<Sent>(`${pathOf(draft.tenant)}/message:send`, {
     body: { message, configuration: { returnImmediately: true } },
     headers: { "Idempotency-Key": key },
   });

@@ -3,6 +3,7 @@
 
 import type { Signal } from "@preact/signals";
 import { ask, Failure, segment } from "./server";
+import { pathOf } from "./tenant";
 import type { StreamResponse } from "./wire";
 
 interface Frame {
@@ -43,7 +44,7 @@ async function* frames(body: ReadableStream<Uint8Array>, heard: () => void): Asy
 }
 
 export interface Followed {
-  agent: string;
+  tenant: string;
   id: string;
   /** Receives an event with its number. Returns whether it ends the task. */
   take: (event: StreamResponse, sequence: number) => boolean;
@@ -53,7 +54,7 @@ export interface Followed {
 }
 
 /** Follows a task from its first event. Returns a function that stops. */
-export function follow({ agent, id, take, link, fail }: Followed): () => void {
+export function follow({ tenant, id, take, link, fail }: Followed): () => void {
   const stop = new AbortController();
   let cursor = "0";
   let wait = FIRST_WAIT;
@@ -69,7 +70,7 @@ export function follow({ agent, id, take, link, fail }: Followed): () => void {
       watch = setTimeout(abort, SILENCE);
     };
     try {
-      const response = await ask(`${segment(agent)}/tasks/${segment(id)}:subscribe`, {
+      const response = await ask(`${pathOf(tenant)}/tasks/${segment(id)}:subscribe`, {
         headers: { Accept: "text/event-stream", "Last-Event-ID": cursor },
         signal: attempt.signal,
       });

@@ -12,6 +12,7 @@ import { Pushes } from "./pushes";
 import { href, refine, route } from "./route";
 import { call, Failure, segment } from "./server";
 import { kept } from "./tasks";
+import { agentOf, DEFAULT_SCOPE, pathOf, scopeOf } from "./tenant";
 import { Results, Timeline } from "./timeline";
 import { isTerminal, type Task as A2ATask } from "./wire";
 import { WireView } from "./wire_view";
@@ -24,8 +25,8 @@ const LINKS = {
   failed: "",
 } as const;
 
-export function Task({ agent, id }: { agent: string; id: string }) {
-  const followed = useMemo(() => new Followed(agent, id), [agent, id]);
+export function Task({ tenant, id }: { tenant: string; id: string }) {
+  const followed = useMemo(() => new Followed(tenant, id), [tenant, id]);
   useEffect(() => {
     followed.start();
     return () => followed.stop();
@@ -54,11 +55,12 @@ export function Task({ agent, id }: { agent: string; id: string }) {
           {known && <State state={fold.state} />}
           <Copy value={id} name="the task id" />
         </h2>
-        <Cancel agent={agent} id={id} state={fold.state} known={known} />
+        <Cancel tenant={tenant} id={id} state={fold.state} known={known} />
       </header>
       <Facts
         of={[
-          ["agent", <a href={href(["agents", agent])}>{named(agent)}</a>],
+          ["agent", <a href={href(["agents", agentOf(tenant)])}>{named(tenant)}</a>],
+          ["scope", scopeOf(tenant) !== DEFAULT_SCOPE && <a href={href(["tasks"], { scope: scopeOf(tenant) })}>{scopeOf(tenant)}</a>],
           ["context", fold.context && <a href={href(["tasks"], { context: fold.context })}>{fold.context}</a>],
           ["created", made(id) ? <Ago time={made(id)} after=" ago" /> : undefined],
           ["changed", fold.since && <Ago time={fold.since} after=" ago" />],
@@ -80,16 +82,16 @@ export function Task({ agent, id }: { agent: string; id: string }) {
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
         {at === "timeline" && <Timeline fold={fold} />}
         {at === "result" && <Results fold={fold} />}
-        {at === "execution" && <Execution id={id} agent={agent} fold={fold} state={fold.state} />}
-        {at === "pushes" && <Pushes id={id} agent={agent} state={fold.state} />}
-        {at === "wire" && <WireView id={id} agent={agent} last={fold.last} />}
+        {at === "execution" && <Execution id={id} tenant={tenant} fold={fold} state={fold.state} />}
+        {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
+        {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
       </div>
-      {known && <Compose key={`${agent}/${id}`} agent={agent} task={{ id, context: fold.context, state: fold.state }} />}
+      {known && <Compose key={`${tenant}/${id}`} tenant={tenant} task={{ id, context: fold.context, state: fold.state }} />}
     </article>
   );
 }
 
-function Cancel({ agent, id, state, known }: { agent: string; id: string; state: string; known: boolean }) {
+function Cancel({ tenant, id, state, known }: { tenant: string; id: string; state: string; known: boolean }) {
   const asked = useSignal(false);
   const error = useSignal<unknown>(undefined);
   if (!known || isTerminal(state)) return null;
@@ -97,7 +99,7 @@ function Cancel({ agent, id, state, known }: { agent: string; id: string; state:
     asked.value = true;
     error.value = undefined;
     try {
-      await call<A2ATask>(`${segment(agent)}/tasks/${segment(id)}:cancel`, { method: "POST" });
+      await call<A2ATask>(`${pathOf(tenant)}/tasks/${segment(id)}:cancel`, { method: "POST" });
     } catch (failed) {
       error.value = failed;
     }

@@ -1,4 +1,4 @@
-// The live list of tasks, filtered by state, agent, conversation and id.
+// The live list of tasks, filtered by state, agent, scope, conversation and id.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -10,6 +10,7 @@ import { Ago, Problem, State } from "./pieces";
 import { chosen, go, href, place, refine, route } from "./route";
 import { plural, short } from "./say";
 import { words } from "./server";
+import { DEFAULT_SCOPE, scopeOf } from "./tenant";
 import { shown, STATES } from "./wire";
 
 const EVERY = 2_000;
@@ -20,22 +21,29 @@ export function Tasks() {
   const problem = useSignal("");
   const body = useRef<HTMLTableSectionElement>(null);
   const query = route.value.query;
-  const filters = { agent: query.get("agent") ?? "", state: query.get("state") ?? "", context: query.get("context") ?? "" };
+  const filters = {
+    scope: query.get("scope") ?? "",
+    agent: query.get("agent") ?? "",
+    state: query.get("state") ?? "",
+    context: query.get("context") ?? "",
+  };
   const text = query.get("id") ?? "";
   const ids = (agents.value ?? []).map((agent) => agent.id);
-  const about = [ids.join(), filters.agent, filters.state, filters.context, count.value];
+  const about = [ids.join(), filters.scope, filters.agent, filters.state, filters.context, count.value];
   const { value, error, again } = useAsked((stop) => list(ids, filters, count.value, stop), EVERY, about);
   useEffect(() => {
     if (news.value) again();
   }, [news.value]);
+  const scopes = [...new Set([...(value?.scopes ?? []), ...(filters.scope ? [filters.scope] : [])])];
+  const scoped = scopes.some((scope) => scope !== DEFAULT_SCOPE);
   const rows = (value?.rows ?? []).filter((row) => row.task.id.toLowerCase().includes(text.toLowerCase()));
 
   const open = async () => {
     problem.value = "";
     const only = rows.length === 1 ? rows[0] : undefined;
     try {
-      const agent = only?.agent ?? (await lookUp(text.trim(), ids));
-      if (agent) go(["tasks", agent, only?.task.id ?? text.trim()], kept());
+      const tenant = only?.tenant ?? (await lookUp(text.trim(), ids));
+      if (tenant) go(["tasks", tenant, only?.task.id ?? text.trim()], kept());
       else problem.value = `No visible task has the id ${text}.`;
     } catch (failed) {
       problem.value = words(failed);
@@ -80,6 +88,16 @@ export function Tasks() {
             </option>
           ))}
         </select>
+        {scoped && (
+          <select aria-label="Scope" value={filters.scope} onChange={(event) => refine({ scope: event.currentTarget.value })}>
+            <option value="">any scope</option>
+            {scopes.map((scope) => (
+              <option key={scope} value={scope}>
+                {scope}
+              </option>
+            ))}
+          </select>
+        )}
         <input
           type="search"
           placeholder="Context id"
@@ -98,6 +116,11 @@ export function Tasks() {
               <th scope="col" class="agent">
                 Agent
               </th>
+              {scoped && (
+                <th scope="col" class="scope">
+                  Scope
+                </th>
+              )}
               <th scope="col" class="age">
                 Created
               </th>
@@ -108,12 +131,12 @@ export function Tasks() {
           </thead>
           <tbody ref={body}>
             {rows.map((row) => (
-              <Line key={`${row.agent}/${row.task.id}`} row={row} />
+              <Line key={`${row.tenant}/${row.task.id}`} row={row} scoped={scoped} />
             ))}
           </tbody>
         </table>
         {value && rows.length === 0 && (
-          <p class="empty">{text || filters.state || filters.context || filters.agent ? "No matching tasks." : "No tasks yet."}</p>
+          <p class="empty">{text || filters.state || filters.context || filters.agent || filters.scope ? "No matching tasks." : "No tasks yet."}</p>
         )}
         {value?.more && (
           <p class="empty">
@@ -133,23 +156,28 @@ export function Tasks() {
 /** The filters as query parameters for the next view. */
 export function kept(): Record<string, string> {
   const query = route.value.query;
-  const names = place.value === "tasks" ? ["agent", "state", "context", "id"] : [];
+  const names = place.value === "tasks" ? ["scope", "agent", "state", "context", "id"] : [];
   return Object.fromEntries(names.map((name) => [name, query.get(name) ?? ""]));
 }
 
-function Line({ row: { agent, task } }: { row: Row }) {
-  const here = chosen.value?.id === task.id && chosen.value.agent === agent;
+function Line({ row: { tenant, task }, scoped }: { row: Row; scoped: boolean }) {
+  const here = chosen.value?.id === task.id && chosen.value.tenant === tenant;
   return (
     <tr aria-current={here ? "true" : undefined}>
       <td>
         <State state={task.status.state} />
       </td>
       <td>
-        <a class="row" href={href(["tasks", agent, task.id], kept())} title={task.id}>
+        <a class="row" href={href(["tasks", tenant, task.id], kept())} title={task.id}>
           <code>{short(task.id)}</code>
         </a>
       </td>
-      <td class="agent">{named(agent)}</td>
+      <td class="agent">{named(tenant)}</td>
+      {scoped && (
+        <td class="scope" title={scopeOf(tenant)}>
+          {scopeOf(tenant)}
+        </td>
+      )}
       <td class="age">
         <Ago time={made(task.id)} />
       </td>

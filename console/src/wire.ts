@@ -119,6 +119,13 @@ export interface Card {
 
 // dragoman.ops.v1: absent fields are zero, empty or false; 64-bit numbers are strings.
 
+/** The caller's tasks in all scopes. */
+export interface ListedTasks {
+  tasks?: { scope: string; agent: string; task: Task }[];
+  total?: string;
+  scopes?: string[];
+}
+
 export interface Explanation {
   taskId: string;
   agent: string;

@@ -5,6 +5,7 @@ import { Copy, Problem } from "./pieces";
 import { refine, route } from "./route";
 import { bytes } from "./say";
 import { call, Failure, segment } from "./server";
+import { selection } from "./tenant";
 import type { EncodedEvent } from "./wire";
 
 interface Listed {
@@ -20,17 +21,17 @@ const FORMS = [
   { id: "text", name: "protobuf text" },
 ];
 
-export function WireView({ id, agent, last }: { id: string; agent: string; last: number }) {
+export function WireView({ id, tenant, last }: { id: string; tenant: string; last: number }) {
   const query = route.value.query;
   const at = Number(query.get("event")) || 1;
   const form = query.get("form") ?? "v1";
   const { value, error } = useAsked(
     async (signal) => {
-      const asked = new URLSearchParams({ agent, after: String(at - 1), limit: "1" });
+      const asked = new URLSearchParams({ ...selection(tenant), after: String(at - 1), limit: "1" });
       return call<Listed>(`operations/tasks/${segment(id)}/events?${asked}`, { signal });
     },
     0,
-    [id, agent, at],
+    [id, tenant, at],
   );
   const event = value?.events?.[0];
   const newest = Math.max(last, value?.last ?? 0);
