@@ -68,10 +68,7 @@ LONG = \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/runtime/test_postgres_outage.py \
-	tests/stores/postgres/test_store.py \
-	tests/stores/postgres/test_failures.py \
-	tests/stores/postgres/test_open_store.py \
-	tests/stores/postgres/test_concurrency.py \
+	tests/stores/postgres \
 	tests/stores/sqlite/test_next_schema.py \
 	tests/isolation \
 	tests/test_push_crash.py \

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import asyncpg
 import pytest
 from tests.eventually import eventually
 from tests.postgres import Server, execute
+from tests.stores.postgres.two_stores import all_of, reasons
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, Appended
-from dragoman.stores.postgres import PostgresStore, claims, database, open_store
+from dragoman.core.task.log import (
+    Append,
+    Appended,
+)
+from dragoman.stores.postgres import PostgresStore, database, open_store
 from dragoman.stores.postgres import errors as trouble
 from dragoman.testing.fixtures import (
-    Clock,
     by_runner,
     chunk,
     created,
@@ -26,18 +29,6 @@ from dragoman.testing.fixtures import (
     running,
     status,
 )
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def store(postgres_url: str, clock: Clock) -> AsyncIterator[PostgresStore]:
-    store = await open_store(postgres_url, clock=clock)
-    yield store
-    await store.close()
 
 
 async def test_broken_connections_are_reopened(store: PostgresStore, postgres_url: str) -> None:
@@ -141,43 +132,6 @@ async def test_an_unreachable_server_is_reported_in_bounded_time(
     await store.close()
 
 
-async def test_a_failover_is_logged(own_postgres: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """A standby replaces the primary; a server cannot know that nothing was lost."""
-    where = ["-h", "127.0.0.1", "-p", str(own_postgres.port), "-U", "postgres"]
-    copy = own_postgres.folder / "standby"
-    await asyncio.to_thread(own_postgres.run, "pg_basebackup", "-D", str(copy), "-R", *where)
-    standby = await asyncio.to_thread(Server, data=copy)
-    try:
-        await asyncio.to_thread(standby.start)
-        store = await open_store(own_postgres.url())
-        session = await store.open_session(10)
-        await asyncio.to_thread(store.renew_session, session, 10)
-        claimed = await running(store)
-        await asyncio.to_thread(own_postgres.stop)  # a clean stop, so that the standby has everything
-        standby.run("pg_ctl", "promote", "-w", "-D", str(copy))
-        await asyncio.to_thread(standby.stop)
-        standby.port = own_postgres.port  # clients of the primary find it here
-        await asyncio.to_thread(standby.start)
-        await asyncio.to_thread(store.renew_session, session, 10)
-        await store.append(by_runner(claimed, status(states.WORKING)))
-        errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
-        assert [line.partition(":")[0] for line in errors] == [
-            "the database was failed over (timeline 00000001, now 00000002)"
-        ]
-        await asyncio.to_thread(store.renew_session, session, 10)
-        assert sum(record.levelname == "ERROR" for record in caplog.records) == 1
-        await store.close()
-    finally:
-        await asyncio.to_thread(standby.remove)
-
-
-async def test_a_session_that_the_store_lost_is_not_renewed(store: PostgresStore, postgres_url: str) -> None:
-    session = await store.open_session(10)
-    await execute(postgres_url, "DELETE FROM sessions")
-    with pytest.raises(claims.UnknownSession, match=f"no longer has session {session}: .*restart this server"):
-        await asyncio.to_thread(store.renew_session, session, 10)
-
-
 class Breaking:
     """Breaks the connection at the next commit: after or before it was done."""
 
@@ -252,6 +206,15 @@ async def test_commit_marks_are_deleted_after_a_while(
     assert after[0] < row[0]
 
 
-async def test_a_backup_is_left_to_the_tools_of_the_database(store: PostgresStore, tmp_path: Any) -> None:
-    with pytest.raises(Exception, match="pg_dump"):
-        store.backup(tmp_path / "copy")
+async def test_the_default_isolation_level_of_a_database_has_no_effect(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "MAX_COLLISION_RETRIES", 0)  # no retries
+    name = postgres_url.rpartition("/")[2]
+    await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    first, second = await open_store(postgres_url), await open_store(postgres_url)
+    claimed = await running(first)
+    changes = [by_runner(claimed, chunk("out", f"{number} ")) for number in range(100)]
+    assert set(reasons(await all_of((first, second), changes))) == {""}
+    await first.close()
+    await second.close()
