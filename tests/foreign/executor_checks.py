@@ -22,6 +22,7 @@ Json = dict[str, Any]
 every = Checks()
 of_sdks = Checks()
 of_workers = Checks()
+of_oldest_workers = Checks()
 
 
 class Asking:
@@ -99,9 +100,10 @@ def status_text(task: Json) -> str:
 
 
 def texts(task: Json) -> dict[str, str]:
-    """Returns the text of each artifact."""
+    """Returns the text of each artifact, by name; fasta2a 0.2 has no artifact ids."""
     return {
-        one["artifactId"]: "".join(part.get("text", "") for part in one["parts"]) for one in task.get("artifacts", [])
+        one.get("name") or one["artifactId"]: "".join(part.get("text", "") for part in one["parts"])
+        for one in task.get("artifacts", [])
     }
 
 
@@ -225,6 +227,39 @@ async def what_it_reports_on_the_way_is_streamed_in_order(ask: Asking) -> None:
     assert shown == [f"{number} " for number in range(20)]
     task = events[0]["task"]["id"]
     assert texts(await ask.get(task)) == {"output": "".join(f"{number} " for number in range(20)) + "end"}
+
+
+@of_workers
+@of_oldest_workers
+async def its_last_message_is_in_the_history(ask: Asking) -> None:
+    task = await ask.task("echo hello")
+    history = [(one["role"], [part["text"] for part in one["parts"]]) for one in task["history"]]
+    assert history == [("ROLE_USER", ["echo hello"]), ("ROLE_AGENT", ["done"])]
+    assert status_text(task) == "done"
+
+
+@of_oldest_workers
+async def its_session_is_the_context(ask: Asking) -> None:
+    first = await ask.task("session")
+    then = await ask.task("session", contextId=first["contextId"])
+    assert texts(first) == texts(then) == {"session": first["contextId"]}
+
+
+@of_oldest_workers
+async def artifacts_of_one_index_are_kept_and_chunks_are_appended(ask: Asking) -> None:
+    assert texts(await ask.task("two")) == {"first": "one", "second": "two"}
+    events = await ask.stream("stream 3")
+    pieces = [one["artifactUpdate"] for one in events if "artifactUpdate" in one]
+    shown = [(one["artifact"]["parts"][0]["text"], one.get("append", False), one["lastChunk"]) for one in pieces[-1:]]
+    assert shown == [("end", True, True)]
+    assert texts(await ask.get(events[0]["task"]["id"])) == {"output": "0 1 2 end"}
+
+
+@of_oldest_workers
+async def artifacts_of_a_later_turn_replace_none(ask: Asking) -> None:
+    waiting = await ask.task("ask")
+    done = await ask.task("that", taskId=waiting["id"], contextId=waiting["contextId"])
+    assert [one["artifactId"] for one in done["artifacts"]] == ["0-2"]
 
 
 def _parts(event: Json) -> list[Json]:

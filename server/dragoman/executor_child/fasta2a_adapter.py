@@ -1,10 +1,19 @@
-"""Adapter for Workers of fasta2a 0.5 and newer, with our own storage, broker and event bus."""
+"""Adapter for Workers of fasta2a 0.2 and newer, with our own storage, broker and event bus.
+
+| fasta2a | JSON of A2A | conversation | a worker writes with |
+|---|---|---|---|
+| 0.2 to 0.4.0 | 0.1 | `session_id` | `update_task(message=, artifacts=)` |
+| 0.4.1 to 0.6 | 0.3 | `context_id`, and a stored context | `update_task(new_messages=, new_artifacts=)` |
+| from 1.0 | 1.0 | the same | the same, and `publish_artifact` |
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import copy
+import importlib.metadata
+import inspect
 import json
 import re
 from collections.abc import AsyncIterator
@@ -17,20 +26,29 @@ import pydantic
 from fasta2a import storage as their_storage
 from fasta2a.broker import Broker as TheirBroker
 
-from . import json_v03, target
+from . import json_v01, json_v03, target
 from .target import InvalidTarget
 from .turn import CANCELED, ExecutorTurn
 
 try:
     from fasta2a.event_bus import EventBus as TheirBus
-except ImportError:  # fasta2a before 2.0
+except ImportError:  # fasta2a before 1.0
     TheirBus = object
 
 HAS_FLAT_PARTS = TheirBus is not object
-"""Whether parts have no `kind`, as in fasta2a 2.0 and newer."""
+"""Whether parts have no `kind`, as in fasta2a 1.0 and newer."""
 
-if not hasattr(their_storage.Storage, "load_context"):
-    raise InvalidTarget("this fasta2a is older than 0.5 and has no context storage; install fasta2a 0.5 or newer")
+HAS_SESSIONS = not hasattr(their_storage.Storage, "load_context")
+"""Whether a conversation is a `session_id` without a stored context, as in fasta2a before 0.4.1."""
+
+if HAS_SESSIONS and "artifacts" not in inspect.signature(their_storage.Storage.update_task).parameters:
+    raise InvalidTarget(
+        f"workers of fasta2a {importlib.metadata.version('fasta2a')} cannot be run, because its storage is unknown; "
+        "supported are fasta2a 0.2 to 2.x"
+    )
+
+CONTEXT_ID = "session_id" if HAS_SESSIONS else "context_id"
+"""The key of the conversation's id."""
 
 CURRENT_RUN: contextvars.ContextVar[_TaskRun] = contextvars.ContextVar("dragoman_turn")
 """The run that the current code belongs to."""
@@ -46,20 +64,53 @@ class _TaskRun:
         self.published: dict[str, list[Any]] = {}
         """Parts already sent, by artifact id."""
         history = [_to_fasta2a_message(message) for message in (*turn.history, turn.message)]
-        self.task: dict[str, Any] = {"id": turn.task_id, "context_id": turn.context_id, "history": history}
+        self.task: dict[str, Any] = {"id": turn.task_id, CONTEXT_ID: turn.context_id, "history": history}
         # A worker receives each task once, as submitted, and a follow-up in the same way.
         self.task["status"] = {"state": "submitted"}
         self.task["artifacts"] = [
-            _snake(json_v03.artifact_to_v03(one, flat=HAS_FLAT_PARTS)) for one in turn.previous_artifacts
+            _to_fasta2a_artifact(artifact, index) for index, artifact in enumerate(turn.previous_artifacts)
         ]
         # Workers may change it in place, as in fasta2a's own storage.
         self.task["metadata"] = copy.deepcopy(turn.task_metadata)
-        if not HAS_FLAT_PARTS:
+        self.artifact_ids: dict[int, str] = {}
+        """Of a worker without artifact ids: the id of the last artifact with this index."""
+        self.artifact_count = 0
+        """Of such a worker: the number of artifacts of this turn."""
+        if not (HAS_FLAT_PARTS or HAS_SESSIONS):
             self.task["kind"] = "task"
 
     def read_metadata(self) -> None:
         """Merges the metadata that the worker has set into the task's."""
         self.turn.merge_metadata(copy.deepcopy(self.task.get("metadata")))
+
+    async def update(self, state: str, artifacts: list[Any], messages: list[Any]) -> None:
+        """Sends what a worker writes to its storage.
+
+        Messages join the task's history, as in the storage of fasta2a. A status message does so with the next status
+        (A2A 1.0), so the last one of a task that ends is sent twice: on the way, and as the message of its end.
+        """
+        self.task["status"] = {"state": state}
+        self.read_metadata()
+        self.task["artifacts"] += artifacts
+        for artifact in artifacts:
+            append = HAS_SESSIONS and artifact.get("append") is True
+            last_chunk = not (HAS_SESSIONS and artifact.get("last_chunk") is False)
+            await _publish_artifact(self, artifact, append=append, last_chunk=last_chunk)
+        self.task["history"] += messages
+        converted = [_from_fasta2a_message(message) for message in messages]
+        name = json_v03.state_from_v03(state)
+        last_message = converted.pop() if converted and name not in _ENDED_STATES else None
+        for message in converted:
+            await self.turn.status("TASK_STATE_WORKING", message)
+        if state in ("submitted", "working"):
+            self.final_status = None
+            await self.turn.status(name, last_message)
+        else:
+            self.final_status = name, last_message or (converted[-1] if converted else None)
+
+
+_ENDED_STATES = frozenset(("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_REJECTED"))
+"""States that no status follows. The message of CANCELED is sent before it anyway."""
 
 
 class Fasta2aAdapter:
@@ -95,12 +146,12 @@ class Fasta2aAdapter:
         requested = envelope.get("configuration", {})
         params: dict[str, Any] = {
             "id": turn.task_id,
-            "context_id": turn.context_id,
+            CONTEXT_ID: turn.context_id,
             "message": _to_fasta2a_message(turn.message),
         }
         if requested.get("historyLength"):
             params["history_length"] = requested["historyLength"]
-        if requested.get("acceptedOutputModes"):
+        if requested.get("acceptedOutputModes") and not HAS_SESSIONS:
             params["accepted_output_modes"] = requested["acceptedOutputModes"]
         if envelope.get("metadata"):
             params["metadata"] = envelope["metadata"]
@@ -132,33 +183,17 @@ class TurnStorage(their_storage.Storage):
         task = _run_of_task(task_id).task
         return {**task, "history": task["history"][-history_length:]} if history_length else task
 
-    async def submit_task(self, context_id: str, message: Any) -> Any:
+    async def submit_task(self, *_: Any) -> Any:
         raise NotImplementedError("a worker cannot create tasks; clients create them with messages")
 
     async def update_task(
         self, task_id: str, state: str, new_artifacts: list[Any] | None = None, new_messages: list[Any] | None = None
     ) -> Any:
         run = _run_of_task(task_id)
-        task, turn = run.task, run.turn
-        task["status"] = {"state": state}
-        run.read_metadata()
-        for artifact in new_artifacts or []:
-            task["artifacts"].append(artifact)
-            await _publish_artifact(run, artifact, append=False, last_chunk=True)
         for message in new_messages or []:
-            message["task_id"], message["context_id"] = task_id, task["context_id"]
-            task["history"].append(message)
-        converted = [json_v03.message_from_v03(_camel(message)) for message in new_messages or []]
-        name = json_v03.state_from_v03(state)
-        last_message = converted.pop() if converted else None
-        for message in converted:
-            await turn.status("TASK_STATE_WORKING", message)
-        if state in ("submitted", "working"):
-            run.final_status = None
-            await turn.status(name, last_message)
-        else:
-            run.final_status = name, last_message
-        return task
+            message["task_id"], message["context_id"] = task_id, run.turn.context_id
+        await run.update(state, new_artifacts or [], new_messages or [])
+        return run.task
 
     async def load_context(self, context_id: str) -> Any:
         text = _run_of_context(context_id).turn.start.get("contextState")
@@ -172,6 +207,17 @@ class TurnStorage(their_storage.Storage):
         text = json.dumps({"fasta2a": value}, ensure_ascii=False, allow_nan=False)
         turn.start["contextState"] = text
         turn.set_state(context_state=text)
+
+
+class SessionStorage(TurnStorage):
+    """The storage that a worker of fasta2a before 0.4.1 sees: its current task."""
+
+    async def update_task(
+        self, task_id: str, state: str, message: Any | None = None, artifacts: list[Any] | None = None
+    ) -> Any:
+        run = _run_of_task(task_id)
+        await run.update(state, artifacts or [], [message] if message else [])
+        return run.task
 
 
 class _TurnEventBus(TheirBus):
@@ -228,14 +274,14 @@ class IdleBroker(TheirBroker):
 
 def worker_dependencies() -> dict[str, Any]:
     """Constructor arguments of a Worker."""
-    return {"broker": IdleBroker(), "storage": TurnStorage()}
+    return {"broker": IdleBroker(), "storage": SessionStorage() if HAS_SESSIONS else TurnStorage()}
 
 
 async def _publish_artifact(
     run: _TaskRun, artifact: Any, *, append: bool, last_chunk: bool, metadata: dict[str, Any] | None = None
 ) -> None:
     """Sends an artifact or a chunk of one. Skips an artifact that was already sent in chunks."""
-    converted = json_v03.artifact_from_v03(_camel(artifact))
+    converted = _from_fasta2a_artifact(run, artifact, append=append)
     id = converted.get("artifactId", "")
     sent_parts = run.published.get(id)
     if not append and sent_parts is not None and _merge_texts(sent_parts) == _merge_texts(converted["parts"]):
@@ -281,7 +327,31 @@ def _context_type(worker: Any) -> Any:
 
 
 def _to_fasta2a_message(message: dict[str, Any]) -> Any:
+    if HAS_SESSIONS:
+        return _snake(json_v01.message_to_v01(message))
     return _snake(json_v03.message_to_v03(message, flat=HAS_FLAT_PARTS))
+
+
+def _from_fasta2a_message(message: Any) -> dict[str, Any]:
+    return (json_v01.message_from_v01 if HAS_SESSIONS else json_v03.message_from_v03)(_camel(message))
+
+
+def _to_fasta2a_artifact(artifact: dict[str, Any], index: int) -> Any:
+    if HAS_SESSIONS:
+        return _snake(json_v01.artifact_to_v01(artifact, index))
+    return _snake(json_v03.artifact_to_v03(artifact, flat=HAS_FLAT_PARTS))
+
+
+def _from_fasta2a_artifact(run: _TaskRun, artifact: Any, *, append: bool) -> dict[str, Any]:
+    if not HAS_SESSIONS:
+        return json_v03.artifact_from_v03(_camel(artifact))
+    index = artifact.get("index") or 0
+    if not (append and index in run.artifact_ids):
+        # fasta2a keeps artifacts of the same index, so the id is a number; later turns must not replace earlier ones.
+        number, turn = str(run.artifact_count), run.turn.start.get("turnsBefore")
+        run.artifact_ids[index] = f"{number}-{int(turn) + 1}" if turn else number
+        run.artifact_count += 1
+    return json_v01.artifact_from_v01(_camel(artifact), run.artifact_ids[index])
 
 
 _OPAQUE_KEYS = frozenset(("metadata", "data", "params"))

@@ -217,6 +217,23 @@ async def test_an_invalid_target_is_reported_at_the_start(tmp_path: Path, option
             pass
 
 
+async def test_an_unsupported_fasta2a_is_named_with_those_that_are_supported(tmp_path: Path) -> None:
+    files = {
+        "fasta2a/__init__.py": "",
+        "fasta2a/storage.py": "class Storage:\n    async def update_task(self, task): ...\n",
+        "fasta2a/broker.py": "class Broker: ...\n",
+        "fasta2a-9.8.7.dist-info/METADATA": "Metadata-Version: 2.1\nName: fasta2a\nVersion: 9.8.7\n",
+        "newer.py": "class NewerWorker:\n    def run_task(self): ...\n    def cancel_task(self): ...\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    rule = "workers of fasta2a 9.8.7 cannot be run, because its storage is unknown; supported are fasta2a 0.2 to 2.x"
+    with pytest.raises(LoadError, match=re.escape(rule)):
+        async with open_app(settings(tmp_path, executor=f"{tmp_path}/newer.py:NewerWorker")):
+            pass
+
+
 async def test_an_id_of_the_app_is_rejected(tmp_path: Path) -> None:
     options = {"app": "dragoman.playground", "executor": f"playground={COUNTER}:CounterWorker"}
     with pytest.raises(SettingsError, match="has the id of an agent of APP"):
