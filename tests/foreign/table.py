@@ -19,8 +19,9 @@ operation. *push configs* are the client's operations on webhooks; *push*: a rec
 client's own types can read. *errors*: the client raised the right exception. *refusals* come from a second run, against
 a server whose cards declare no capabilities (`--no-push`, an agent with `streaming=False`, no extended card) and an
 agent that requires an extension: requests for an undeclared capability get the error of the specification. The client
-classes of fasta2a have methods for sending, streaming and getting only; other requests were built with the package's
-types and sent through the client's connection. [The checks and findings](../../tests/foreign/README.md)
+classes of fasta2a have methods for sending, streaming and getting only, and Google's client has none for a list of
+tasks; other requests were built with the package's types and sent through the client's connection. [The checks and
+findings](../../tests/foreign/README.md)
 """
 
 
