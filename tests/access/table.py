@@ -15,7 +15,7 @@ from tests.access.endpoints import Endpoint
 from dragoman.bindings import method_table
 from dragoman.bindings.admin.handlers import OPS_SERVICE as OPS
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE as WORKERS
-from dragoman.bindings.http.server import RESOURCE_TEMPLATE
+from dragoman.bindings.http.server import RESOURCE_BASES
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 
@@ -55,11 +55,7 @@ PAGES: Final = (
     "GET /.well-known/agent.json",
     "GET /{agent}/.well-known/agent-card.json",
     "GET /{agent}/.well-known/agent.json",
-    *(
-        f"GET {base}/.well-known/{file}"
-        for base in (f"/{RESOURCE_TEMPLATE}", f"/v1/{RESOURCE_TEMPLATE}/a2a")
-        for file in ("agent-card.json", "agent.json")
-    ),
+    *(f"GET {base}/.well-known/{file}" for base in RESOURCE_BASES for file in ("agent-card.json", "agent.json")),
     "GET /agents",
     "GET /openapi.json",
     "GET /openapi/{file=**}",

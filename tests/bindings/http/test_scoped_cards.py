@@ -15,7 +15,9 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 SENT = pb.SendMessageResponse(task=TASK)
 SCOPE = RESOURCE.removesuffix("/agents/echo")
 OTHER = f"{SCOPE}/agents/other"
-WELL_KNOWN = [f"/{RESOURCE}/.well-known/agent-card.json", f"/v1/{RESOURCE}/a2a/.well-known/agent-card.json"]
+WELL_KNOWN = [
+    f"{base}/.well-known/agent-card.json" for base in (f"/{RESOURCE}", f"/v1/{RESOURCE}/a2a", f"/v1/{RESOURCE}")
+]
 CARDS = [*WELL_KNOWN, f"/{RESOURCE}/card", f"/v1/{RESOURCE}/a2a/v1/card", f"/v1/{RESOURCE}/card"]
 
 

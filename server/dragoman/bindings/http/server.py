@@ -47,6 +47,8 @@ _NAMED_PATHS: Final = pages.HEALTH_PATHS | {
 """Pages with their own metric label; the others share one."""
 RESOURCE_TEMPLATE: Final = "{tenant=projects/*/locations/*/collections/*/engines/*/assistants/*/agents/*}"
 """The path variable of an agent's resource name, as in the protos."""
+RESOURCE_BASES: Final = (f"/{RESOURCE_TEMPLATE}", f"/v1/{RESOURCE_TEMPLATE}/a2a", f"/v1/{RESOURCE_TEMPLATE}")
+"""The paths below which an agent is called by its resource name."""
 _BLOB_PREFIX: Final = "/blobs/"
 """Blob links are signed, so the cross-origin policy does not apply: any page may follow them."""
 _READ_METHODS: Final = ("GET", "HEAD")
@@ -134,15 +136,10 @@ class _HttpServer:
                 access_policy=options.access_policy,
             )
         )
+        for base in ("", "/{agent}", *RESOURCE_BASES):
+            self._add_page(f"{base}/.well-known/agent-card.json", self._card)
+            self._add_page(f"{base}/.well-known/agent.json", self._legacy_card)
         for path, endpoint in (
-            ("/.well-known/agent-card.json", self._card),
-            ("/.well-known/agent.json", self._legacy_card),
-            ("/{agent}/.well-known/agent-card.json", self._card),
-            ("/{agent}/.well-known/agent.json", self._legacy_card),
-            (f"/{RESOURCE_TEMPLATE}/.well-known/agent-card.json", self._card),
-            (f"/{RESOURCE_TEMPLATE}/.well-known/agent.json", self._legacy_card),
-            (f"/v1/{RESOURCE_TEMPLATE}/a2a/.well-known/agent-card.json", self._card),
-            (f"/v1/{RESOURCE_TEMPLATE}/a2a/.well-known/agent.json", self._legacy_card),
             ("/.well-known/jwks.json", self._jwks),
             ("/agents", self._agents),
             ("/ws", self._websocket),
@@ -161,8 +158,11 @@ class _HttpServer:
             ("/docs/{file}", self._docs_file),
             ("/blobs/{hash}", self._blob),
         ):
-            for method in _READ_METHODS:
-                self._routes.add(method, httprule.parse(path), endpoint)
+            self._add_page(path, endpoint)
+
+    def _add_page(self, path: str, endpoint: HttpEndpoint) -> None:
+        for method in _READ_METHODS:
+            self._routes.add(method, httprule.parse(path), endpoint)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serves any request; errors become responses."""
