@@ -76,3 +76,52 @@ async def test_it_runs_in_workers_too(tmp_path: Path) -> None:
             worker.signal(signal.SIGTERM)
             assert worker.ends() == 0
     assert (tmp_path / "calls").read_text() == "started cleaned up"
+
+
+async def test_a_server_that_runs_no_turns_does_not_need_it(tmp_path: Path) -> None:
+    write_app(tmp_path)
+    (tmp_path / "shared.py").write_text(
+        "from pathlib import Path\n\nfrom dragoman.stores.sqlite import open_store\n\n"
+        "def open_it():\n    return open_store(Path('tasks.db'))\n"
+    )
+    with serving("app.py", "--role", "server", "--store", "shared.py:open_it", cwd=tmp_path) as server:
+        assert server.startup_info["agents"] == ["count"]
+    assert not (tmp_path / "calls").exists()
+
+
+SLOW = """
+    import asyncio
+    import sys
+    from pathlib import Path
+
+    from dragoman import agent, on_startup
+
+    @on_startup
+    async def first():
+        yield
+        Path("calls").write_text("cleaned up")
+
+    @on_startup
+    async def load_model():
+        print("loading", file=sys.stderr, flush=True)
+        await asyncio.Event().wait()
+
+    @agent
+    async def guess(turn): ...
+"""
+
+
+def test_a_signal_ends_a_long_start(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(dedent(SLOW))
+    with serving("app.py", cwd=tmp_path, ready=False) as server:
+        server.err.until("loading")
+        server.signal(signal.SIGINT)
+        assert server.ends() == 0
+        assert "stopped during the start" in server.err.rest()
+    assert (tmp_path / "calls").read_text() == "cleaned up"
+    (tmp_path / "calls").unlink()
+    with worker_process(server="127.0.0.1:1", cwd=tmp_path, app=tmp_path / "app.py", ready=False) as worker:
+        worker.err.until("loading")
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
+    assert (tmp_path / "calls").read_text() == "cleaned up"

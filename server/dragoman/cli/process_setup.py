@@ -9,11 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from dragoman.cli.output import format_count
 from dragoman.core.trace import CURRENT_TRACE, trace_id_of
+
+T = TypeVar("T")
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -49,6 +52,38 @@ class Signals:
     async def next(self) -> int:
         """Waits for the next signal and returns its number."""
         return await self._queue.get()
+
+
+class StartInterrupted(Exception):
+    """A signal arrived during the start."""
+
+
+async def enter_until_signal(stack: AsyncExitStack, context: AbstractAsyncContextManager[T], signals: Signals) -> T:
+    """Enters a context manager that may take long. A signal cancels that; then raises StartInterrupted."""
+    task = asyncio.current_task()
+    assert task is not None
+    entering = True
+
+    def on_signal(_: object) -> None:
+        if entering:
+            task.cancel()
+
+    waiting = asyncio.create_task(signals.next(), name="signals")
+    waiting.add_done_callback(on_signal)
+    try:
+        entered = await stack.enter_async_context(context)
+    except asyncio.CancelledError:
+        if not waiting.done():
+            raise
+        task.uncancel()
+        raise StartInterrupted from None
+    finally:
+        entering = False
+        interrupted = waiting.done()
+        waiting.cancel()
+    if interrupted:
+        raise StartInterrupted
+    return entered
 
 
 async def drain_until_signal(

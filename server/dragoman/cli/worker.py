@@ -14,7 +14,7 @@ import typer
 from dragoman.calling.errors import ClientError
 from dragoman.cli import process_setup
 from dragoman.cli.output import ExitCode, print_error
-from dragoman.cli.process_setup import Signals, drain_until_signal, loop_factory
+from dragoman.cli.process_setup import Signals, StartInterrupted, drain_until_signal, enter_until_signal, loop_factory
 from dragoman.core import agent_sources
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.types import check_collector_url, parse_headers
@@ -223,6 +223,8 @@ def run_worker(options: WorkerOptions) -> ExitCode:
         return print_error(error, ExitCode.FAILED)
     except ClientError as error:
         return print_error(f"{options.server}: {error}", ExitCode.UNAVAILABLE)
+    except StartInterrupted:
+        log.info("stopped during the start")
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
@@ -231,7 +233,7 @@ def run_worker(options: WorkerOptions) -> ExitCode:
 async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
     signals = Signals()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(run_startup_hooks(app.agents, app.startup_hooks))
+        await enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
         await _serve(options, app, signals, await _open_tracer(stack, options))
     log.info("stopped")
 

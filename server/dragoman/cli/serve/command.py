@@ -20,7 +20,14 @@ import typer
 
 from dragoman.cli import process_setup
 from dragoman.cli.output import ExitCode, format_count, print_error
-from dragoman.cli.process_setup import Signals, drain_until_signal, loop_factory, raise_open_file_limit
+from dragoman.cli.process_setup import (
+    Signals,
+    StartInterrupted,
+    drain_until_signal,
+    enter_until_signal,
+    loop_factory,
+    raise_open_file_limit,
+)
 from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -114,6 +121,8 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
         return print_error(error, ExitCode.USAGE)
     except StartError as error:
         return print_error(error, ExitCode.FAILED)
+    except StartInterrupted:
+        log.info("stopped during the start")
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
@@ -126,7 +135,7 @@ async def _serve(settings: Settings, own: LoadedApp, parent: SupervisorChannel |
             await parent.open()
             stack.callback(parent.close)
         opening = open_app(settings, own.agents, startup_hooks=own.startup_hooks, shared=parent is not None)
-        app = await stack.enter_async_context(opening)
+        app = await enter_until_signal(stack, opening, signals)
         _reload_on_hangup(app)
         if parent is None:
             _announce(app, settings)
