@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.certificates import Authority, write
 
 from dragoman import RunningServer, Turn, agent, on_startup, open_app
 from dragoman.client import Client, connect, message
@@ -175,3 +176,22 @@ async def test_a_server_that_cannot_start_says_why() -> None:
             await opens_and_closes(gate, **FREE)
         with pytest.raises(RuntimeError, match=r"^--http: cannot listen on "):
             await opens_and_closes(gate, **{**FREE, "store": "sqlite:///other.db", "http": address})
+
+
+async def test_addresses_of_an_encrypted_server_say_so(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = write(tmp_path, authority.issue())
+    async with open_app(echo, tls_cert=certificate, tls_key=key, **FREE) as server:
+        assert (server.url[:8], server.grpc[:8]) == ("https://", "grpcs://")
+        for address in (server.url, server.grpc):
+            async with connect(address, ca=authority.ca) as client:
+                assert (await client.ask("hello")).text == "hello"
+
+
+async def test_a_settings_file_can_be_named() -> None:
+    Path("other.toml").write_text('root = "gate"\nhtp = "x"\n')
+    with pytest.raises(ValueError, match=r"^htp: is not a setting \(other\.toml\); settings are "):
+        await opens_and_closes(echo, gate, config="other.toml", **FREE)
+    Path("other.toml").write_text('root = "gate"\n')
+    async with open_app(echo, gate, config="other.toml", **FREE) as server:
+        assert server.root == "gate"
