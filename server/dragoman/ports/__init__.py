@@ -49,6 +49,7 @@ from dragoman.ports.security import (
     SigningKeys,
 )
 from dragoman.ports.store import (
+    AgentTasks,
     BackupProgress,
     Blobs,
     CancelRequests,
@@ -61,6 +62,7 @@ from dragoman.ports.store import (
 )
 
 __all__ = [
+    "AgentTasks",
     "AGENT_STOP_TIMEOUT",
     "AddedUpstream",
     "Agent",

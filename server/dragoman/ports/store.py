@@ -28,6 +28,18 @@ class TaskSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentTasks:
+    """The tasks of a principal with one agent in one scope."""
+
+    scope: str
+    agent: str
+    own: int
+    """Number of its own visible tasks."""
+    changed: int
+    """No task that it may see changed after this time, in milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message of a task: serialized Message, and its SendMessageRequest without the message."""
 
@@ -184,8 +196,11 @@ class Store(Protocol):
         """One page of visible tasks, newest status first, with the exact total for the filters."""
         ...
 
-    async def agents_of(self, principal: str) -> list[tuple[str, str]]:
-        """The scopes and agents with tasks of a principal, or with conversations that it has joined, sorted."""
+    async def agents_of(self, principal: str) -> list[AgentTasks]:
+        """The scopes and agents with tasks of a principal, or with conversations that it has joined.
+
+        Sorted by the last change, newest first. The cost depends on their number only, not on that of the tasks.
+        """
         ...
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:

@@ -13,7 +13,9 @@ import pytest
 from tests.callers import ByHeader, named
 
 from dragoman import Turn, agent
+from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.settings.settings import Address, Settings
+from dragoman.stores.sqlite.store import SqliteStore
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as ops_rpc
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
@@ -134,6 +136,24 @@ async def test_the_limit_counts_all_scopes_together(tmp_path: Path) -> None:
                 await server.list(limit=limit)
         with pytest.raises(grpc.aio.AioRpcError, match="state: must be one of"):
             await server.list(state=99)
+
+
+async def test_a_full_list_reads_no_scope_whose_tasks_are_all_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    page = SqliteStore.page
+
+    async def counted(self: SqliteStore, query: TaskQuery) -> TaskPage:
+        read.append(query.owner.scope)
+        return await page(self, query)
+
+    monkeypatch.setattr(SqliteStore, "page", counted)
+    async with running_server(tmp_path) as server:
+        sent = [await server.send(tenant) for tenant in (f"{OTHER}/agents/echo", f"{SCOPE}/agents/echo", "", "")]
+        listed = await server.list(limit=2)
+        assert (ids(listed), listed.total, read) == (sent[:1:-1], 4, ["default"])
+        assert (await server.list(limit=2, state=pb.TASK_STATE_COMPLETED)).total == 4
 
 
 async def test_callers_see_their_own_tasks_only(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class OwnTaskOperations:
             raise InvalidParams.field(
                 "state", f"must be one of {', '.join(map(states.name, sorted(states.STORED_STATES)))}"
             )
-        listed = await self._caller_tasks.list(
+        listed = await self._caller_tasks.list_tasks(
             identity,
             TaskFilter(
                 request.task_id,

@@ -6,7 +6,6 @@ there, so nothing is shown that A2A would not show to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,7 @@ from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, 
 from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task.cursors import TaskPage, TaskQuery
-from dragoman.ports import Store
+from dragoman.ports import AgentTasks, Store
 from dragoman.runtime.operations.service import TaskService
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -36,6 +35,11 @@ class TaskFilter:
     state: int = 0
     limit: int = DEFAULT_TASKS
     artifacts: bool = False
+
+    @property
+    def is_unconditional(self) -> bool:
+        """Whether every task of an agent matches."""
+        return not (self.task_id or self.context or self.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +67,43 @@ class CallerTasks:
         self._store = store
         self._service = service
 
-    async def list(self, identity: Identity, task_filter: TaskFilter, *, is_operator: bool = False) -> CallerTaskList:
+    async def list_tasks(
+        self, identity: Identity, task_filter: TaskFilter, *, is_operator: bool = False
+    ) -> CallerTaskList:
         """Lists tasks of a caller. `is_operator`: shared tasks are listed in every scope.
 
         Raises RateLimited.
         """
         self._service.admission.check_rate(identity)
-        own = await self._store.agents_of(identity.principal)
-        shared = await self._store.agents_of(SHARED_PRINCIPAL)
-        known = {*own, *(pair for pair in shared if is_operator or _may_know(identity, pair[0]))}
-        callers = list(self._authorized(identity, sorted(known)))
+        reachable = await self._reachable(identity, is_operator)
         tasks: list[ScopedTask] = []
         total = 0
-        for caller in callers:
-            scope, agent = caller.owner.scope, caller.agent
-            if task_filter.scope in ("", scope) and task_filter.agent in ("", agent):
-                page = await self._page(caller, task_filter)
-                total += page.total
-                tasks += [ScopedTask(scope, agent, pb.Task.FromString(task)) for task in page.tasks]
-        tasks.sort(key=lambda listed: (listed.task.status.timestamp.ToNanoseconds(), listed.task.id), reverse=True)
-        return CallerTaskList(tasks[: task_filter.limit], total, sorted({caller.owner.scope for caller in callers}))
+        for known, caller in reachable:
+            if task_filter.scope not in ("", known.scope) or task_filter.agent not in ("", known.agent):
+                continue
+            if not caller.joined and task_filter.is_unconditional and _all_newer(tasks, task_filter.limit, known):
+                total += known.own
+                continue
+            page = await self._page(caller, task_filter)
+            total += page.total
+            tasks += [ScopedTask(known.scope, known.agent, pb.Task.FromString(task)) for task in page.tasks]
+            tasks = sorted(tasks, key=_sort_key, reverse=True)[: task_filter.limit]
+        return CallerTaskList(tasks, total, sorted({known.scope for known, _ in reachable}))
 
-    def _authorized(self, identity: Identity, agents: Iterable[tuple[str, str]]) -> Iterator[Caller]:
-        """The caller of each of these agents in its scope, where its credentials reach the agent."""
-        for scope, agent in agents:
+    async def _reachable(self, identity: Identity, is_operator: bool) -> list[tuple[AgentTasks, Caller]]:
+        """The agents with tasks that the identity sees, most recently changed first, with the caller of each."""
+        own = {(known.scope, known.agent): known for known in await self._store.agents_of(identity.principal)}
+        shared = {(known.scope, known.agent): known for known in await self._store.agents_of(SHARED_PRINCIPAL)}
+        reachable = []
+        for scope, agent in own.keys() | {key for key in shared if is_operator or _may_know(identity, key[0])}:
             try:
                 caller = self._service.authorize(tenant_of(scope, agent), identity)
             except (AgentNotFound, PermissionDenied, Unauthenticated):
                 continue
-            yield caller
+            known = (shared if caller.owner.principal == SHARED_PRINCIPAL else own).get((scope, agent))
+            if known is not None:
+                reachable.append((known, caller))
+        return sorted(reachable, key=lambda pair: (-pair[0].changed, pair[0].scope, pair[0].agent))
 
     async def _page(self, caller: Caller, task_filter: TaskFilter) -> TaskPage:
         if not task_filter.task_id:
@@ -115,6 +127,15 @@ class CallerTasks:
             return TaskPage()
         snapshot = await self._store.read(record.ref, history=0, artifacts=task_filter.artifacts)
         return TaskPage([snapshot.task], 1) if snapshot else TaskPage()
+
+
+def _sort_key(listed: ScopedTask) -> tuple[int, str]:
+    return listed.task.status.timestamp.ToMilliseconds(), listed.task.id
+
+
+def _all_newer(tasks: list[ScopedTask], limit: int, known: AgentTasks) -> bool:
+    """Whether the list is full with tasks that changed after every task of this agent."""
+    return len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed
 
 
 def _may_know(identity: Identity, scope: str) -> bool:

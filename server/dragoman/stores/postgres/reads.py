@@ -18,7 +18,7 @@ from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
-from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
+from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import task_tables
 from dragoman.stores.postgres.database import SQL_NOW
 from dragoman.stores.postgres.rows import (
@@ -106,12 +106,15 @@ SELECT m.envelope {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND 
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number = $4
 """
 _AGENTS_OF: Final = """
-SELECT o.scope, t.agent FROM owners o JOIN totals t ON t.owner = o.owner
-WHERE o.principal = $1 AND t.tasks > 0
-UNION
-SELECT o.scope, t.agent FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
-WHERE o.principal = $1 AND t.tasks > 0
-"""
+SELECT scope, agent, sum(own)::bigint, max(changed) AS newest FROM (
+    SELECT o.scope, t.agent, t.tasks AS own, {newest} AS changed
+    FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = $1 AND t.tasks > 0
+    UNION ALL
+    SELECT o.scope, t.agent, 0, {newest}
+    FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
+    WHERE o.principal = $1 AND t.tasks > 0
+) found GROUP BY scope, agent ORDER BY newest DESC, scope, agent
+""".format(newest="(SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible)")
 _VERSIONS: Final = PostgresBulkStatement(
     "SELECT t.task, t.last FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     " JOIN tasks t ON t.owner = o.owner AND t.task = r.task",
@@ -221,8 +224,8 @@ async def context_state(connection: Connection, owner: Owner, agent: str, name: 
     return await task_tables.read_context_state(connection, await owner_number(connection, owner), agent, name)
 
 
-async def agents_of(connection: Connection, principal: str) -> list[tuple[str, str]]:
-    return sorted((scope, agent) for scope, agent in await connection.fetch(_AGENTS_OF, principal))
+async def agents_of(connection: Connection, principal: str) -> list[AgentTasks]:
+    return [AgentTasks(*row) for row in await connection.fetch(_AGENTS_OF, principal)]
 
 
 async def last_sequences(connection: Connection, tasks: Collection[TaskRef]) -> dict[bytes, int]:

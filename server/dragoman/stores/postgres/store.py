@@ -33,7 +33,7 @@ from dragoman.core.task.maintenance import (
     StorageOptions,
     TaskSelection,
 )
-from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs, claims, reads, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import DATABASE_CONNECT_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
@@ -144,7 +144,7 @@ class PostgresStore:
     async def page(self, query: TaskQuery) -> TaskPage:
         return await self.blobs.page(await self._database.read_snapshot(reads.page, query))
 
-    async def agents_of(self, principal: str) -> list[tuple[str, str]]:
+    async def agents_of(self, principal: str) -> list[AgentTasks]:
         return await self._database.read(reads.agents_of, principal)
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:

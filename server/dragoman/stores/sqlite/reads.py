@@ -17,7 +17,7 @@ from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
-from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
+from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS
 from dragoman.stores.sqlite import task_tables
 from dragoman.stores.sqlite.hot.transaction import SELECT_BY_ALIAS
@@ -55,13 +55,15 @@ FROM tasks t JOIN owners o USING (owner)
 WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
 _AGENTS_OF: Final = """
-SELECT o.scope, t.agent FROM owners o JOIN totals t ON t.owner = o.owner
-WHERE o.principal = ?1 AND t.tasks > 0
-UNION
-SELECT o.scope, t.agent FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
-WHERE o.principal = ?1 AND t.tasks > 0
-ORDER BY 1, 2
-"""
+SELECT scope, agent, sum(own), max(changed) AS newest FROM (
+    SELECT o.scope, t.agent, t.tasks AS own, {newest} AS changed
+    FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = ?1 AND t.tasks > 0
+    UNION ALL
+    SELECT o.scope, t.agent, 0, {newest}
+    FROM owners o JOIN participants p ON p.owner = o.owner JOIN totals t ON t.owner = p.host
+    WHERE o.principal = ?1 AND t.tasks > 0
+) GROUP BY scope, agent ORDER BY newest DESC, scope, agent
+""".format(newest="(SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible)")
 _LISTED: Final = f"SELECT t.owner, task, {RECORD_COLUMNS.replace('context', 't.context')}, metadata"
 
 
@@ -262,8 +264,8 @@ def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: 
     return joined + total
 
 
-def agents_of(connection: sqlite3.Connection, principal: str) -> list[tuple[str, str]]:
-    return connection.execute(_AGENTS_OF, (principal,)).fetchall()
+def agents_of(connection: sqlite3.Connection, principal: str) -> list[AgentTasks]:
+    return [AgentTasks(*row) for row in connection.execute(_AGENTS_OF, (principal,))]
 
 
 def last_sequences(connection: sqlite3.Connection, tasks: Iterable[TaskRef]) -> dict[bytes, int]:

@@ -27,7 +27,7 @@ from dragoman.core.task.maintenance import (
     StorageOptions,
     TaskSelection,
 )
-from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
+from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.sqlite import blobs, claims, reads, task_tables
 from dragoman.stores.sqlite.blobs import BlobFiles
@@ -166,7 +166,7 @@ class SqliteStore:
     async def page(self, query: TaskQuery) -> TaskPage:
         return await self._read(self.blobs.page, query)
 
-    async def agents_of(self, principal: str) -> list[tuple[str, str]]:
+    async def agents_of(self, principal: str) -> list[AgentTasks]:
         return await self._read(reads.agents_of, principal)
 
     async def last_sequences(self, tasks: Collection[TaskRef]) -> dict[bytes, int]:

@@ -159,17 +159,23 @@ class StoreReads:
         assert await store.get(OWNER, "another", done.record.id) is None
         assert (await store.page(TaskQuery(OWNER, "another"))).total == 0
 
-    async def test_a_principal_has_agents_in_every_scope_with_tasks(self, store: Store) -> None:
+    async def test_a_principal_has_agents_in_every_scope_with_tasks(self, store: Store, clock: Clock) -> None:
         assert await store.agents_of(OWNER.principal) == []
         elsewhere = Owner("projects/p", OWNER.principal)
+        begin = clock.now
         for owner, agent in ((elsewhere, AGENT), (OWNER, "other"), (OWNER, AGENT), (OWNER, AGENT), (STRANGERS[0], "x")):
             change = created(new_ref(owner))
             assert change.create is not None
             await store.append(replace(change, create=replace(change.create, agent=agent)))
+            clock.now += 1
         await store.append(created(new_ref(Owner("projects/hidden", OWNER.principal)), claim=SESSION, visible=False))
-        assert await store.agents_of(OWNER.principal) == sorted(
-            [(OWNER.scope, AGENT), (OWNER.scope, "other"), (elsewhere.scope, AGENT)]
-        )
+        known = await store.agents_of(OWNER.principal)
+        assert [(one.scope, one.agent, one.own) for one in known] == [
+            (OWNER.scope, AGENT, 2),
+            (OWNER.scope, "other", 1),
+            (elsewhere.scope, AGENT, 1),
+        ]
+        assert [one.changed for one in known] == [begin + 3, begin + 1, begin]
 
     async def test_malformed_task_ids_are_not_found(self, store: Store) -> None:
         record = (await finished(store)).record

@@ -293,7 +293,8 @@ class StoreSharing:
 
     async def test_a_participant_has_the_agents_of_joined_contexts(self, store: Store) -> None:
         await store.append(shared_task(by=PARTICIPANT))
-        assert await store.agents_of(PARTICIPANT.principal) == [(PARTICIPANT.scope, AGENT)]
+        (known,) = await store.agents_of(PARTICIPANT.principal)
+        assert (known.scope, known.agent, known.own) == (PARTICIPANT.scope, AGENT, 0)
         assert await store.agents_of(STRANGER.principal) == []
 
     async def test_pages_of_joined_contexts_contain_every_task_once(self, store: Store) -> None:
