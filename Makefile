@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && command -v "$$p" && break; done)
 ARGS ?=
 
-# buf starts its plugin as plain `python3`, which must be the environment's.
+# Recipes name the environment's programs: python, buf, pytest, ruff.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export UV_PYTHON_DOWNLOADS := never
 unexport VIRTUAL_ENV
@@ -27,7 +27,7 @@ help: ## list the targets
 
 # ---------------------------------------------------------------- environment
 
-env: $(ENV) ## create or update .venv from uv.lock
+env: $(ENV) ## create or update .venv from uv.lock, and third_party/googleapis for buf
 
 $(UV):
 	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; pass one: PYTHON=/path/to/python3" >&2; exit 1; }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks proto/, and that gen/ is up to date. Run by `make proto-check`, which puts the environment's buf and python3 on
-# PATH and exports third_party/googleapis first.
+# Checks proto/, and that gen/ is up to date. Run by `make proto-check`, which puts the environment's buf on PATH and
+# exports third_party/googleapis first.
 set -eu
 again=$(mktemp -d)
 trap 'rm -rf "$again"' EXIT

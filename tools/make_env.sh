@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates .venv from uv.lock: make_env.sh <python> <uv>
+# Creates .venv from uv.lock, and third_party/googleapis, which buf reads: make_env.sh <python> <uv>
 #
 # The lock has URLs of the public index. If only a mirror is reachable, for which pip is configured but uv is not, pip
 # installs the same versions with the same hashes.
@@ -16,3 +16,5 @@ if ! "$uv" sync --quiet --frozen --no-install-project --python "$python"; then
 fi
 # hatchling is in the lock too, so this step needs no network.
 "$uv" pip install --quiet --offline --python .venv --no-deps --no-build-isolation --editable .
+# So that plain `buf lint`, `buf build` and `buf generate` work in a fresh clone.
+.venv/bin/python tools/sync_googleapis.py

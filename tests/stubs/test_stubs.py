@@ -1,5 +1,7 @@
 """examples/stubs: in four languages, code generated from the committed image, and a client that talks to a real server.
 
+As in a project without a clone: the image lies in the folder, and is named on the command line (proto/README.md).
+
 Python's packages are from PyPI and Node's from npm; Go, its libraries and Java's jars are Debian's, unpacked for the
 tests alone (tests/debian.py). What cannot be had is skipped, and the reason said.
 """
@@ -24,6 +26,8 @@ from tools.pages import blocks
 STUBS: Final = ROOT / "examples" / "stubs"
 JARS: Final = ("grpc-", "protobuf", "proto-google", "perfmark-api", "netty", "opencensus-api", "gson", "guava")
 ANNOTATIONS: Final = ("geronimo-annotation", "javax.annotation-api")
+IMAGE: Final = "dragoman.binpb"
+GENERATE: Final = ("generate", IMAGE, "--path", "lf/a2a/v1")
 LIMIT: Final = 240
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -36,15 +40,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def copied(language: str, folder: Path) -> Path:
-    """The example in a folder of its own, where its path to the image leads to the image."""
-    (folder / "gen").mkdir()
-    shutil.copy(ROOT / "gen" / "dragoman.binpb", folder / "gen")
-    example = folder / "examples" / "stubs" / language
+    """The example in a folder of its own, with the image."""
+    example = folder / language
     shutil.copytree(
         STUBS / language,
         example,
         ignore=shutil.ignore_patterns("gen", "dist", "classes", "node_modules", "__pycache__"),
     )
+    shutil.copy(ROOT / "gen" / IMAGE, example)
     return example
 
 
@@ -88,7 +91,7 @@ def test_python(server: Server, tmp_path: Path) -> None:
         environment.make()
     except NotCreated as error:
         pytest.skip(f"the packages cannot be had: {error}")
-    run(environment.folder / "bin" / "buf", "generate", cwd=folder, PATH=str(environment.folder / "bin"))
+    run(environment.folder / "bin" / "buf", *GENERATE, cwd=folder, PATH=str(environment.folder / "bin"))
     text = run(environment.python, "client.py", server.grpc, "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("python")).split()
 
@@ -104,7 +107,8 @@ def test_typescript(server: Server, tmp_path: Path) -> None:
     except NotCreated as error:
         pytest.skip(f"the packages cannot be had: {error}")
     (folder / "node_modules").symlink_to(environment.folder / "node_modules")
-    run("npm", "run", "--silent", "build", cwd=folder)
+    run(folder / "node_modules" / ".bin" / "buf", *GENERATE, cwd=folder)
+    run(folder / "node_modules" / ".bin" / "tsc", cwd=folder)
     text = run("npm", "start", "--silent", "--", f"http://{server.grpc}", "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("typescript")).split()
 
@@ -123,7 +127,7 @@ def test_java(server: Server, tmp_path: Path) -> None:
     for name, program in (("protoc", "protoc"), ("protoc-gen-grpc-java", "grpc_java_plugin")):
         ours = root / "usr" / "bin" / program
         (tools / name).symlink_to(ours if ours.exists() else f"/usr/bin/{program}")
-    run("buf", "generate", cwd=folder, PATH=str(tools), **of_debian(root))
+    run("buf", *GENERATE, cwd=folder, PATH=str(tools), **of_debian(root))
     jars = [
         str(jar)
         for place in (root / "usr" / "share" / "java", Path("/usr/share/java"))
@@ -143,7 +147,7 @@ def test_go(server: Server, tmp_path: Path) -> None:
     root = debian("golang-google-grpc-dev", "golang-google-genproto-dev", "protoc-gen-go", "protoc-gen-go-grpc")
     compiler = debian("golang-go")
     goroot = next(compiler.glob("usr/lib/go-*"), None) or next(Path("/usr/lib").glob("go-*"))
-    run("buf", "generate", cwd=folder, PATH=f"{root}/usr/bin")
+    run("buf", *GENERATE, cwd=folder, PATH=f"{root}/usr/bin")
     place = tmp_path / "src" / "example.com" / "hello"
     shutil.copytree(folder, place)
     libraries = [f"{base}/usr/share/gocode" for base in (newer, root, "")]
