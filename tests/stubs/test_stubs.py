@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -94,6 +95,26 @@ def test_python(server: Server, tmp_path: Path) -> None:
     run(environment.folder / "bin" / "buf", *GENERATE, cwd=folder, PATH=str(environment.folder / "bin"))
     text = run(environment.python, "client.py", server.grpc, "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("python")).split()
+
+
+def test_dragoman_protos_runs_on_its_oldest_runtimes(server: Server, tmp_path: Path) -> None:
+    """The wheel, in an environment with the lowest versions that it requires, runs the program of its README."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path, cwd=ROOT / "gen")
+    (wheel,) = tmp_path.glob("*.whl")
+    required = tomllib.loads((ROOT / "gen" / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("\n".join(one.replace(">=", "==").split(",")[0] for one in required))
+    environment = Environment("protos_oldest", (requirements,))
+    try:
+        environment.make()
+    except NotCreated as error:
+        pytest.skip(f"the packages cannot be had: {error}")
+    (block,) = (
+        block for block in blocks((ROOT / "gen" / "README.md").read_text("utf-8")) if block.language == "python"
+    )
+    program = block.text.replace("127.0.0.1:50051", server.grpc)
+    text = run(environment.python, "-W", "error", "-c", program, cwd=tmp_path, PYTHONPATH=str(wheel))
+    assert text.split() == ["task", "artifact_update", "status_update"]
 
 
 def test_typescript(server: Server, tmp_path: Path) -> None:

@@ -167,8 +167,9 @@ class Client:
             status=state,
             page_size=page_size,
             history_length=history,
-            include_artifacts=artifacts,
         )
+        if artifacts is not None:
+            request.include_artifacts = artifacts
         if since is not None:
             request.status_timestamp_after.FromDatetime(since)
         while True:

@@ -6,7 +6,7 @@ import warnings
 from ...a2a.v1 import a2a_pb2 as a2a_dot_v1_dot_a2a__pb2
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -19,14 +19,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in a2a/v1/a2a_pb2_grpc.py depends on'
+        + f' but the generated code in a2a/v1/a2a_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class A2AServiceStub:
+class A2AServiceStub(object):
     """Sends messages to an agent and follows the tasks that come of them.
 
     Every method is also reachable over HTTP. The first rule of each is the published one. After it
@@ -98,7 +98,7 @@ class A2AServiceStub:
                 _registered_method=True)
 
 
-class A2AServiceServicer:
+class A2AServiceServicer(object):
     """Sends messages to an agent and follows the tasks that come of them.
 
     Every method is also reachable over HTTP. The first rule of each is the published one. After it
@@ -313,7 +313,7 @@ def add_A2AServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class A2AService:
+class A2AService(object):
     """Sends messages to an agent and follows the tasks that come of them.
 
     Every method is also reachable over HTTP. The first rule of each is the published one. After it

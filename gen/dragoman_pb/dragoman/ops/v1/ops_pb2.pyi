@@ -49,7 +49,7 @@ class Agent(_message.Message):
     input_modes: _containers.RepeatedScalarFieldContainer[str]
     output_modes: _containers.RepeatedScalarFieldContainer[str]
     threads_left_behind: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., version: _Optional[str] = ..., root: _Optional[bool] = ..., card_url: _Optional[str] = ..., input_modes: _Optional[_Iterable[str]] = ..., output_modes: _Optional[_Iterable[str]] = ..., threads_left_behind: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., version: _Optional[str] = ..., root: bool = ..., card_url: _Optional[str] = ..., input_modes: _Optional[_Iterable[str]] = ..., output_modes: _Optional[_Iterable[str]] = ..., threads_left_behind: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("task_id", "agent", "principal", "scope")
@@ -125,7 +125,7 @@ class Explanation(_message.Message):
     trace_id: str
     delegated_tokens: int
     delegated_cost: float
-    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: _Optional[bool] = ..., stopping: _Optional[bool] = ..., subscribers: _Optional[int] = ..., ready: _Optional[bool] = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., trace_id: _Optional[str] = ..., delegated_tokens: _Optional[int] = ..., delegated_cost: _Optional[float] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: bool = ..., stopping: bool = ..., subscribers: _Optional[int] = ..., ready: bool = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., trace_id: _Optional[str] = ..., delegated_tokens: _Optional[int] = ..., delegated_cost: _Optional[float] = ...) -> None: ...
 
 class Selection(_message.Message):
     __slots__ = ("task_id", "context_id", "principal", "older_than", "scope", "agent", "state")
@@ -151,7 +151,7 @@ class PurgeRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     selection: Selection
     dry_run: bool
-    def __init__(self, selection: _Optional[_Union[Selection, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, selection: _Optional[_Union[Selection, _Mapping]] = ..., dry_run: bool = ...) -> None: ...
 
 class PurgeResponse(_message.Message):
     __slots__ = ("receipt", "dry_run")
@@ -159,7 +159,7 @@ class PurgeResponse(_message.Message):
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     receipt: Receipt
     dry_run: bool
-    def __init__(self, receipt: _Optional[_Union[Receipt, _Mapping]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, receipt: _Optional[_Union[Receipt, _Mapping]] = ..., dry_run: bool = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("number", "reason", "selection", "began", "ended", "tasks", "events", "messages", "artifacts", "chunks", "bytes", "digest")
@@ -283,7 +283,7 @@ class BackupResponse(_message.Message):
     bytes: int
     total_bytes: int
     done: bool
-    def __init__(self, bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., done: _Optional[bool] = ...) -> None: ...
+    def __init__(self, bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., done: bool = ...) -> None: ...
 
 class ApiKey(_message.Message):
     __slots__ = ("id", "name", "principal", "grants", "created", "expires", "last_used", "rotated", "former_until", "revoked")
@@ -333,7 +333,7 @@ class ListKeysRequest(_message.Message):
     __slots__ = ("all",)
     ALL_FIELD_NUMBER: _ClassVar[int]
     all: bool
-    def __init__(self, all: _Optional[bool] = ...) -> None: ...
+    def __init__(self, all: bool = ...) -> None: ...
 
 class ListKeysResponse(_message.Message):
     __slots__ = ("keys",)

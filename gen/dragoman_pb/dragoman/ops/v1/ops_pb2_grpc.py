@@ -11,7 +11,7 @@ from ....dragoman.ops.v1 import tasks_pb2 as dragoman_dot_ops_dot_v1_dot_tasks__
 from ....dragoman.ops.v1 import upstreams_pb2 as dragoman_dot_ops_dot_v1_dot_upstreams__pb2
 from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -24,14 +24,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in dragoman/ops/v1/ops_pb2_grpc.py depends on'
+        + f' but the generated code in dragoman/ops/v1/ops_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class OpsServiceStub:
+class OpsServiceStub(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
@@ -156,7 +156,7 @@ class OpsServiceStub:
                 _registered_method=True)
 
 
-class OpsServiceServicer:
+class OpsServiceServicer(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 
@@ -457,7 +457,7 @@ def add_OpsServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class OpsService:
+class OpsService(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
 

@@ -23,7 +23,7 @@ class ListTasksRequest(_message.Message):
     state: _a2a_pb2.TaskState
     limit: int
     include_artifacts: bool
-    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ..., include_artifacts: _Optional[bool] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ..., include_artifacts: bool = ...) -> None: ...
 
 class ListTasksResponse(_message.Message):
     __slots__ = ("tasks", "total", "scopes")

@@ -31,7 +31,7 @@ class Upstream(_message.Message):
     skipped_interfaces: _containers.RepeatedScalarFieldContainer[str]
     running: int
     turns: int
-    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: _Optional[bool] = ..., credentials: _Optional[bool] = ..., unavailable_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., skipped_interfaces: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
+    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: bool = ..., credentials: bool = ..., unavailable_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., skipped_interfaces: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class ListUpstreamsRequest(_message.Message):
     __slots__ = ()

@@ -21,7 +21,7 @@ class Worker(_message.Message):
     free: int
     running: int
     draining: bool
-    def __init__(self, name: _Optional[str] = ..., peer: _Optional[str] = ..., free: _Optional[int] = ..., running: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., peer: _Optional[str] = ..., free: _Optional[int] = ..., running: _Optional[int] = ..., draining: bool = ...) -> None: ...
 
 class WorkerAgent(_message.Message):
     __slots__ = ("agent", "principal", "seen", "workers")

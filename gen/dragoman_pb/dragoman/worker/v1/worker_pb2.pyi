@@ -94,7 +94,7 @@ class AgentRegistration(_message.Message):
     retention: _containers.MessageMap[str, _duration_pb2.Duration]
     history_length: int
     turns: int
-    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: _Optional[bool] = ..., uncancelable: _Optional[bool] = ..., refuses_messages: _Optional[bool] = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: bool = ..., uncancelable: bool = ..., refuses_messages: bool = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()
@@ -150,7 +150,7 @@ class ArtifactChange(_message.Message):
     append: bool
     last_chunk: bool
     metadata: _struct_pb2.Struct
-    def __init__(self, artifact: _Optional[_Union[_a2a_pb2.Artifact, _Mapping]] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    def __init__(self, artifact: _Optional[_Union[_a2a_pb2.Artifact, _Mapping]] = ..., append: bool = ..., last_chunk: bool = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class TextChunk(_message.Message):
     __slots__ = ("artifact_id", "text", "append", "last_chunk", "metadata")
@@ -164,7 +164,7 @@ class TextChunk(_message.Message):
     append: bool
     last_chunk: bool
     metadata: _struct_pb2.Struct
-    def __init__(self, artifact_id: _Optional[str] = ..., text: _Optional[str] = ..., append: _Optional[bool] = ..., last_chunk: _Optional[bool] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    def __init__(self, artifact_id: _Optional[str] = ..., text: _Optional[str] = ..., append: bool = ..., last_chunk: bool = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class StateUpdate(_message.Message):
     __slots__ = ("task_state", "context_state", "task_metadata")

@@ -5,7 +5,7 @@ import warnings
 
 from ....dragoman.worker.v1 import worker_pb2 as dragoman_dot_worker_dot_v1_dot_worker__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in dragoman/worker/v1/worker_pb2_grpc.py depends on'
+        + f' but the generated code in dragoman/worker/v1/worker_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class WorkerServiceStub:
+class WorkerServiceStub(object):
     """The service that workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its
     agents. On a server without authentication it must run on the server's machine.
     """
@@ -43,7 +43,7 @@ class WorkerServiceStub:
                 _registered_method=True)
 
 
-class WorkerServiceServicer:
+class WorkerServiceServicer(object):
     """The service that workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its
     agents. On a server without authentication it must run on the server's machine.
     """
@@ -80,7 +80,7 @@ def add_WorkerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class WorkerService:
+class WorkerService(object):
     """The service that workers call. A worker needs credentials with the grant `worker`, or `worker:ID` for each of its
     agents. On a server without authentication it must run on the server's machine.
     """
