@@ -232,7 +232,7 @@ scorecard: $(ENV) ## write docs/reference/scorecard.md from recorded results: cl
 
 release: $(ENV) ## prepare a release (VERSION=0.2.0); see docs/how-to/releasing.md
 	@python -m tools.release $(VERSION)
-	@$(MAKE) --no-print-directory baseline scorecard wheel-check sbom
+	@$(MAKE) --no-print-directory baseline openapi scorecard wheel-check sbom
 	@python -m pytest -q tests/supply/test_installed.py
 	@python -m tools.release --next-steps
 
@@ -280,8 +280,9 @@ proto-check: googleapis ## check the protos: lint, format, breaking changes, and
 baseline: googleapis ## record the protos that later versions are compared with; only at a release
 	@buf build proto --exclude-source-info -o proto/baseline.binpb
 
-openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (Swagger 2.0)
+openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (OpenAPI 2 and 3.1)
 	@buf generate --template buf.gen.openapi.yaml
+	@python -m tools.openapi write gen/openapi
 
 .tools/bin/protoc-gen-openapiv2:
 	@tools/get_gateway_plugins.sh .tools/bin || { echo "make openapi: cannot install protoc-gen-openapiv2 on this machine;" \

@@ -210,6 +210,7 @@ async def test_exceptions_of_the_block_propagate_unchanged(opened: Open) -> None
 def test_the_openapi_documents_are_found() -> None:
     assert set(openapi_files()) == {
         "a2a/v1/a2a.swagger.json",
+        "dragoman.openapi.json",
         "dragoman/ops/v1/ops.swagger.json",
         "lf/a2a/v1/a2a.swagger.json",
     }

@@ -375,7 +375,7 @@ def _reachable_url(bound: BoundAddress) -> str:
 
 @cache
 def openapi_files() -> Mapping[str, bytes]:
-    """The OpenAPI 2 documents by relative path: beside the generated code in a wheel, one up in a source tree."""
+    """The OpenAPI documents by relative path: beside the generated code in a wheel, one up in a source tree."""
     package = files("dragoman_pb")
     for folder in (package / "openapi", package / ".." / "openapi"):
         root = Path(str(folder))

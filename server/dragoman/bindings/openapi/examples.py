@@ -31,7 +31,8 @@ NamedExamples = dict[str, dict[str, Any]]
 
 def _order_data() -> pb.Part:
     part = pb.Part()
-    ParseDict({"orders": [{"id": 17, "due": "2026-11-20"}]}, part.data.struct_value)
+    # One key in each object: a Struct has no order, and the document is the same in every process.
+    ParseDict({"orders": [{"due": "2026-11-20"}, {"due": "2026-12-01"}]}, part.data.struct_value)
     return part
 
 
