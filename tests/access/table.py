@@ -84,6 +84,7 @@ _LINES: Final[dict[str, Results]] = {
     "/grpc.health.v1.Health/Check": OPEN,
     "/grpc.health.v1.Health/Watch": OPEN,
     "/grpc.health.v1.Health/List": OPEN,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": OPEN,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": OPEN,
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection_pb2  # type: ignore[import-untyped]
 from tests.bindings.fake_service import (
     RESOURCE,
     TASK,
@@ -252,22 +252,30 @@ async def test_health_reports_both_services_and_draining() -> None:
         watch.cancel()
 
 
-async def test_reflection_lists_every_service_with_its_files() -> None:
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_lists_every_service_with_its_files(version: str) -> None:
     request = reflection_pb2.ServerReflectionRequest
     async with over_grpc(FakeService()) as (channel, _):
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        reflect = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=request.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
         requests = [
             request(list_services=""),
             request(file_containing_symbol="lf.a2a.v1.A2AService"),
             request(file_containing_symbol="a2a.v1.A2AService"),
             request(file_containing_symbol="grpc.health.v1.Health"),
+            request(file_containing_symbol="grpc.reflection.v1.ServerReflection"),
+            request(file_containing_symbol="grpc.reflection.v1alpha.ServerReflection"),
         ]
-        listed, *files = [response async for response in stub.ServerReflectionInfo(iter(requests))]
+        listed, *files = [response async for response in reflect(iter(requests))]
     assert {service.name for service in listed.list_services_response.service} == {
         "a2a.v1.A2AService",
         "lf.a2a.v1.A2AService",
         "dragoman.ops.v1.OpsService",
         "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
         "grpc.reflection.v1alpha.ServerReflection",
     }
     assert all(response.file_descriptor_response.file_descriptor_proto for response in files)

@@ -1,22 +1,27 @@
-"""gRPC port: TLS, connection limits, health and channelz."""
+"""gRPC port: TLS, connection limits, health, reflection and channelz."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Final
 
 import grpc
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.json_format import MessageToJson, Parse
 from google.protobuf.message import Message
 from grpc_channelz.v1 import channelz_pb2  # type: ignore[import-untyped]
 from grpc_channelz.v1.channelz import ChannelzServicer  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 from grpc_health.v1.health import aio  # type: ignore[import-untyped]
+from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings.admin.handlers import AbortCall, AuthorizeOperator, GrpcContext
 from dragoman.bindings.method_table import parse_message
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.ports.security import CertificatePair, ServerCertificates
+from dragoman_pb import _pool
 
 MAX_CONCURRENT_STREAMS: Final = 1024
 """Maximum concurrent calls of one connection; further ones wait in the client (RFC 9113 §5.1.2)."""
@@ -154,3 +159,38 @@ def _channelz_method(name: str, authorize: AuthorizeOperator, abort: AbortCall) 
         return response.SerializeToString()
 
     return grpc.unary_unary_rpc_method_handler(call)
+
+
+REFLECTION_SERVICES: Final = ("grpc.reflection.v1.ServerReflection", reflection.SERVICE_NAME)
+
+
+def add_reflection(server: grpc.aio.Server, names: Iterable[str]) -> None:
+    """Adds reflection of the services `names`, and of itself, as v1 and v1alpha.
+
+    The library has v1alpha only. The messages of both are equal on the wire, so one servicer serves both.
+    """
+    # Dragoman's packages have their own descriptor pool, and reflection needs one pool with all services.
+    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, CHANNELZ_FILE):
+        _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
+    _adopt_reflection_v1()
+    servicer = reflection.aio.ReflectionServicer((*names, *REFLECTION_SERVICES), pool=_pool.POOL)
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        tuple(
+            grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler})
+            for name in REFLECTION_SERVICES
+        )
+    )
+
+
+@cache
+def _adopt_reflection_v1() -> None:
+    """Adds the file of grpc.reflection.v1 to the pool of Dragoman's packages: that of v1alpha with other names."""
+    text = MessageToJson(FileDescriptorProto.FromString(reflection_pb2.DESCRIPTOR.serialized_pb))
+    file = Parse(text.replace("grpc.reflection.v1alpha", "grpc.reflection.v1"), FileDescriptorProto())
+    file.name = "grpc/reflection/v1/reflection.proto"
+    _pool.add(file.SerializeToString())  # type: ignore[no-untyped-call]  # generated

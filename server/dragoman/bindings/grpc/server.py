@@ -17,7 +17,6 @@ from typing import Any, Final, Never
 import grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
-from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
@@ -36,7 +35,6 @@ from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import grpc_status
-from dragoman_pb import _pool
 
 _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
 
@@ -126,12 +124,7 @@ async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.Hea
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     for name in (*names, listener.HEALTH_SERVICE_NAME):
         await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    # Dragoman's packages have their own descriptor pool, and reflection needs one pool with all services.
-    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, listener.CHANNELZ_FILE):
-        _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
-    reflection.enable_server_reflection(
-        (*names, listener.HEALTH_SERVICE_NAME, reflection.SERVICE_NAME), server, pool=_pool.POOL
-    )
+    listener.add_reflection(server, (*names, listener.HEALTH_SERVICE_NAME))
     return health_servicer
 
 
