@@ -1,7 +1,10 @@
-"""Part, Artifact and Message (A2A 1.0 §4.1) for agents, with constructors.
+"""Part, Artifact and Message (A2A 1.0 §4.1) for agents, with constructors; ids and states of tasks.
 
 `values` accepts everything that an agent may return: text, data, bytes, a Path, a Part. Every constructor raises
 InvalidAgentResponse for a value that the protocol cannot represent.
+
+States are numbers of `lf.a2a.v1.TaskState`. `can_transition_to(state, next_state)`: whether one may follow the other.
+In A2A terminal states are final and everything else is allowed; `strict=True` uses the narrower table of a2a-rust.
 """
 
 from __future__ import annotations
@@ -12,7 +15,19 @@ from pathlib import Path
 from dragoman.agents.functions.turn import Incoming, ReceivedFile
 from dragoman.agents.values import checked_string, data_part, file_part, parts_of, set_metadata
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.core.task.states import AUTH_REQUIRED, WORKING
+from dragoman.core.names import ArtifactId, ContextId, MessageId, TaskId
+from dragoman.core.task.states import (
+    AUTH_REQUIRED,
+    CANCELED,
+    COMPLETED,
+    FAILED,
+    INPUT_REQUIRED,
+    REJECTED,
+    SUBMITTED,
+    WORKING,
+    can_transition_to,
+    is_terminal,
+)
 from dragoman_pb.lf.a2a.v1.a2a_pb2 import ROLE_AGENT, Artifact, Message, Part
 
 __all__ = [
@@ -28,8 +43,20 @@ __all__ = [
     "ReceivedFile",
     "Incoming",
     "InvalidAgentResponse",
+    "TaskId",
+    "ContextId",
+    "MessageId",
+    "ArtifactId",
+    "SUBMITTED",
     "WORKING",
+    "INPUT_REQUIRED",
     "AUTH_REQUIRED",
+    "COMPLETED",
+    "FAILED",
+    "CANCELED",
+    "REJECTED",
+    "is_terminal",
+    "can_transition_to",
 ]
 
 Metadata = Mapping[str, object]

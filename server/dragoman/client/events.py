@@ -9,6 +9,7 @@ from typing import Any
 
 from dragoman.calling.errors import ClientError
 from dragoman.client import content as files
+from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
@@ -121,14 +122,14 @@ class Result:
     cursor: str = field(default="", repr=False, compare=False)
 
     @property
-    def task_id(self) -> str:
+    def task_id(self) -> TaskId:
         """The task's id, to continue it; empty when there is no task."""
-        return self.task.id
+        return TaskId(self.task.id)
 
     @property
-    def context_id(self) -> str:
+    def context_id(self) -> ContextId:
         """The context's id, to start another task in it."""
-        return self.message.context_id if self.message is not None else self.task.context_id
+        return ContextId(self.message.context_id if self.message is not None else self.task.context_id)
 
     @property
     def state(self) -> str:

@@ -10,7 +10,7 @@ A task's key is 16 bytes that sort by time (RFC 9562 §5.7). The id that clients
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NewType
 
 from dragoman.core.errors import AgentNotFound
 
@@ -29,6 +29,13 @@ RESERVED_AGENT_IDS: Final = frozenset(
     )
 )
 """First path segments of our routes and the protocol's: an agent with such an id could not be reached."""
+
+
+TaskId = NewType("TaskId", str)
+ContextId = NewType("ContextId", str)
+MessageId = NewType("MessageId", str)
+ArtifactId = NewType("ArtifactId", str)
+"""Ids as the protocol has them: strings, which type checkers keep apart."""
 
 
 class Owner(NamedTuple):

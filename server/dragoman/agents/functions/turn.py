@@ -15,6 +15,7 @@ from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman.core import trace
 from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import UsageReport, checked_usage_report
+from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext
@@ -112,14 +113,14 @@ class Turn(Incoming):
         return self._output.turn_context
 
     @property
-    def task_id(self) -> str:
+    def task_id(self) -> TaskId:
         """The id of the task."""
-        return self._turn_context.task_id
+        return TaskId(self._turn_context.task_id)
 
     @property
-    def context_id(self) -> str:
+    def context_id(self) -> ContextId:
         """The id of the conversation that the task belongs to."""
-        return self._turn_context.context_id
+        return ContextId(self._turn_context.context_id)
 
     @property
     def principal(self) -> str:
