@@ -50,6 +50,26 @@ async def test_an_unknown_path_is_not_found(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/.well-known/agent-card.json", "GET, HEAD, OPTIONS"),
+        ("/.well-known/agent.json", "GET, HEAD, OPTIONS"),
+        ("/echo/.well-known/agent.json", "GET, HEAD, OPTIONS"),
+        ("/", "GET, HEAD, POST, OPTIONS"),
+        ("/message:send", "POST, OPTIONS"),
+    ],
+)
+async def test_options_names_the_methods_of_a_path(path: str, allow: str) -> None:
+    async with over_http(FakeService()) as client, client.options(path) as response:
+        assert (response.status, response.headers["Allow"], await response.text()) == (204, allow, "")
+
+
+async def test_options_of_an_unknown_path_is_not_found() -> None:
+    async with over_http(FakeService()) as client, client.options("/nothing") as response:
+        assert response.status == 404
+
+
+@pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
         ("GET", "/message:send", "POST"),

@@ -201,7 +201,10 @@ class _HttpServer:
         except Exception as error:
             if isinstance(error, OriginNotAllowed) and request.method == "POST" and _jsonrpc_tenant(path) is not None:
                 return self._jsonrpc.reject(request, error)
-            response = rest.error_response(request, error, rest.path_dialect(path), self._options)
+            if isinstance(error, MethodNotAllowed) and request.method == "OPTIONS":  # RFC 9110 §9.3.7
+                response = web.Response(status=204, headers={"Allow": ", ".join((*error.allowed, "OPTIONS"))})
+            else:
+                response = rest.error_response(request, error, rest.path_dialect(path), self._options)
             self._log_entry(request, is_known=False).finish(response.status)
             return response
 
