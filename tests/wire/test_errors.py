@@ -16,6 +16,7 @@ from dragoman.core.errors import A2AError, InvalidParams, Violation
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import ErrorCodes, ErrorTable, MethodNotAllowed, RpcCode
+from dragoman.wire.remote_errors import parse_json_error
 
 V1, V03, GOOGLE = Dialect.V1, Dialect.V03, Dialect.GOOGLE
 
@@ -37,17 +38,43 @@ def details(status_bin: bytes) -> tuple[error_details_pb2.ErrorInfo, list[tuple[
 def test_violations_use_the_terms_of_the_dialect() -> None:
     context = InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
     part = InvalidParams.field("message.parts[0]", "must have exactly one of text, raw, url, data")
-    assert (
-        errors.jsonrpc_error(context, Dialect.V01)["message"]
-        == "sessionId: is not the session of the task; leave it out"
-    )
-    assert errors.jsonrpc_error(context, Dialect.V01)["data"][1]["fieldViolations"][0]["field"] == "sessionId"
-    assert errors.jsonrpc_error(context, V03)["message"] == context.message
+    _, bad, localized = errors.jsonrpc_error(context, Dialect.V01)["data"]
+    assert localized["message"] == "sessionId: is not the session of the task; leave it out"
+    assert bad["fieldViolations"][0]["field"] == "sessionId"
+    assert errors.jsonrpc_error(context, V03)["data"][-1]["message"] == context.message
     for dialect, field in ((V03, "message.parts[0]"), (GOOGLE, "message.content[0]")):
         text = f"{field}: must have exactly one of text, file, data"
         assert json.loads(errors.rest_error(part, dialect).body)["error"]["message"] == text
         assert errors.grpc_status(part, dialect).details.endswith(text)
     assert errors.jsonrpc_error(part, V1)["message"] == part.message
+
+
+LITERALS = {
+    core.ParseError: (-32700, "Invalid JSON payload"),
+    core.InvalidRequest: (-32600, "Request payload validation error"),
+    core.MethodNotFound: (-32601, "Method not found"),
+    core.InvalidParams: (-32602, "Invalid parameters"),
+    core.AgentNotFound: (-32602, "Invalid parameters"),
+    core.TaskNotCancelable: (-32002, "Task not cancelable"),
+    core.PushNotificationNotSupported: (-32003, "Push notification not supported"),
+}
+
+
+@pytest.mark.parametrize("error_class", LITERALS)
+@pytest.mark.parametrize("dialect", [Dialect.V01, V03, Dialect.FASTA2A])
+def test_before_1_0_jsonrpc_texts_are_literal_and_data_says_the_rest(
+    error_class: type[A2AError], dialect: Dialect
+) -> None:
+    error = errors.jsonrpc_error(error_class("what happened, and where"), dialect)
+    assert (error["code"], error["message"]) == LITERALS[error_class]
+    assert error["data"][-1] == {
+        "@type": "type.googleapis.com/google.rpc.LocalizedMessage",
+        "locale": "en-US",
+        "message": "what happened, and where",
+    }
+    assert parse_json_error(error).message == "what happened, and where"
+    assert errors.jsonrpc_error(error_class(LITERALS[error_class][1]), dialect).get("data") is None
+    assert errors.jsonrpc_error(error_class("what happened, and where"), V1)["message"] == "what happened, and where"
 
 
 # The table -----------------------------------------------------------------------------------------------------

@@ -187,12 +187,18 @@ _SDK_NAMES: Final = {
 }
 """Class names in the official SDKs, by JSON-RPC number. Their 0.3 clients read these in gRPC texts and REST bodies."""
 
-_LITERAL_MESSAGES: Final[Mapping[type[Exception], str]] = {
-    errors.TaskNotFound: "Task not found",
-    errors.TaskNotCancelable: "Task not cancelable",
-    errors.PushNotificationNotSupported: "Push notification not supported",
+_LITERAL_MESSAGES: Final[Mapping[int, str]] = {
+    -32700: "Invalid JSON payload",
+    -32600: "Request payload validation error",
+    -32601: "Method not found",
+    -32602: "Invalid parameters",
+    -32001: "Task not found",
+    -32002: "Task not cancelable",
+    -32003: "Push notification not supported",
 }
-"""Texts that 0.x clients compare literally. Over JSON-RPC only; other bindings may send longer texts."""
+"""Texts that 0.x clients compare literally, by number. Over JSON-RPC only; other bindings may send longer texts."""
+
+_LOCALIZED_MESSAGE: Final = "type.googleapis.com/google.rpc.LocalizedMessage"
 
 _MAX_MESSAGE_BYTES: Final = 512
 _MAX_DETAILS_BYTES: Final = 2560
@@ -259,7 +265,7 @@ def error_message(error: BaseException, dialect: Dialect) -> str:
     if not isinstance(error, A2AError):
         return errors.InternalError().message
     if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
-        return _LITERAL_MESSAGES[errors.TaskNotFound]
+        return _LITERAL_MESSAGES[-32001]
     return _clean(error.message)
 
 
@@ -267,22 +273,23 @@ def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
     """The `error` object of a JSON-RPC response.
 
     In 1.0, `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Earlier versions do not define `data`, so
-    it is present only if it adds to the text. 0.1 defines the numbers up to -32005; later ones are sent as invalid
-    request, or as internal error if the caller is not at fault.
+    it is present only if it adds to the text; a text that a literal replaces is its LocalizedMessage. 0.1 defines the
+    numbers up to -32005; later ones are sent as invalid request, or as internal error if the caller is not at fault.
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect)
     if dialect in (Dialect.V1, Dialect.RUST):
         return {"code": row.jsonrpc, "message": error_message(error, dialect), "data": _details(error, row)}
-    text = next(
-        (text for known, text in _LITERAL_MESSAGES.items() if isinstance(error, known)), error_message(error, dialect)
-    )
     number = row.jsonrpc
     if dialect is Dialect.V01 and -32010 < number < -32005:
         number = -32603 if row.http >= 500 else -32600
-    body: dict[str, Any] = {"code": number, "message": text}
-    if isinstance(error, A2AError) and (_violations(error) or error.metadata or error.retry_after):
-        body["data"] = _details(error, row)
+    text = error_message(error, dialect)
+    body: dict[str, Any] = {"code": number, "message": _LITERAL_MESSAGES.get(number, text)}
+    details = _details(error, row)
+    if text != body["message"]:
+        details.append({"@type": _LOCALIZED_MESSAGE, "locale": "en-US", "message": text})
+    if len(details) > 1 or _metadata(error):
+        body["data"] = details
     return body
 
 

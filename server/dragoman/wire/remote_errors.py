@@ -109,9 +109,11 @@ def parse_json_error(error: Any) -> RemoteError:
     info: dict[str, Any] = next((detail for detail in details if "reason" in detail), {})
     number = error.get("code")
     metadata = info.get("metadata")
+    # Servers of 0.x send literal texts, and this one says more in a LocalizedMessage.
+    texts = (detail.get("message") for detail in details if str(detail.get("@type")).endswith(".LocalizedMessage"))
     return RemoteError(
         str(error.get("status", number)),
-        str(error.get("message", "no reason given")),
+        str(next(texts, error.get("message", "no reason given"))),
         str(info.get("reason") or (_REASON_BY_NUMBER.get(number, "") if type(number) is int else "")),
         tuple(
             Violation(str(v.get("field", "")), str(v.get("description", "")))

@@ -240,7 +240,7 @@ async def a_task_that_has_ended_is_not_canceled_in_so_many_words(caller: Caller)
 @check.of("errors")
 async def bad_messages_are_distinguished(caller: Caller) -> None:
     empty = await caller.client.send_message({**message(""), "parts": []})
-    assert empty["error"]["code"] == -32602
+    assert (empty["error"]["code"], empty["error"]["message"]) == (-32602, "Invalid parameters")
     odd = {"mime_type": "application/x-unsupported", "bytes": "AAAA"}
     assert (await caller.send("", {"kind": "file", "file": odd}))["error"]["code"] == -32005
     done = await caller.result("hello")

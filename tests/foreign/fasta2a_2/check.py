@@ -268,7 +268,7 @@ async def a_task_that_has_ended_is_not_canceled_in_so_many_words(caller: Caller)
 @check.of("errors")
 async def bad_messages_are_distinguished(caller: Caller) -> None:
     empty = await caller.client.send_message({**message(""), "parts": []})
-    assert empty["error"]["code"] == -32602
+    assert (empty["error"]["code"], empty["error"]["message"]) == (-32602, "Invalid parameters")
     odd = {"raw": "AAAA", "media_type": "application/x-unsupported"}
     assert (await caller.send("", odd))["error"]["code"] == -32005
     done = await caller.task("hello")
