@@ -101,3 +101,45 @@ async def test_a_change_is_noticed_by_polling(tmp_path: Path, caplog: pytest.Log
     await changed.wait()
     watching.cancel()
     assert shown[-1] == {"echo": {"name": "New"}}
+
+
+async def test_credentials_of_0_1_and_descriptions_of_interfaces_can_be_set(tmp_path: Path) -> None:
+    (tmp_path / "cards.toml").write_text(
+        '[echo]\ncredentials = "ask ops@agents.example"\n\n[echo.interface_descriptions]\n"HTTP+JSON" = "for curl"\n'
+    )
+    async with open_app(settings(tmp_path, sign_cards=True), [echo]) as app:
+        _, legacy = await fetched(app, "/.well-known/agent.json")
+        assert legacy["authentication"] == {"schemes": [], "credentials": "ask ops@agents.example"}
+        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/v1/card"):
+            _, card = await fetched(app, path)
+            described = {one["transport"]: one.get("description") for one in card["additionalInterfaces"]}
+            assert described == {"JSONRPC": None, "HTTP+JSON": "for curl"}
+            assert not [one for one in card.get("supportedInterfaces", ()) if "description" in one]
+            _, keys = await fetched(app, "/.well-known/jwks.json")
+            without = {key: value for key, value in card.items() if key != "signatures"}
+            payload = base64url_encode(rfc8785.dumps(without)).decode()
+            assert any(_verifies(one, payload, jwt.PyJWKSet.from_dict(keys).keys[0]) for one in card["signatures"])
+
+
+def _verifies(signature: dict[str, str], payload: str, key: jwt.PyJWK) -> bool:
+    try:
+        jwt.PyJWS().decode(f"{signature['protected']}.{payload}.{signature['signature']}", key, algorithms=["ES256"])
+    except jwt.InvalidSignatureError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [
+        ("[echo]\ncredentials = 1", "echo.credentials: must be a string"),
+        ("[echo]\ninterface_descriptions = 1", "echo.interface_descriptions: must be a table of JSONRPC, HTTP\\+JSON"),
+        ('[echo.interface_descriptions]\nREST = "x"', "echo.interface_descriptions.REST: is not one of JSONRPC"),
+        ('[echo.interface_descriptions]\nGRPC = ""', "echo.interface_descriptions.GRPC: must be a string"),
+    ],
+)
+async def test_invalid_fields_of_old_cards_are_named(tmp_path: Path, table: str, rule: str) -> None:
+    (tmp_path / "cards.toml").write_text(table + "\n")
+    with pytest.raises(SettingsError, match=rule):
+        async with open_app(settings(tmp_path), [echo]):
+            pass

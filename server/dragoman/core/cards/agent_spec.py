@@ -70,6 +70,10 @@ class AgentSpec:
     """OpenAPI security schemes by name (0.3 §5.5.3)."""
     security: tuple[Mapping[str, Sequence[str]], ...] = ()
     """Alternative security requirements, each with its schemes and their scopes."""
+    credentials: str = ""
+    """`authentication.credentials` of 0.1 cards: what private cards tell their readers. Never checked."""
+    interface_descriptions: Mapping[str, str] = field(default_factory=dict)
+    """`description` of interfaces on 0.3 cards, which fasta2a has, by transport."""
     state_transition_history: bool = False
     """The capability `stateTransitionHistory` of cards of 0.3 and before."""
     extended_skills: tuple[Skill, ...] = ()
@@ -96,10 +100,11 @@ class AgentSpec:
 CardOverride = Mapping[str, Any]
 """Values for fields of AgentSpec, by name."""
 
-_TEXT_FIELDS: Final = ("name", "description", "version", "documentation_url", "icon_url")
+_TEXT_FIELDS: Final = ("name", "description", "version", "documentation_url", "icon_url", "credentials")
 _SKILL_FIELDS: Final = ("skills", "extended_skills")
-_OVERRIDE_FIELDS: Final = (*_TEXT_FIELDS, "provider", *_SKILL_FIELDS)
-_OPTIONAL_FIELDS: Final = ("documentation_url", "icon_url")
+_OVERRIDE_FIELDS: Final = (*_TEXT_FIELDS, "provider", *_SKILL_FIELDS, "interface_descriptions")
+_OPTIONAL_FIELDS: Final = ("documentation_url", "icon_url", "credentials")
+_TRANSPORTS: Final = ("JSONRPC", "HTTP+JSON", "GRPC")
 
 
 def parse_card_overrides(tables: Mapping[str, Any]) -> dict[str, CardOverride]:
@@ -135,9 +140,19 @@ def _parse_override(table: Any) -> CardOverride:
             override[name] = tuple(_parse_object(f"{name}[{number}]", Skill, item) for number, item in enumerate(value))
             if len({skill.id for skill in override[name]}) < len(override[name]):
                 raise ValueError(f"{name}: two skills have the same id")
+        elif name == "interface_descriptions":
+            override[name] = _parse_interface_descriptions(name, value)
         else:
             raise ValueError(f"{name}: is not one of {', '.join(_OVERRIDE_FIELDS)}")
     return override
+
+
+def _parse_interface_descriptions(path: str, table: Any) -> dict[str, str]:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{path}: must be a table of {', '.join(_TRANSPORTS)}")
+    if unknown := [transport for transport in table if transport not in _TRANSPORTS]:
+        raise ValueError(f"{path}.{unknown[0]}: is not one of {', '.join(_TRANSPORTS)}")
+    return {transport: _parse_text(f"{path}.{transport}", text) for transport, text in table.items()}
 
 
 def _parse_object(path: str, kind: type[Any], table: Any) -> Any:

@@ -187,7 +187,10 @@ def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
 def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
     """The 0.3 card as JSON for `GET /v1/card`, with 0.3 keys only: its readers may be strict."""
     card = _v03_card_json(spec, addresses)
-    return _signed_document(card, lambda: card_security.v03_payloads(card), sign)
+    document = _with_interface_descriptions(spec, card)
+    return _signed_document(
+        document, lambda: [*card_security.v03_payloads(card), card_security.document_payload(document)], sign
+    )
 
 
 def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
@@ -248,7 +251,21 @@ def _combined_card(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
         for name in new.get("securitySchemes", {})
     }
     capabilities = {**old["capabilities"], **new["capabilities"]}
-    return {**old, **new, "capabilities": capabilities, **({"securitySchemes": schemes} if schemes else {})}
+    card = {**old, **new, "capabilities": capabilities, **({"securitySchemes": schemes} if schemes else {})}
+    return _with_interface_descriptions(spec, card)
+
+
+def _with_interface_descriptions(spec: AgentSpec, card: dict[str, Any]) -> dict[str, Any]:
+    """The card with the descriptions of its 0.3 interfaces, for which the protos have no field."""
+    if not spec.interface_descriptions:
+        return card
+    interfaces = [
+        {**interface, "description": text}
+        if (text := spec.interface_descriptions.get(interface["transport"]))
+        else interface
+        for interface in card["additionalInterfaces"]
+    ]
+    return {**card, "additionalInterfaces": interfaces}
 
 
 def _v03_card_json(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
@@ -264,11 +281,14 @@ def _v03_card_json(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
 
 
 def _v01_fields(spec: AgentSpec, card: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that only 0.1 has: three required capabilities, and the names of authentication schemes."""
+    """The fields that only 0.1 has: three required capabilities, and the authentication."""
     flags = {"streaming": False, "pushNotifications": False, "stateTransitionHistory": False}
     return {
         "capabilities": {**flags, **card["capabilities"]},
-        "authentication": {"schemes": card_security.v01_scheme_names(spec)},
+        "authentication": {
+            "schemes": card_security.v01_scheme_names(spec),
+            **({"credentials": spec.credentials} if spec.credentials else {}),
+        },
     }
 
 
