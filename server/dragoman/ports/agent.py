@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.errors import A2AError
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
@@ -68,6 +69,8 @@ class TurnResult:
     artifacts: Sequence[ArtifactChange] = ()
     reply: pb.Message | None = None
     state_update: StateUpdate = NO_CHANGE
+    error: A2AError | None = None
+    """What a sender gets in place of a task that nobody has seen yet. The task ends with `status` all the same."""
 
 
 class TurnContext(Protocol):

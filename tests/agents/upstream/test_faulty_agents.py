@@ -150,7 +150,7 @@ ANSWERS = (
     (json({}, 401), states.FAILED, "UNAUTHENTICATED"),
     (json(b"<html>"), states.FAILED, "is not JSON"),
     (json({"jsonrpc": "2.0"}), states.FAILED, "is not JSON-RPC"),
-    (rpc({"task": {**WORKING, "status": {"state": "ON_FIRE"}}}), states.FAILED, "is not 1.0"),
+    (rpc({"task": {**WORKING, "status": {"state": []}}}), states.FAILED, "is not 1.0"),
     (rpc({}), states.FAILED, "an event is empty"),
     (rpc({"code": -32603, "message": "oh"}, error=True), states.FAILED, "INTERNAL_ERROR: oh"),
     (rpc({"code": -32602, "message": "no"}, error=True), states.REJECTED, "INVALID_PARAMS: no"),
@@ -161,6 +161,8 @@ ANSWERS = (
     (json(b'{"x": "' + b"x" * 3000 + b'"}'), states.FAILED, "longer than 2048 bytes"),
 )
 """The response to a call, the state of the task, and a piece of its text."""
+INVALID_FIRST = (0, 2, 3, 4, 5, 10, 11, 12)
+"""Those that are invalid before anybody has seen the task, so that the sender gets an error."""
 
 
 async def test_an_invalid_response_fails_the_task(opened: Open) -> None:
@@ -172,9 +174,33 @@ async def test_an_invalid_response_fails_the_task(opened: Open) -> None:
             urls.append(f"a{index}={url}")
         async with opened("front", *urls, upstream_bytes=2048) as app:
             for index, (_, state, reason) in enumerate(ANSWERS):
-                task = await ask(app, f"a{index}")
+                if index in INVALID_FIRST:
+                    with pytest.raises(ClientError) as raised:
+                        await ask(app, f"a{index}")
+                    error = raised.value
+                    assert (error.code, error.reason) == ("INTERNAL", "INVALID_AGENT_RESPONSE")
+                    assert (reason in error.message, "127.0.0.1" in error.message) == (True, False), error.message
+                    async with Client(str(app.grpc), agent=f"a{index}") as client:
+                        task = await client.get(error.metadata["task"])
+                else:
+                    task = await ask(app, f"a{index}")
                 assert (task.status.state, reason in status_text(task)) == (state, True), status_text(task)
                 assert "127.0.0.1" not in status_text(task)  # callers do not see its address
+
+
+@pytest.mark.parametrize("state", ["ON_FIRE", "unknown", "TASK_STATE_UNSPECIFIED"])
+async def test_a_state_that_cannot_be_mapped_is_shown_as_unknown_and_the_task_goes_on(opened: Open, state: str) -> None:
+    async with agent_server() as remote:
+        ids = {"taskId": "t", "contextId": "c"}
+        update = {"statusUpdate": {**ids, "status": {"state": state}, "metadata": {"own": 1}}}
+        remote.answers["/rpc"] = stream({"task": WORKING}, update, {"statusUpdate": {**ids, "status": DONE["status"]}})
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
+        async with opened("front", url) as app, asyncio.timeout(60), Client(str(app.grpc)) as client:
+            events = [event async for event in client.stream(message("hello"))]
+    statuses = [event.status_update for event in events if event.HasField("status_update")]
+    (unknown,) = (one for one in statuses if "upstreamState" in one.metadata)
+    assert (unknown.status.state, dict(unknown.metadata)) == (states.WORKING, {"own": 1, "upstreamState": "unknown"})
+    assert statuses[-1].status.state == states.COMPLETED
 
 
 async def test_a_broken_stream_and_a_lost_task_fail_truthfully(opened: Open) -> None:

@@ -12,6 +12,7 @@ from dragoman import Turn
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import (
     AgentNotFound,
+    InvalidAgentResponse,
     InvalidParams,
     PushNotificationNotSupported,
     TaskEnded,
@@ -215,6 +216,33 @@ async def test_a_direct_reply_is_a_message_without_a_task(tmp_path: Path) -> Non
         assert answer.message.parts[0].text == "hi"
         assert (await here.list()).total_size == 0
         assert kinds(await collect(here.stream())) == ["message"]
+
+
+@pytest.mark.usefixtures("time_to_think")
+async def test_an_invalid_first_response_of_a_direct_agent_is_an_error(tmp_path: Path) -> None:
+    async def returns_object(turn: Turn) -> object:
+        return object()
+
+    async with open_harness(tmp_path, returns_object, direct=True) as here:
+        with pytest.raises(InvalidAgentResponse, match=r"test_service\.py line \d+: .* is not content") as raised:
+            await here.answer()
+        with pytest.raises(InvalidAgentResponse):
+            await collect(here.stream())
+        tasks = (await here.list()).tasks
+        assert [state(task) for task in tasks] == ["FAILED", "FAILED"]
+        assert raised.value.metadata["task"] == tasks[-1].id
+
+
+@pytest.mark.parametrize("direct", [True, False])
+async def test_an_invalid_response_after_the_task_was_shown_fails_it(tmp_path: Path, direct: bool) -> None:
+    async def returns_object(turn: Turn) -> object:
+        turn.status("thinking")
+        return object()
+
+    async with open_harness(tmp_path, returns_object, direct=direct) as here:
+        task = (await here.answer()).task
+        assert state(task) == "FAILED"
+        assert status_text(task).startswith("InvalidAgentResponse: ")
 
 
 async def test_a_reply_after_the_task_was_shown_completes_it(tmp_path: Path) -> None:

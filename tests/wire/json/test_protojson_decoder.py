@@ -57,6 +57,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
         (v03.Part, PROTOJSON_V03, {"data": {"data": {"a": "b"}}}, {"data": {"data": {"a": "b"}}}),
         (v1.TaskStatus, PROTOJSON_V1, {"state": "TASK_STATE_CANCELLED"}, {"state": 5}),
         (v1.TaskStatus, PROTOJSON_V1, {"state": "5"}, {"state": 5}),
+        (v1.TaskStatus, PROTOJSON_V1, {"state": "ON_FIRE"}, {"state": 0}),
+        (v03.TaskStatus, PROTOJSON_V03, {"state": "ON_FIRE"}, {"state": 0}),
         (v1.ListTasksRequest, PROTOJSON_V1, {"pageSize": "7", "page_token": "x"}, {"page_size": 7, "page_token": "x"}),
         (v1.ListTasksRequest, PROTOJSON_V1, {"pageSize": 7.0}, {"page_size": 7}),
         (v1.Task, PROTOJSON_V1, {"id": None, "history": None, "unknown": {"x": [1]}, "kind": "task"}, {}),
@@ -98,7 +100,7 @@ def test_errors_quote_the_value_truncated() -> None:
         (10**5000, "; not a number of more than 64 bits"),
     ):
         with pytest.raises(InvalidParams) as caught:
-            compile(v1.TaskStatus, PROTOJSON_V1).decode({"state": given})
+            compile(v1.Message, PROTOJSON_V1).decode({"role": given})
         assert caught.value.message.endswith(text)
 
 
@@ -117,7 +119,6 @@ STATES = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED, .*TASK_STATE_AUTH_REQUIR
         ({"id": 5}, "id", "must be a string"),
         ({"context_id": 5}, "contextId", "must be a string"),
         ({"status": "x"}, "status", "must be a JSON object"),
-        ({"status": {"state": "DONE"}}, "status.state", f"must be one of {STATES}"),
         ({"status": {"state": 99}}, "status.state", f"must be one of {STATES}"),
         ({"status": {"state": True}}, "status.state", f"must be one of {STATES}"),
         ({"status": {"state": []}}, "status.state", f"must be one of {STATES}"),

@@ -20,7 +20,7 @@ import logging
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache, partial
 from os import PathLike
@@ -256,9 +256,10 @@ def _failed_result(
         "%s, line %d: agent %s failed: %s", file, line, agent, text,
         exc_info=error, extra={"task": output.turn_context.task_id, "agent": agent},
     )  # fmt: skip
-    if isinstance(cause, InvalidAgentResponse):
-        text = f"InvalidAgentResponse: agent {agent}, {Path(file).name} line {line}: {cause}"
-    return output.failed_result(text)
+    if not isinstance(cause, InvalidAgentResponse):
+        return output.failed_result(text)
+    invalid = InvalidAgentResponse(f"agent {agent}, {Path(file).name} line {line}: {cause}")
+    return replace(output.failed_result(f"InvalidAgentResponse: {invalid}"), error=invalid)
 
 
 def _is_stop_requested(turn_context: TurnContext) -> bool:

@@ -111,6 +111,9 @@ _MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVAL
 """Refusals because of the message, which are not failures of the agent."""
 
 
+_UNKNOWN_STATE: Final = pb.Task(metadata={"upstreamState": "unknown"}).metadata.SerializeToString()
+
+
 class StatusMapper:
     """Maps upstream statuses to status changes of one turn."""
 
@@ -124,8 +127,16 @@ class StatusMapper:
         self._last_digest: tuple[int, bytes] | None = None
 
     def to_change(self, status: pb.TaskStatus, metadata: bytes = b"") -> StatusChange:
-        """The status change for an upstream status. States without a counterpart become WORKING."""
-        state = status.state if status.state in states.STORED_STATES - {states.SUBMITTED} else states.WORKING
+        """The status change for an upstream status.
+
+        States that no task may have become WORKING, with `upstreamState: unknown` in the metadata: the upstream task
+        goes on, and what it says next decides.
+        """
+        state = status.state
+        if state not in states.STORED_STATES:
+            metadata += _UNKNOWN_STATE  # serialized maps merge when concatenated
+        if state not in states.STORED_STATES - {states.SUBMITTED}:
+            state = states.WORKING
         message = b""
         if status.HasField("message") and status.message.parts:
             message = self._message(status.message).SerializeToString()

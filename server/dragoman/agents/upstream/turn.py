@@ -81,7 +81,8 @@ class UpstreamTurn:
                 self._message, self._envelope = follow_ups.undelivered.pop(0)
                 may_be_sent = False
         except (InvalidAgentResponse, ProtocolError) as error:
-            return self._failed_result(f"InvalidAgentResponse: {error.message}")
+            result = self._failed_result(f"InvalidAgentResponse: {error.message}")
+            return replace(result, error=InvalidAgentResponse(self._redact_urls(error.message)))
         except CallForbidden as error:
             return self._failed_result(f"UPSTREAM_FORBIDDEN: {error.message}")
         except OutcomeUnknown as error:

@@ -357,7 +357,10 @@ def _incoming_message(caller: Caller, message: pb.Message, envelope: pb.SendMess
 
 
 async def direct_reply(result: SendResult) -> pb.Message | None:
-    """The Message with which a `direct` agent replaced its task; waits until that is decided."""
+    """The Message with which a `direct` agent replaced its task; waits until that is decided.
+
+    Raises InvalidAgentResponse if its first response was invalid.
+    """
     if result.reply is not None:
         return result.reply
     if result.runner is None or result.record.visible:

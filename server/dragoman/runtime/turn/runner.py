@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from dragoman.core.errors import A2AError
 from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import (
@@ -94,7 +95,8 @@ class TurnRunner(ReadableTurn):
         self.record = record
         loop = asyncio.get_running_loop()
         self.first_response: asyncio.Future[pb.Message | None] = loop.create_future()
-        """Done when the task is visible (None), or with the Message that replaces it."""
+        """Done when the task is visible (None), or with the Message or the error that replaces it."""
+        self._response_error: A2AError | None = None
         self.turn_ended: asyncio.Future[bool] = loop.create_future()
         """Done when the turn has ended on disk: True if `record` and `projection` are the final task."""
         self.projection = TaskProjection(first)
@@ -284,6 +286,9 @@ class TurnRunner(ReadableTurn):
         if interrupted and may_retry and result.status.state == states.FAILED:
             await self._give_back(changes, state_update)
             return False
+        if result.error is not None and not (changes or self.record.visible):
+            result.error.metadata["task"] = self.record.id
+            self._response_error = result.error
         changes += [*map(self._replace_on_retry, result.artifacts), result.status]
         state_update = state_update.merged_with(result.state_update)
         if self._transitions is not None:
@@ -379,7 +384,11 @@ class TurnRunner(ReadableTurn):
         self.record = appended.record
         self.projection.add(appended.events)
         if not self.first_response.done():
-            self.first_response.set_result(None)
+            if self._response_error is None:
+                self.first_response.set_result(None)
+            else:
+                self.first_response.set_exception(self._response_error)
+                self.first_response.exception()  # nobody may wait for it any more
         # `ready`: released, to be repeated. Usage is part of the task and of no event, so it has to be read.
         if not (self.record.has_open_turn or self.turn_ended.done()):
             self.turn_ended.set_result(self.usage_tracker is None)

@@ -63,6 +63,22 @@ def decode_hook(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
     return around
 
 
+_STATE_NAMES: Final = frozenset(
+    (*(name for group in ENUM_ALIASES["lf.a2a.v1.TaskState"] for name in group), *map(str, range(len(STATE_WORDS))))
+)
+
+
+def _read_status(value: dict[str, Any]) -> dict[str, Any]:
+    state = value.get("state")
+    if type(state) is str and state not in _STATE_NAMES:
+        value["state"] = "TASK_STATE_UNSPECIFIED"
+    return value
+
+
+STATUS_HOOK: Final = {f"{package}.TaskStatus": decode_hook(_read_status) for package in ("lf.a2a.v1", "a2a.v1")}
+"""Reads a state that no version defines as unspecified. Only servers send statuses, and their task goes on."""
+
+
 def read_blocking(value: dict[str, Any]) -> dict[str, Any]:
     """Reads `blocking` as the opposite of `returnImmediately`."""
     blocking = value.pop("blocking", None)
@@ -155,7 +171,7 @@ PROTOJSON_V03: Final = JsonDialect(
         "a2a.v1.ListTasksRequest": [(*_STATUS_AFTER, "last_updated_after", "lastUpdatedAfter")],
     },
     enums={name.removeprefix("lf."): groups for name, groups in ENUM_ALIASES.items()},
-    decode_hooks={"a2a.v1.Part": _tagged_data, "a2a.v1.DataPart": _data_part},
+    decode_hooks={"a2a.v1.Part": _tagged_data, "a2a.v1.DataPart": _data_part, **STATUS_HOOK},
     always_emitted={
         "a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "total_size"},
         "a2a.v1.ListTaskPushNotificationConfigResponse": {"configs"},
@@ -191,6 +207,7 @@ PROTOJSON_V1: Final = JsonDialect(
         "lf.a2a.v1.ListTaskPushNotificationConfigsResponse": {"configs"},
     },
     decode_hooks={
+        **STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
         "lf.a2a.v1.SendMessageRequest": decode_hook(read_context),
         "lf.a2a.v1.SendMessageConfiguration": decode_hook(read_blocking),

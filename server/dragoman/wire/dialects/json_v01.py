@@ -17,7 +17,14 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID
 from dragoman.core.task import states
 from dragoman.wire.dialects import parts
-from dragoman.wire.dialects.json_proto import ENUM_ALIASES, ROLE_WORDS, STATE_WORDS, decode_hook, read_push
+from dragoman.wire.dialects.json_proto import (
+    ENUM_ALIASES,
+    ROLE_WORDS,
+    STATE_WORDS,
+    STATUS_HOOK,
+    decode_hook,
+    read_push,
+)
 from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, write_push
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -80,6 +87,7 @@ JSON_V01: Final = protojson.JsonDialect(
         "lf.a2a.v1.TaskStatus": {"state"},
     },
     decode_hooks={
+        **STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
         "lf.a2a.v1.Task": decode_hook(_read_task),
         "lf.a2a.v1.Artifact": decode_hook(_read_artifact),

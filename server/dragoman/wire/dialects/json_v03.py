@@ -17,6 +17,7 @@ from dragoman.wire.dialects import parts
 from dragoman.wire.dialects.json_proto import (
     ENUM_ALIASES,
     ENUM_WORDS,
+    STATUS_HOOK,
     decode_hook,
     read_blocking,
     read_history,
@@ -150,6 +151,7 @@ JSON_V03: Final = protojson.JsonDialect(
         "lf.a2a.v1.ListTasksResponse": {"tasks", "next_page_token", "page_size", "total_size"},
     },
     decode_hooks={
+        **STATUS_HOOK,
         "lf.a2a.v1.Part": parts.part_decoder,
         "lf.a2a.v1.SendMessageConfiguration": decode_hook(_read_configuration),
         "lf.a2a.v1.GetTaskRequest": decode_hook(read_history),
