@@ -5,9 +5,10 @@ With `--replicated`: against three servers on one PostgreSQL, behind a TCP round
 Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
 `check.py` or `check.mjs` is called with `--http URL --grpc HOST:PORT --project FOLDER`. It prints `ok  SENTENCE` or
 `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 if all checks passed.
-Optional scripts: `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), and
-`executor_check.py` against a server that runs the `executor.py` beside it in the client's environment. Environments
-are kept in `.foreign/` under the hash of their requirements. Arguments select clients by name.
+Optional scripts: `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), `immediate.py`
+against one with `--blocking-default return`, and `executor_check.py` against a server that runs the `executor.py`
+beside it in the client's environment. Environments are kept in `.foreign/` under the hash of their requirements.
+Arguments select clients by name.
 
 A run of all clients on one server writes docs/reference/clients.md, unless a client broke off (incomplete rows).
 """
@@ -70,10 +71,10 @@ class Client:
 
     @property
     def scripts(self) -> list[str]:
-        """Its scripts: `check`; `bare` for a server without capabilities, `signed` for signatures of cards, and
-        `executor_check` for an executor of its SDK, where they exist."""
+        """Its scripts: `check`; `bare` for a server without capabilities, `signed` for signatures of cards,
+        `immediate` for sends that do not wait, and `executor_check` for an executor of its SDK, where they exist."""
         ending = "mjs" if self.is_node else "py"
-        names = ("check", "bare", "signed", "executor_check")
+        names = ("check", "bare", "signed", "immediate", "executor_check")
         return [f"{name}.{ending}" for name in names if (self.folder / f"{name}.{ending}").exists()]
 
     def options(self, script: str) -> list[str]:
@@ -82,6 +83,8 @@ class Client:
             return list(BARE)
         if script.startswith("signed"):
             return list(SIGNED)
+        if script.startswith("immediate"):
+            return ["--blocking-default", "return"]
         if not script.startswith("executor_check"):
             return []
         kind = "Worker" if self.name.startswith("fasta2a") else "AgentExecutor"

@@ -18,7 +18,8 @@ table from their output. *yes*: all checks of the operation passed; *FAILED*: a 
 operation. *push configs* are the client's operations on webhooks; *push*: a receiver got a notification that the
 client's own types can read. *errors*: the client raised the right exception. *refusals* come from a second run, against
 a server whose cards declare no capabilities (`--no-push`, an agent with `streaming=False`, no extended card) and an
-agent that requires an extension: requests for an undeclared capability get the error of the specification. The client
+agent that requires an extension: requests for an undeclared capability get the error of the specification.
+*non-blocking send*: fasta2a also against a server with `--blocking-default return`, 0.2 only there. The client
 classes of fasta2a have methods for sending, streaming and getting only, and Google's client has none for a list of
 tasks; other requests were built with the package's types and sent through the client's connection. [The checks and
 findings](../../tests/foreign/README.md)

@@ -61,6 +61,7 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "audit": "security",
         "processes": "4",
         "isolation": "scope",
+        "blocking_default": "return",
         "push": "false",
         "agent_limits": "a.live-tasks=5",
     }
@@ -310,6 +311,20 @@ def test_isolation_can_be_a_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPat
         SettingsError, match=r'^--isolation \(command line\): default: "none" is not an isolation policy; use owner,'
     ):
         load_settings({"isolation": "none"})
+
+
+def test_the_blocking_default_can_be_a_word_a_list_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings({}).blocking_default.of("echo") == "wait"
+    Path("dragoman.toml").write_text('[blocking_default]\ndefault = "return"\necho = "wait"\n')
+    blocking_default = load_settings({}).blocking_default
+    assert (blocking_default.of("echo"), blocking_default.of("other")) == ("wait", "return")
+    monkeypatch.setenv("DRAGOMAN_BLOCKING_DEFAULT", "other=return")
+    blocking_default = load_settings({}).blocking_default
+    assert (blocking_default.of("echo"), blocking_default.of("other")) == ("wait", "return")
+    with pytest.raises(
+        SettingsError, match=r'^--blocking-default \(command line\): echo: "no" is not a default; use wait, return'
+    ):
+        load_settings({"blocking_default": "echo=no"})
 
 
 def test_default_limits_apply_to_authenticated_callers_and_to_all_on_public_addresses() -> None:

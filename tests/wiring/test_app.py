@@ -222,6 +222,12 @@ async def test_an_isolation_policy_of_an_unknown_agent_is_rejected(opened: Open)
             pass
 
 
+async def test_a_blocking_default_of_an_unknown_agent_is_rejected(opened: Open) -> None:
+    with pytest.raises(SettingsError, match='blocking_default: agent "ecco" is not served; agents are echo, slow'):
+        async with opened(blocking_default="wait,ecco=return"):
+            pass
+
+
 @pytest.mark.parametrize(
     ("given", "loopback"),
     [

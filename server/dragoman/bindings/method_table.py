@@ -134,6 +134,8 @@ class RpcRow:
     """Completes the dialect's request by rules of Google's form. Raises InvalidParams for contradictions."""
     qualify: Callable[[Any, str], None] | None = None
     """Makes the names in the dialect's response full, given the agent's; None for responses without names."""
+    leaves_blocking_open: Callable[[Any], bool] = lambda _: False
+    """Whether the dialect's request is a send that does not say whether it waits for the turn."""
     turn: bool = False
     """The stream stops when the turn ends, and its last event is marked as the last."""
     shows_finished: bool = False
@@ -221,7 +223,13 @@ RPC_ROWS: Final = (
     _v1("ListTaskPushNotificationConfigs", LIST_PUSH_CONFIGS),
     _v1("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG),
     _v1("GetExtendedAgentCard", EXTENDED_CARD),
-    _v03("SendMessage", SEND_MESSAGE, decode=v03.read_send_message, encode=v03.write_send_message),
+    _v03(
+        "SendMessage",
+        SEND_MESSAGE,
+        decode=v03.read_send_message,
+        encode=v03.write_send_message,
+        leaves_blocking_open=v03.leaves_blocking_open,
+    ),
     _v03("SendStreamingMessage", STREAM_MESSAGE, decode=v03.read_send_message, turn=True),
     _v03("GetTask", GET_TASK, decode=v03.read_get_task, encode=v03.write_task),
     _v03("ListTasks", LIST_TASKS, decode=v03.read_list_tasks, encode=v03.write_list_tasks),
@@ -279,6 +287,8 @@ class JsonRpcRow:
     """Converts the 1.0 response to the JSON value of `result`."""
     stream_results: Callable[[], EncodeResults]
     """Returns the encoder of one stream's events."""
+    leaves_blocking_open: Callable[[object], bool] = lambda _: False
+    """Whether `params` are those of a send that does not say whether it waits for the turn."""
     turn: bool = False
     """The stream stops when the turn ends, and its last event is marked as the last."""
     names_tasks: bool = False
@@ -314,6 +324,7 @@ def _jsonrpc_rows(
             "write": _null_result if op is DELETE_PUSH_CONFIG else protojson.compile(op.response, json).to_dict,
             "turn": op is STREAM_MESSAGE or (op is SUBSCRIBE_TASK and before_v1),
             "errors_in_stream": op.streaming and before_v1,
+            **({"leaves_blocking_open": json_v03.leaves_blocking_open} if op is SEND_MESSAGE and before_v1 else {}),
             **more.get(name.replace("/", "_"), {}),
         }
         yield JsonRpcRow(name=name, op=op, dialect=dialect, stream_results=results, **columns)

@@ -10,7 +10,9 @@ A task's key is 16 bytes that sort by time (RFC 9562 §5.7). The id that clients
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple, NewType
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, NewType, TypeVar
 
 from dragoman.core.errors import AgentNotFound
 
@@ -36,6 +38,41 @@ ContextId = NewType("ContextId", str)
 MessageId = NewType("MessageId", str)
 ArtifactId = NewType("ArtifactId", str)
 """Ids as the protocol has them: strings, which type checkers keep apart."""
+
+T = TypeVar("T", bound=str)
+
+
+@dataclass(frozen=True, slots=True)
+class ByAgent(Generic[T]):
+    """One of a few words for all agents, and those of single agents."""
+
+    default: T
+    by_agent: Mapping[str, T] = field(default_factory=dict)
+    """Words of single agents, by id."""
+
+    def of(self, agent: str) -> T:
+        """The word of an agent."""
+        return self.by_agent.get(agent, self.default)
+
+
+def parse_by_agent(setting: str | Mapping[str, object], kind: str, words: Sequence[T]) -> ByAgent[T]:
+    """Parses a word for all agents or for some: `owner`, `scope,desk=owner`, or a table by agent with `default`.
+
+    The first of `words` is the default. Raises ValueError with `kind`, what a word is ("an isolation policy").
+    """
+    table = dict(_items_by_agent(setting)) if isinstance(setting, str) else setting
+    parsed: dict[str, T] = {}
+    for agent, value in table.items():
+        if value not in words:
+            raise ValueError(f'{agent}: "{value}" is not {kind}; use {", ".join(words)}')
+        parsed[agent] = words[words.index(value)]
+    return ByAgent(parsed.pop("default", words[0]), parsed)
+
+
+def _items_by_agent(text: str) -> Iterator[tuple[str, str]]:
+    for item in filter(None, map(str.strip, text.split(","))):
+        agent, equals, word = item.partition("=")
+        yield (agent.strip(), word.strip()) if equals else ("default", agent)
 
 
 class Owner(NamedTuple):

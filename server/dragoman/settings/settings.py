@@ -15,14 +15,13 @@ from pydantic import ByteSize, Field, SecretStr, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
-from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS
 from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, NO_BUDGETS, Quotas
-from dragoman.core.names import AGENT_ID
+from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
@@ -40,7 +39,9 @@ from dragoman.settings.types import (
     Age,
     AgentLimits,
     AllowList,
+    BearerToken,
     Bind,
+    BlockingDefaults,
     Budgets,
     ClientGrants,
     Collector,
@@ -50,6 +51,7 @@ from dragoman.settings.types import (
     Limit,
     Names,
     Networks,
+    OptionalAgentId,
     OptionalBind,
     Policies,
     Ports,
@@ -117,11 +119,11 @@ class Settings(BaseSettings):
     """Concurrent turns of each executor; more wait."""
     executor_retries: int = Field(default=0, ge=0, le=100)
     """Retries of a turn whose executor process died; 0: the task ends as FAILED."""
-    root: str = ""
+    root: OptionalAgentId = ""
     """Id of the agent for requests that name none; empty: the agents decide."""
     insecure: bool = False
     """Allow addresses that other machines can reach without authentication."""
-    token: SecretStr = SecretStr("")
+    token: BearerToken = SecretStr("")
     """Static bearer token. Its callers are principal `token`, with the operator grant. Empty disables it."""
     api_keys: bool = False
     """Authenticate callers by the API keys that `dragoman keys` creates."""
@@ -210,6 +212,8 @@ class Settings(BaseSettings):
     """Maximum bytes of a merged text chunk; 0: 64 KiB with `coalesce_ms`, else off."""
     blocking_wait: Seconds = 300.0
     """Seconds after which a blocking send returns the unfinished task."""
+    blocking_default: BlockingDefaults = ByAgent("wait")
+    """Whether sends before 1.0 that leave it open `wait` or `return` at once; per agent as `wait,desk=return`."""
     drain: float = Field(default=300.0, ge=0, allow_inf_nan=False)
     """Seconds that running turns have to finish when the server stops."""
     keepalive: Seconds = 15.0
@@ -288,16 +292,6 @@ class Settings(BaseSettings):
             )
         return value
 
-    @field_validator("token")
-    @classmethod
-    def _check_token(cls, value: SecretStr) -> SecretStr:
-        token = value.get_secret_value()
-        if token != token.strip() or not token.isascii() or not token.isprintable():
-            raise ValueError("must be printable ASCII without leading or trailing spaces, to fit into a header")
-        if token.startswith(caller_credentials.API_KEY_PREFIX):
-            raise ValueError("is an API key, which identifies a client; choose a random text as the server's token")
-        return value
-
     @field_validator("public_agents")
     @classmethod
     def _check_public_agents(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -331,15 +325,6 @@ class Settings(BaseSettings):
     def _check_workers_only(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("app", DEFAULT_APP) != DEFAULT_APP:
             raise ValueError(f'APP "{info.data["app"]}" would not be served; pass either APP or --workers-only')
-        return value
-
-    @field_validator("root")
-    @classmethod
-    def _check_root(cls, value: str) -> str:
-        if value and not AGENT_ID.fullmatch(value):
-            raise ValueError(
-                f'"{value}" is not an agent id: a lower-case letter, then at most 62 letters, digits or "-"'
-            )
         return value
 
     @property

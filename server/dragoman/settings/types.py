@@ -20,9 +20,11 @@ from dragoman.core.agent_sources import ExecutorSpec, UpstreamSpec
 from dragoman.core.durations import parse_age
 from dragoman.core.limits import quotas
 from dragoman.core.limits.quotas import TaskBudgets
+from dragoman.core.names import AGENT_ID, ByAgent, parse_by_agent
 from dragoman.core.net.addresses import AllowEntry, parse_allow_entry
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
+from dragoman.runtime.operations.call import BLOCKING_DEFAULTS, BlockingDefault
 
 STORE_URL_FORMAT: Final = (
     "sqlite:///PATH (from here), sqlite:////PATH (from the root), postgresql://USER@HOST/DATABASE, memory: (keeps "
@@ -158,6 +160,10 @@ def _parse_isolation(value: object) -> object:
     return identity.parse_isolation(value) if isinstance(value, str | Mapping) else value
 
 
+def _parse_blocking_default(value: object) -> object:
+    return parse_by_agent(value, "a default", BLOCKING_DEFAULTS) if isinstance(value, str | Mapping) else value
+
+
 def _parse_agent_limits(value: object) -> object:
     return quotas.parse_agent_limits(value) if isinstance(value, str | Mapping) else value
 
@@ -220,12 +226,31 @@ def _check_headers(value: SecretStr) -> SecretStr:
     return value
 
 
+def _check_token(value: SecretStr) -> SecretStr:
+    token = value.get_secret_value()
+    if token != token.strip() or not token.isascii() or not token.isprintable():
+        raise ValueError("must be printable ASCII without leading or trailing spaces, to fit into a header")
+    if token.startswith(caller_credentials.API_KEY_PREFIX):
+        raise ValueError("is an API key, which identifies a client; choose a random text as the server's token")
+    return value
+
+
+def _check_agent_id(value: str) -> str:
+    if value and not AGENT_ID.fullmatch(value):
+        raise ValueError(f'"{value}" is not an agent id: a lower-case letter, then at most 62 letters, digits or "-"')
+    return value
+
+
 def _parse_budgets(value: object) -> object:
     return quotas.parse_budgets(value) if isinstance(value, str | Mapping) else value
 
 
+BearerToken = Annotated[SecretStr, AfterValidator(_check_token)]
+OptionalAgentId = Annotated[str, AfterValidator(_check_agent_id)]
+"""Empty, or the id of an agent."""
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_parse_agent_limits)]
+BlockingDefaults = Annotated[ByAgent[BlockingDefault], NoDecode, BeforeValidator(_parse_blocking_default)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_parse_isolation)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_upstreams)]
 Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(jwt_claims.parse_issuers)]

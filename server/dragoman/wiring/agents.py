@@ -146,7 +146,11 @@ async def _open_upstreams(
 
 def _check_names(settings: Settings, agents: ServerAgents) -> None:
     """Raises SettingsError for settings of unknown agents, which would be ignored silently."""
-    for name, by_agent in (("isolation", settings.isolation.by_agent), ("agent_limits", settings.agent_limits)):
+    for name, by_agent in (
+        ("isolation", settings.isolation.by_agent),
+        ("agent_limits", settings.agent_limits),
+        ("blocking_default", settings.blocking_default.by_agent),
+    ):
         if unknown := sorted(set(by_agent) - agents.ids):
             raise SettingsError(
                 f'{name}: agent "{unknown[0]}" is not served; agents are {", ".join(sorted(agents.ids))}'

@@ -183,6 +183,7 @@ async def open_app(
                     limits=Limits(
                         message_bytes=settings.message_bytes,
                         blocking_wait=settings.blocking_wait,
+                        blocking_default=settings.blocking_default,
                         message_id_is_key=settings.idempotent_message_ids,
                     ),
                     slots=settings.slots,

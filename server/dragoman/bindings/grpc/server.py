@@ -250,6 +250,7 @@ class _MethodHandler:
         call = Call(
             caller,
             timeout,
+            leaves_blocking_open=row.leaves_blocking_open(dialect_request),
             shows_finished=row.shows_finished,
             dialect=row.dialect.value,
             extensions=extensions,

@@ -252,6 +252,7 @@ class JsonRpcDispatcher:
             caller,
             cursor=str(resume.get("after", "")) or metadata.cursor,
             idempotency_key=str(idempotency.get("key", "")) or metadata.idempotency_key,
+            leaves_blocking_open=row.leaves_blocking_open(params),
             stops_with_turn=row.turn,
             dialect=row.dialect.value,
             names_tasks=row.names_tasks,

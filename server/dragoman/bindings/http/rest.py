@@ -168,6 +168,7 @@ class RestRoute:
         rust = rust or (not reads_task and await self._is_rust(version, body, caller, rpc_request))
         call = Call(
             caller,
+            leaves_blocking_open=row.leaves_blocking_open(dialect_request),
             shows_finished=row.shows_finished,
             dialect=Dialect.RUST.value if rust else self.dialect.value,
             extensions=extensions,

@@ -151,6 +151,11 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
     ),
     "Protocol": (
         ServeOption("idempotent_message_ids", "", "Use the messageId of a send as its idempotency key.", bool),
+        ServeOption(
+            "blocking_default",
+            "wait|return",
+            "What sends of 0.1 to 0.3 do that leave blocking open; per agent: wait,desk=return. [wait]",
+        ),
         ServeOption("cors", "ORIGIN,...", "Origins of web pages that may call; * for all. [none]"),
         ServeOption("error_table", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"),
         ServeOption("strict_transitions", "", "Fail tasks whose transitions violate a2a-rust's state table.", bool),

@@ -7,11 +7,11 @@ allows running agents (dragoman.worker.v1) and has no effect on calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from dragoman.core.names import AGENT_ID, ANONYMOUS_PRINCIPAL, Owner
+from dragoman.core.names import AGENT_ID, ANONYMOUS_PRINCIPAL, Owner, parse_by_agent
 
 OPERATOR_GRANT: Final = "operator"
 AGENT_GRANT_PREFIX: Final = "agent:"
@@ -177,16 +177,5 @@ def parse_isolation(setting: str | Mapping[str, object]) -> Isolation:
 
     Raises ValueError, naming the rule.
     """
-    table = dict(_isolation_items(setting)) if isinstance(setting, str) else setting
-    policies: dict[str, IsolationPolicy] = {}
-    for name, policy in table.items():
-        if policy not in ISOLATION_POLICIES:
-            raise ValueError(f'{name}: "{policy}" is not an isolation policy; use {", ".join(ISOLATION_POLICIES)}')
-        policies[name] = policy
-    return Isolation(policies.pop("default", "owner"), policies)
-
-
-def _isolation_items(text: str) -> Iterator[tuple[str, str]]:
-    for item in filter(None, map(str.strip, text.split(","))):
-        agent, equals, policy = item.partition("=")
-        yield (agent.strip(), policy.strip()) if equals else ("default", agent)
+    policies = parse_by_agent(setting, "an isolation policy", ISOLATION_POLICIES)
+    return Isolation(policies.default, policies.by_agent)

@@ -8,18 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, get_args
 
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import InvalidParams, RateLimited
 from dragoman.core.limits import message_limits
 from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
-from dragoman.core.names import Owner
+from dragoman.core.names import ByAgent, Owner
 from dragoman.core.task import cursors, states
 from dragoman.core.task.log import TaskRecord
 from dragoman.ports import Store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+BlockingDefault = Literal["wait", "return"]
+BLOCKING_DEFAULTS: Final[tuple[BlockingDefault, ...]] = get_args(BlockingDefault)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Limits:
 
     message_bytes: int = message_limits.MAX_MESSAGE_BYTES
     blocking_wait: float = 300.0
+    blocking_default: ByAgent[BlockingDefault] = ByAgent("wait")  # noqa: RUF009
+    """What a send does whose caller leaves it open (`Call.leaves_blocking_open`)."""
     message_id_is_key: bool = False
     """Whether the message's id is the idempotency key of a send that has no other."""
 
@@ -39,6 +44,8 @@ class Call:
     caller: Caller
     timeout: float | None = None
     """Seconds a blocking send may wait; None: the server's limit."""
+    leaves_blocking_open: bool = False
+    """Whether the send does not say whether it waits, in a dialect whose specification does not say it either."""
     shows_finished: bool = False
     """Whether subscribing to a finished task gives the Task and closes, instead of UnsupportedOperation."""
     cursor: str = ""

@@ -169,11 +169,17 @@ class TaskService:
     # Sending ----------------------------------------------------------------------------------------------------
 
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
-        """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit."""
+        """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit.
+
+        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task.
+        """
         history = history_length(request.configuration, "configuration.historyLength")
         limit = self._limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
-        if request.configuration.return_immediately:
+        returns_at_once = request.configuration.return_immediately or (
+            call.leaves_blocking_open and self._limits.blocking_default.of(call.caller.agent) == "return"
+        )
+        if returns_at_once:
             result = await self._send_operation.store_message(call, request)
             message = await direct_reply(result)
             task = None

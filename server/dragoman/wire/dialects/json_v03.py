@@ -71,6 +71,13 @@ def write_blocking(value: dict[str, Any]) -> dict[str, Any]:
     return {"blocking": not value.pop("returnImmediately", False), **value}
 
 
+def leaves_blocking_open(params: object) -> bool:
+    """Whether the params of a send do not say whether it waits. Those of 0.1 never do."""
+    configuration = params.get("configuration") if isinstance(params, dict) else None
+    names = ("blocking", "returnImmediately", "return_immediately")
+    return not isinstance(configuration, dict) or all(configuration.get(name) is None for name in names)
+
+
 def write_push(value: dict[str, Any]) -> dict[str, Any]:
     """One push configuration in 0.3 form, without its task."""
     if "authentication" in value:

@@ -58,6 +58,11 @@ def read_send_message(request: v03.SendMessageRequest) -> pb.SendMessageRequest:
     return out
 
 
+def leaves_blocking_open(request: v03.SendMessageRequest) -> bool:
+    """Whether a send does not say whether it waits: one without configuration, which has no absent `blocking`."""
+    return not request.HasField("configuration")
+
+
 def _read_configuration(configuration: v03.SendMessageConfiguration, out: pb.SendMessageConfiguration) -> None:
     out.accepted_output_modes.extend(configuration.accepted_output_modes)
     out.return_immediately = not configuration.blocking
