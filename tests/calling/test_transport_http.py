@@ -145,14 +145,40 @@ async def test_a_stream_has_a_limit() -> None:
         await states(transport("HTTP+JSON", http, max_stream_bytes=500).stream("SubscribeToTask", SUBSCRIBE))
 
 
-async def test_a_subscription_is_repeated_with_the_other_method_once() -> None:
-    unknown = {"error": {"code": 405, "status": "UNIMPLEMENTED", "message": "no", "details": []}}
-    http = ScriptedHttp(json(unknown, 405), events({"task": TASK}), events({"task": TASK}))
+async def test_a_subscription_is_a_post() -> None:
+    http = ScriptedHttp(events({"task": TASK}), events({"task": TASK}))
     rest = transport("HTTP+JSON", http)
     for _ in range(2):
         assert await states(rest.stream("SubscribeToTask", SUBSCRIBE)) == [pb.TASK_STATE_WORKING]
-    methods = [method for method, _, _ in http.requests]
-    assert methods in (["GET", "POST", "POST"], ["POST", "GET", "GET"])
+    assert [(method, body) for method, _, body in http.requests] == [("POST", None), ("POST", None)]
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_a_subscription_is_a_get_for_a_server_that_knows_no_post(status: int) -> None:
+    unknown = {"error": {"code": status, "message": "no", "details": []}}
+    http = ScriptedHttp(json(unknown, status), events({"task": TASK}), events({"task": TASK}))
+    rest = transport("HTTP+JSON", http)
+    for _ in range(2):
+        assert await states(rest.stream("SubscribeToTask", SUBSCRIBE)) == [pb.TASK_STATE_WORKING]
+    assert [method for method, _, _ in http.requests] == ["POST", "GET", "GET"]
+
+
+async def test_a_subscription_stays_a_post_if_a_get_fails_too() -> None:
+    missing = {"error": {"code": 404, "message": "no such task", "details": []}}
+    http = ScriptedHttp(json(missing, 404), json(missing, 404), events({"task": TASK}))
+    rest = transport("HTTP+JSON", http)
+    with pytest.raises(CallRefused):
+        await states(rest.stream("SubscribeToTask", SUBSCRIBE))
+    assert await states(rest.stream("SubscribeToTask", SUBSCRIBE)) == [pb.TASK_STATE_WORKING]
+    assert [method for method, _, _ in http.requests] == ["POST", "GET", "POST"]
+
+
+async def test_a_rejected_subscription_is_not_repeated() -> None:
+    details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "TASK_NOT_FOUND"}]
+    http = ScriptedHttp(json({"error": {"code": 404, "status": "NOT_FOUND", "message": "no", "details": details}}, 404))
+    with pytest.raises(CallRefused):
+        await states(transport("HTTP+JSON", http).stream("SubscribeToTask", SUBSCRIBE))
+    assert [method for method, _, _ in http.requests] == ["POST"]
 
 
 async def test_a_call_that_jsonrpc_lacks_is_not_supported() -> None:

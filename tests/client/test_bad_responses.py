@@ -193,9 +193,10 @@ async def test_credentials_go_to_no_other_host() -> None:
         assert (last["Authorization"], last["X-Key"]) == ("Bearer secret", "k")
 
 
-async def test_a_subscription_uses_the_http_method_that_the_server_knows() -> None:
+@pytest.mark.parametrize("known", ["POST", "GET"])
+async def test_a_subscription_uses_the_http_method_that_the_server_knows(known: str) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
-        if request.method == "GET":
+        if request.method != known:
             return web.Response(status=405)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)

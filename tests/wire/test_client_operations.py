@@ -14,6 +14,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
         ("1.0", "GetTask", "GET", "/acme/tasks/a%2Fb?historyLength=2"),
         ("0.3", "GetTask", "GET", "/acme/v1/tasks/a%2Fb?historyLength=2"),
         ("1.0", "CancelTask", "POST", "/acme/tasks/a%2Fb:cancel"),
+        ("1.0", "SubscribeToTask", "POST", "/acme/tasks/a%2Fb:subscribe"),
+        ("0.3", "SubscribeToTask", "POST", "/acme/v1/tasks/a%2Fb:subscribe"),
     ],
 )
 def test_a_rest_call_has_the_path_of_its_dialect(dialect: str, rpc: str, method: str, path: str) -> None:
@@ -22,7 +24,7 @@ def test_a_rest_call_has_the_path_of_its_dialect(dialect: str, rpc: str, method:
         request.history_length = 2
     call = rest_call(dialect, rpc, request, "acme")
     assert (call.method, call.path) == (method, path)
-    assert (call.body is None) == (method == "GET")
+    assert (call.body is None) == (method == "GET" or rpc == "SubscribeToTask")
 
 
 def test_a_0_1_send_gets_a_task_id() -> None:

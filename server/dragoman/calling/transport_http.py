@@ -199,28 +199,31 @@ class JsonRpcTransport(HttpTransport):
 class RestTransport(HttpTransport):
     """Calls one REST interface. Implements `Transport`."""
 
-    _uses_other_subscribe_method = False
-    """Whether SubscribeToTask is a POST on this server: the proto has GET, the text of the spec POST; both occur."""
+    _subscribes_with_get = False
+    """Whether this server does not know SubscribeToTask as a POST: the text of the specification says POST, the HTTP
+    rule of its proto GET, and there are servers that know only one."""
 
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> StreamResponses:
         call = self._encode(rpc, request)
         headers = self._call_headers(after=after, key=key, parent=parent, extensions=extensions)
-        can_retry = rpc == "SubscribeToTask" and not self._uses_other_subscribe_method
-        if rpc == "SubscribeToTask" and self._uses_other_subscribe_method:
-            call = _with_other_method(call)
-        try:
-            async with aclosing(self._stream_once(call, headers)) as events:
-                async for event in events:
-                    yield event
-        except CallRefused as error:
-            if not (can_retry and error.remote_error.is_unknown_method):
-                raise
-            self._uses_other_subscribe_method = True
-            async with aclosing(self._stream_once(_with_other_method(call), headers)) as events:
-                async for event in events:
-                    yield event
+        if rpc == "SubscribeToTask" and not self._subscribes_with_get:
+            try:
+                async with aclosing(self._stream_once(call, headers)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except CallRefused as error:
+                if not error.remote_error.is_unknown_method:
+                    raise
+        is_get = rpc == "SubscribeToTask"
+        if is_get:
+            call = call._replace(method="GET")
+        async with aclosing(self._stream_once(call, headers)) as events:
+            async for event in events:
+                self._subscribes_with_get |= is_get  # only now: a 404 for POST may be that of an unknown task
+                yield event
 
     def _encode(self, rpc: str, request: Message) -> HttpCall:
         request = self._options.with_tenant(request, self.interface.tenant)
@@ -236,10 +239,6 @@ class RestTransport(HttpTransport):
         if isinstance(event, dict) and _is_error(event):
             raise self._errors.from_rest(None, {}, event)
         return event
-
-
-def _with_other_method(call: HttpCall) -> HttpCall:
-    return call._replace(method="POST" if call.method == "GET" else "GET")
 
 
 def _is_error(event: Mapping[str, Any]) -> bool:

@@ -120,8 +120,9 @@ _REST_PATHS: Final = {
     "GetTask": ("GET", "/tasks/{id}"),
     "ListTasks": ("GET", "/tasks"),
     "CancelTask": ("POST", "/tasks/{id}:cancel"),
-    "SubscribeToTask": ("GET", "/tasks/{id}:subscribe"),
+    "SubscribeToTask": ("POST", "/tasks/{id}:subscribe"),
 }
+"""HTTP method and path by 1.0 name. Subscriptions are a POST without body (1.0 §11.3.2, 0.3 §7.9)."""
 _PATH_FIELDS: Final = ("id", "name", "tenant")
 
 
@@ -148,7 +149,9 @@ def rest_call(dialect: str, rpc: str, request: Any, tenant: str = "") -> RestCal
     prefix = f"/{tenant}" if tenant else ""
     body = write(request)
     query = ""
-    if method == "GET":
+    if rpc == "SubscribeToTask":
+        body = None
+    elif method == "GET":
         pairs = [f"{key}={quote(str(item))}" for key, item in body.items() if key not in _PATH_FIELDS]
         query = "?" + "&".join(pairs) if pairs else ""
         body = None

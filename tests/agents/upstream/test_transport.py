@@ -250,10 +250,12 @@ async def test_invalid_responses_over_rest(answer: Any, is_read_as: type[Excepti
             await transport.call("GetTask", GET)
 
 
-async def test_a_subscription_uses_the_http_method_that_the_server_knows() -> None:
-    async def post_only(request: web.Request) -> web.StreamResponse:
-        if request.method != "POST":
+@pytest.mark.parametrize(("known", "methods"), [("POST", ["POST", "POST"]), ("GET", ["POST", "GET", "GET"])])
+async def test_a_subscription_uses_the_http_method_that_the_server_knows(known: str, methods: list[str]) -> None:
+    async def one_method(request: web.Request) -> web.StreamResponse:
+        if request.method != known:
             return web.json_response({"message": "no"}, status=405)
+        assert not request.can_read_body
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b'data: {"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}}\n\n')
@@ -261,11 +263,11 @@ async def test_a_subscription_uses_the_http_method_that_the_server_knows() -> No
 
     async with (
         agent_server() as remote,
-        transport_to("HTTP+JSON", serve_at(remote, "/tasks/t:subscribe", post_only)) as transport,
+        transport_to("HTTP+JSON", serve_at(remote, "/tasks/t:subscribe", one_method)) as transport,
     ):
         for _ in range(2):
             assert [event.task.id for event in await read(transport)] == ["t"]
-        assert [request.method for request in remote.requests] == ["GET", "POST", "POST"]
+        assert [request.method for request in remote.requests] == methods
 
 
 async def test_an_error_inside_a_stream_is_a_refusal() -> None:

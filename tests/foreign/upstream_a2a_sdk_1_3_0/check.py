@@ -23,12 +23,13 @@ from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from checks import arguments, finish, serving
 from fronted import Front, check
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 
 from calling import called
 
 DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
-BINDINGS = {"rpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}
+BINDINGS = {"rpc": "JSONRPC", "rest": "HTTP+JSON", "post": "HTTP+JSON", "grpc": "GRPC"}
+"""The binding of each agent. `post` takes subscriptions as the servers in Go, Java and .NET do: only with POST."""
 
 
 class Words(AgentExecutor):
@@ -100,6 +101,18 @@ def card(binding: str, url: str) -> pb.AgentCard:
     return card
 
 
+def titled(name: str) -> str:
+    return f"1.0 over {BINDINGS[name]}" + (", subscriptions only with POST" if name == "post" else "")
+
+
+def without_get_subscriptions(routes: list[BaseRoute]) -> list[BaseRoute]:
+    """The routes less those that subscribe with GET. Raises ValueError if there are none."""
+    kept = [route for route in routes if not (route.path.endswith(":subscribe") and "GET" in route.methods)]
+    if len(kept) == len(routes):
+        raise ValueError("no route subscribes with GET")
+    return kept
+
+
 async def main() -> bool:
     where, good = arguments(), True
     whole = card("JSONRPC", "http://127.0.0.1")
@@ -114,19 +127,21 @@ async def main() -> bool:
     while not web.started:
         await asyncio.sleep(0.01)
     url = f"http://127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"
-    at = {"rpc": f"{url}/rpc-calls/", "rest": f"{url}/rest-calls", "grpc": f"127.0.0.1:{port}"}
+    at = {"rpc": f"{url}/rpc-calls/", "rest": f"{url}/rest-calls", "post": f"{url}/post-calls"}
+    at["grpc"] = f"127.0.0.1:{port}"
     app.router.routes.append(Mount("/rest-calls", routes=create_rest_routes(handler)))
+    app.router.routes.append(Mount("/post-calls", routes=without_get_subscriptions(create_rest_routes(handler))))
     for name, binding in BINDINGS.items():
         app.router.routes.append(Mount(f"/{name}", routes=create_agent_card_routes(card(binding, at[name]))))
     named = [part for name in BINDINGS for part in ("--upstream", f"{name}={url}/{name}")]
     front = serving(where.project, *named)
     serves = await asyncio.to_thread(front.__enter__)
     async with httpx.AsyncClient(timeout=60) as caller:
-        for name, binding in BINDINGS.items():
-            good &= await check.run(f"1.0 over {binding}", Front(caller, serves["http"], name))
+        for name in BINDINGS:
+            good &= await check.run(titled(name), Front(caller, serves["http"], name))
     await asyncio.to_thread(front.__exit__, None, None, None)
-    for name, binding in BINDINGS.items():
-        good &= await asyncio.to_thread(called, where.project, f"{url}/{name}", f"1.0 over {binding}")
+    for name in BINDINGS:
+        good &= await asyncio.to_thread(called, where.project, f"{url}/{name}", titled(name))
     web.should_exit = True
     await running
     await server.stop(None)
