@@ -44,6 +44,7 @@ _OPS: Final = (
     (method_table.CANCEL_TASK, NAMES_A_TASK),
     (method_table.SUBSCRIBE_TASK, NAMES_A_TASK),
     (method_table.CREATE_PUSH_CONFIG, NAMES_A_TASK),
+    (method_table.SET_PUSH_CONFIG, NAMES_A_TASK),
     (method_table.GET_PUSH_CONFIG, NAMES_A_TASK),
     (method_table.LIST_PUSH_CONFIGS, NAMES_A_TASK),
     (method_table.DELETE_PUSH_CONFIG, NAMES_A_TASK),

@@ -88,6 +88,8 @@ class PushClient:
     """Webhook requests have the Task, at changes of its state."""
     has_ids = True
     """Configurations have ids, and can be listed and deleted."""
+    replaces_unnamed = True
+    """A configuration without an id replaces an earlier one without an id."""
     token = "X-A2A-Notification-Token"
 
     def config(self, url: str, id: str = "", *, secret: str = "") -> dict[str, Any]:
@@ -111,6 +113,8 @@ class PushClient:
 
 class V1JsonRpcPushClient(PushClient):
     """1.0 and dialects derived from it: flat configurations."""
+
+    replaces_unnamed = False
 
     client: JsonRpc = V1JsonRpc()
     names: tuple[str, str, str, str] = (
@@ -158,6 +162,7 @@ class Fasta2aPushClient(V1JsonRpcPushClient):
     """fasta2a 2: 1.0's shapes with the method names of 0.1 and 0.3."""
 
     client = Fasta2a()
+    replaces_unnamed = True
     names = (
         *("tasks/pushNotification/set", "tasks/pushNotification/get"),
         *("tasks/pushNotificationConfig/list", "tasks/pushNotificationConfig/delete"),
@@ -295,6 +300,7 @@ class V03RestPushClient(RestPushClient):
 
     rest = V03Rest()
     gets_tasks = True
+    replaces_unnamed = True
 
     def __init__(self, body: str = "config", base: str = "") -> None:
         self._body = body
@@ -348,6 +354,7 @@ class GrpcPushClient(PushClient):
     """1.0 over gRPC."""
 
     client = V1Grpc()
+    replaces_unnamed = False
 
     def message(self, url: str, id: str, secret: str, task: str = "") -> pb.TaskPushNotificationConfig:
         tenant = AGENT if task else ""

@@ -147,13 +147,25 @@ async def test_a_configuration_is_created_read_replaced_and_deleted(connections:
     assert await client.get(connections, task, "c") == other
     if not client.has_ids:
         return
-    unnamed = await client.create(connections, task, "https://three.example/hook")
-    assert unnamed.id == task  # the default id
-    assert {config.id for config in await client.list_all(connections, task)} == {"c", task}
     await client.delete(connections, task, "c")
     await client.delete(connections, task, "c")
-    assert await client.list_all(connections, task) == [unnamed]
-    await client.delete(connections, task, task)
+    assert await client.list_all(connections, task) == []
+
+
+@EVERY_CLIENT
+async def test_a_configuration_without_an_id_is_a_new_one_in_1_0(connections: ServerConnections, name: str) -> None:
+    client, task = PUSH_CLIENTS[name], await start(connections, name)
+    first = await client.create(connections, task, "https://one.example/hook")
+    second = await client.create(connections, task, "https://two.example/hook")
+    if not client.has_ids:
+        assert await client.get(connections, task, "") == second
+        return
+    expected = [second] if client.replaces_unnamed else [first, second]
+    assert await client.list_all(connections, task) == expected
+    assert len({first.id, second.id, task}) == (1 if client.replaces_unnamed else 3)
+    for config in expected:
+        assert await client.get(connections, task, config.id) == config
+        await client.delete(connections, task, config.id)
     assert await client.list_all(connections, task) == []
 
 

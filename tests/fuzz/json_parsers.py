@@ -107,6 +107,7 @@ def _params(row: method_table.JsonRpcRow, codec: protojson.JsonDialect) -> Any:
         ),
         method_table.CANCEL_TASK: pb.CancelTaskRequest(id=_TASK, metadata={"why": "so"}),
     }
+    filled[method_table.SET_PUSH_CONFIG] = filled[method_table.CREATE_PUSH_CONFIG]
     filled[method_table.STREAM_MESSAGE] = filled[method_table.SEND_MESSAGE]
     request = filled.get(row.op) or row.op.request(
         **({"id": _TASK} if "id" in row.op.request.DESCRIPTOR.fields_by_name else {})

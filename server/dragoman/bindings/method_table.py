@@ -93,6 +93,13 @@ CREATE_PUSH_CONFIG: Final = A2AOperation(
     operation=lambda service: service.create_push,
     push=True,
 )
+SET_PUSH_CONFIG: Final = A2AOperation(
+    request=pb.TaskPushNotificationConfig,
+    response=pb.TaskPushNotificationConfig,
+    operation=lambda service: service.set_push,
+    push=True,
+)
+"""Before 1.0: one without an id replaces the earlier one without an id."""
 GET_PUSH_CONFIG: Final = A2AOperation(
     request=pb.GetTaskPushNotificationConfigRequest,
     response=pb.TaskPushNotificationConfig,
@@ -237,7 +244,7 @@ RPC_ROWS: Final = (
     _v03("TaskSubscription", SUBSCRIBE_TASK, decode=v03.read_subscription, shows_finished=True),
     _v03(
         "CreateTaskPushNotificationConfig",
-        CREATE_PUSH_CONFIG,
+        SET_PUSH_CONFIG,
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
         read_google=v03.read_google_config_id,
@@ -332,11 +339,11 @@ def _jsonrpc_rows(
 
 _V1_METHODS: Final = {row.name: row.op for row in RPC_ROWS if row.dialect is Dialect.V1}
 _OLD_PUSH_METHODS: Final = {
-    "tasks/pushNotification/set": CREATE_PUSH_CONFIG,
+    "tasks/pushNotification/set": SET_PUSH_CONFIG,
     "tasks/pushNotification/get": GET_PUSH_CONFIG,
 }
 _PUSH_METHODS: Final = {
-    "tasks/pushNotificationConfig/set": CREATE_PUSH_CONFIG,
+    "tasks/pushNotificationConfig/set": SET_PUSH_CONFIG,
     "tasks/pushNotificationConfig/get": GET_PUSH_CONFIG,
     "tasks/pushNotificationConfig/list": LIST_PUSH_CONFIGS,
     "tasks/pushNotificationConfig/delete": DELETE_PUSH_CONFIG,
@@ -385,6 +392,7 @@ JSONRPC_ROWS: Final = (
             **_MESSAGE_METHODS,
             **_TASK_METHODS,
             **_PUSH_METHODS,
+            "tasks/pushNotificationConfig/set": CREATE_PUSH_CONFIG,  # its server gives fresh ids here too
             "tasks/list": LIST_TASKS,
             "tasks/subscribe": SUBSCRIBE_TASK,
             "agent/authenticatedExtendedCard": EXTENDED_CARD,

@@ -61,6 +61,18 @@ async def test_the_configurations_of_a_task_are_limited(tmp_path: Path) -> None:
         assert (await here.harness.get(task.id)).status.state == pb.TASK_STATE_INPUT_REQUIRED
 
 
+async def test_a_created_configuration_without_an_id_gets_a_fresh_one(tmp_path: Path) -> None:
+    async with open_push_harness(tmp_path, asker) as here:
+        task = await here.send()  # its configuration has the id of the task
+        first, second = [(await here.create(task.id, url=url)).id for url in (HOOK, OTHER)]
+        assert len({task.id, first, second}) == 3
+        urls = {push.config.id: push.config.url for push in await here.pushes(task.id)}
+        assert urls == {task.id: HOOK, first: HOOK, second: OTHER}
+        assert (await here.create(task.id, dialect="0.3", url=OTHER)).id == task.id
+        urls = {push.config.id: push.config.url for push in await here.pushes(task.id)}
+        assert urls == {task.id: OTHER, first: HOOK, second: OTHER}
+
+
 async def test_configurations_are_listed_in_pages_without_secrets(tmp_path: Path) -> None:
     async with open_push_harness(tmp_path, asker) as here:
         task = await here.harness.send()

@@ -108,9 +108,9 @@ class PushHarness:
 
     async def create(self, task: str, *, dialect: str = "1.0", url: str = HOOK, **config: Any) -> Any:
         push_request = pb.TaskPushNotificationConfig(task_id=task, url=url, **config)
-        return pb.TaskPushNotificationConfig.FromString(
-            await self.harness.runtime.service.create_push(self.call(dialect), push_request)
-        )
+        service = self.harness.runtime.service
+        create = service.create_push if dialect == "1.0" else service.set_push
+        return pb.TaskPushNotificationConfig.FromString(await create(self.call(dialect), push_request))
 
     async def delete(self, task: str, id: str) -> None:
         push_request = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id=id)

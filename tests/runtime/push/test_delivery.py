@@ -71,8 +71,8 @@ async def test_the_id_of_a_webhook_request_is_the_cursor_of_the_stream(tmp_path:
 async def test_a_later_configuration_gets_later_events(tmp_path: Path) -> None:
     async with open_push_harness(tmp_path, asker) as here:
         task = await here.harness.send()
-        shown = await here.create(task.id)
-        assert (shown.id, shown.task_id, shown.url) == (task.id, task.id, HOOK)
+        shown = await here.create(task.id, id="later")
+        assert (shown.id, shown.task_id, shown.url) == ("later", task.id, HOOK)
         await here.harness.send("more", task_id=task.id)
         await here.until(task.id, PushState.DONE)
         assert summaries(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
@@ -264,7 +264,7 @@ async def test_a_failing_receiver_is_given_up_and_gets_all_events_on_redelivery(
         await here.later(DAY)
         assert len(here.receivers.posts) == 2
         here.receivers.answer(HOOK)
-        await here.create(task.id)  # the same configuration continues where it was given up
+        await here.create(task.id, id=task.id)  # the same configuration continues where it was given up
         await here.until(task.id, PushState.DONE)
         assert here.receivers.taken(HOOK) == [1, 2, 3, 4, 5, 6]
 
@@ -307,7 +307,7 @@ async def test_a_new_url_gets_the_events_that_the_old_one_has_not_accepted(tmp_p
     async with open_push_harness(tmp_path, asker, hold=60.0) as here:
         task = await here.send()
         await here.until(task.id, PushState.LIVE, last_delivered=2)
-        await here.create(task.id, url=OTHER)
+        await here.create(task.id, id=task.id, url=OTHER)
         await here.harness.send("more", task_id=task.id)
         await here.until(task.id, PushState.DONE)
         assert (here.receivers.taken(HOOK), here.receivers.taken(OTHER)) == ([1, 2], [3, 4, 5])

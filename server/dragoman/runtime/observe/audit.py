@@ -178,6 +178,11 @@ class AuditedService(TaskService):
         self._note("push.created", call, request.task_id)
         return response
 
+    async def set_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        response = await super().set_push(call, request)
+        self._note("push.created", call, request.task_id)
+        return response
+
     async def delete_push(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
         response = await super().delete_push(call, request)
         self._note("push.deleted", call, request.task_id)

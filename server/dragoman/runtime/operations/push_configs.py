@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from binascii import Error as Base64Error
+from collections.abc import Callable
 from typing import Final
 
 from dragoman.core.errors import InvalidParams, PushConfigNotFound, PushNotificationNotSupported, TaskNotFound
@@ -15,6 +16,7 @@ from dragoman.core.push import configuration
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
+from dragoman.ids import IDS
 from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -26,11 +28,19 @@ MAX_CONFIG_PAGE_SIZE: Final = 100
 class PushConfigOperations:
     """Push configurations of one store. Without `outbound` every call raises PushNotificationNotSupported."""
 
-    def __init__(self, store: Store, bus: Bus, outbound: OutboundHttp | None, encoder: WebhookEncoder | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        outbound: OutboundHttp | None,
+        encoder: WebhookEncoder | None,
+        new_id: Callable[[], str] = IDS.uuid,
+    ) -> None:
         self._store = store
         self._bus = bus
         self._outbound = outbound
         self._encoder = encoder
+        self._new_id = new_id
 
     @property
     def enabled(self) -> bool:
@@ -43,16 +53,20 @@ class PushConfigOperations:
             raise PushNotificationNotSupported
 
     def config_of_send(self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str) -> PushConfig:
-        """The validated configuration that a send brings for its task. Raises as `create` does."""
+        """The validated configuration that a send brings for its task. Raises as `create` does.
+
+        One without an id gets the task's: a client that sends it with each message of a task has one webhook.
+        """
         return self._checked_config(requested, task_id, dialect, inline=True)
 
-    async def create(self, record: TaskRecord, requested: pb.TaskPushNotificationConfig, dialect: str) -> bytes:
+    async def create(
+        self, record: TaskRecord, requested: pb.TaskPushNotificationConfig, dialect: str, *, default_id: str = ""
+    ) -> bytes:
         """Stores a configuration under its id, replacing an existing one. Returns it serialized.
 
-        Without an id it gets the task's id, so a client that names none replaces its one configuration. Raises
-        InvalidParams, naming the field, for invalid values.
+        One without an id gets `default_id`, or a fresh id. Raises InvalidParams, naming the field, for invalid values.
         """
-        config = self._checked_config(requested, record.id, dialect, inline=False)
+        config = self._checked_config(requested, default_id or self._new_id(), dialect, inline=False)
         try:
             stored = await self._store.pushes.put(record.ref, config)
         except AppendRejected as rejected:
@@ -94,7 +108,7 @@ class PushConfigOperations:
         self._bus.publish_signal(ref, TaskSignal.PUSH_CONFIGS)
 
     def _checked_config(
-        self, requested: pb.TaskPushNotificationConfig, task_id: str, dialect: str, *, inline: bool
+        self, requested: pb.TaskPushNotificationConfig, default_id: str, dialect: str, *, inline: bool
     ) -> PushConfig:
         self.check_enabled()
         assert self._outbound is not None
@@ -103,7 +117,7 @@ class PushConfigOperations:
         if requested.id:
             configuration.check_push_config_id(requested.id, prefix)
         config = PushConfig(
-            id=requested.id or task_id,
+            id=requested.id or default_id,
             url=requested.url,
             token=requested.token,
             scheme=requested.authentication.scheme,

@@ -367,12 +367,19 @@ class TaskService:
     async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
         """A serialized TaskPushNotificationConfig as stored, replacing the one with its id (1.0 §3.1.7).
 
-        Raises PushNotificationNotSupported, as the other three operations do, on a server without push notifications,
-        and InvalidParams for a forbidden webhook URL.
+        Without an id it is a new one, and gets a fresh id. Raises PushNotificationNotSupported, as the other operations
+        do, on a server without push notifications, and InvalidParams for a forbidden webhook URL.
         """
         self.check_push()
         record = await self._require_task(call.caller, request.task_id, "taskId")
         return await self._push_configs.create(record, request, call.dialect)
+
+    async def set_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        """As `create_push`, but without an id it gets the task's, and so replaces an earlier one without an id: the
+        operation of versions before 1.0."""
+        self.check_push()
+        record = await self._require_task(call.caller, request.task_id, "taskId")
+        return await self._push_configs.create(record, request, call.dialect, default_id=record.id)
 
     async def get_push(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
         """A serialized TaskPushNotificationConfig (1.0 §3.1.8)."""
