@@ -59,8 +59,9 @@ async def test_1_0_gets_stream_events() -> None:
 
 
 async def test_fasta2a_and_a2a_rust_get_stream_events_in_their_format() -> None:
-    update = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "input-required"}}
+    update: dict[str, Any] = {"taskId": "t-1", "contextId": "c-1", "status": {"state": "input-required"}}
     assert await body(Dialect.FASTA2A, status_update=UPDATE) == {"statusUpdate": update}
+    update["status"] = {"state": "TASK_STATE_INPUT_REQUIRED"}
     assert await body(Dialect.RUST, status_update=UPDATE) == {"statusUpdate": update}
     (part,) = (await body(Dialect.RUST, task=TASK))["task"]["artifacts"][0]["parts"]
     assert part == {"type": "text", "text": "out"}

@@ -50,6 +50,18 @@ def state_of(name: str) -> str:
     return name.removeprefix("TASK_STATE_").lower().replace("_", "-").replace("cancelled", "canceled")
 
 
+def is_shared_with_rust(task: dict[str, Any]) -> bool:
+    """Whether a task read without a version is one of a2a-rust: then its parts have a `type` too."""
+    return any("type" in part for message in task.get("history", []) for part in message["parts"])
+
+
+def state_word(task: dict[str, Any]) -> str:
+    """Returns the state of a task read without a version, after checking its spelling."""
+    state = str(task["status"]["state"])
+    assert state.startswith("TASK_STATE_") == is_shared_with_rust(task)
+    return state_of(state)
+
+
 def text_of(artifacts: list[dict[str, Any]], text: Callable[[dict[str, Any]], str]) -> str:
     return "".join(text(part) for artifact in artifacts for part in artifact["parts"])
 
@@ -172,12 +184,11 @@ class V03JsonRpc(JsonRpc):
     def task(self, result: dict[str, Any]) -> TaskView:
         assert result["kind"] == "task"
         assert result["contextId"]
+        roles = ("ROLE_USER", "ROLE_AGENT") if is_shared_with_rust(result) else ("user", "agent")
         for message in result.get("history", []):
             assert message["kind"] == "message"
-            assert message["role"] in ("user", "agent")
-        state = result["status"]["state"]
-        assert state == state_of(state)
-        return TaskView(result["id"], state, text_of(result.get("artifacts", []), self.part))
+            assert message["role"] in roles
+        return TaskView(result["id"], state_word(result), text_of(result.get("artifacts", []), self.part))
 
     def part(self, part: dict[str, Any]) -> str:
         assert part["kind"] == "text"
@@ -235,9 +246,9 @@ class Fasta2a(JsonRpc):
 
     def task(self, result: dict[str, Any]) -> TaskView:
         # It ignores the `kind` of a 0.3 task, and reads text in both forms.
-        state = result["status"]["state"]
-        assert state == state_of(state)
-        return TaskView(result["id"], state, text_of(result.get("artifacts", []), lambda part: part["text"]))
+        return TaskView(
+            result["id"], state_word(result), text_of(result.get("artifacts", []), lambda part: part["text"])
+        )
 
     def state(self, event: dict[str, Any]) -> str:
         member = event if "kind" in event or "status" in event else next(iter(event.values()))

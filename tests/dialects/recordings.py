@@ -96,10 +96,16 @@ def message(content: str, **fields: Any) -> dict[str, Any]:
 
 def stored(message: dict[str, Any], task: str = "$task", context: str = "$context") -> dict[str, Any]:
     """Returns a message as its task contains it."""
-    return {**message, "taskId": task, "contextId": context}
+    role = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}.get(message["role"], message["role"])
+    return {**message, "role": role, "taskId": task, "contextId": context}
 
 
 def status(state: str, message: Any = None) -> dict[str, Any]:
+    return v01_state("TASK_STATE_" + state.upper().replace("-", "_"), message)
+
+
+def v01_state(state: str, message: Any = None) -> dict[str, Any]:
+    """Returns the status of a task of 0.1, whose states are lower-case words."""
     return {"state": state, **({"message": message} if message else {}), "timestamp": "$time"}
 
 
@@ -121,7 +127,7 @@ NON_BLOCKING = {"acceptedOutputModes": ["text/plain"], "returnImmediately": True
 FILE = {"type": "file", "file": {"name": "a.csv", "mimeType": "text/csv", "bytes": "YSxiCg=="}}
 LINK = {"type": "file", "file": {"uri": "https://files.example/a.csv"}}
 DATA = {"type": "data", "data": {"table": [{"name": "Ada", "score": 95}]}, "metadata": {"language": "en"}}
-QUESTION = {"messageId": "$question", "role": "agent", "parts": [text("what would you like to say?")]}
+QUESTION = {"messageId": "$question", "role": "ROLE_AGENT", "parts": [text("what would you like to say?")]}
 STARTED = Partial(id="$task", contextId="$context")
 CANCELED = Partial(STARTED, status=status("canceled"))
 CHUNKS = [
@@ -184,7 +190,7 @@ RUST_CALLS: dict[str, list[Rpc]] = {
     ],
     "a direct reply": [
         Rpc("SendMessage", {"message": message("reply at once")},
-            {"messageId": "$answer", "contextId": "$context", "role": "agent", "parts": [text("at once")]}),
+            {"messageId": "$answer", "contextId": "$context", "role": "ROLE_AGENT", "parts": [text("at once")]}),
     ],
     "a question and its answer": [
         Rpc("SendMessage", {"message": message("ask")},
@@ -371,13 +377,13 @@ def v01_message(content: str, role: str = "user") -> dict[str, Any]:
 
 def v01_task(state: Any, *history: Any, artifacts: Any = None, id: str = "run-1", session: str = "burrow") -> Any:
     """Returns a task of 0.1."""
-    values = {"id": id, "sessionId": session, "status": state if isinstance(state, dict) else status(state)}
+    values = {"id": id, "sessionId": session, "status": state if isinstance(state, dict) else v01_state(state)}
     indexed = [{**artifact, "index": index} for index, artifact in enumerate(artifacts or [])]
     return {**values, **({"artifacts": indexed} if indexed else {}), **({"history": [*history]} if history else {})}
 
 
 def v01_status(state: Any, *, final: bool = False) -> dict[str, Any]:
-    return {"id": "run-1", "status": status(state), "final": final}
+    return {"id": "run-1", "status": v01_state(state), "final": final}
 
 
 BURROW = {"id": "run-1", "sessionId": "burrow"}
@@ -399,7 +405,7 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
     ],
     "a question and its answer": [
         Rpc("tasks/send", {**BURROW, "message": v01_message("ask")},
-            v01_task(status("input-required", v01_message("what would you like to say?", "agent")),
+            v01_task(v01_state("input-required", v01_message("what would you like to say?", "agent")),
                      v01_message("ask"))),
         Rpc("tasks/send", {**BURROW, "message": v01_message("tea")},
             v01_task("completed", v01_message("ask"), v01_message("what would you like to say?", "agent"),
@@ -407,7 +413,7 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
     ],
     "a rejection with its message": [
         Rpc("tasks/send", {**BURROW, "message": v01_message("reject")},
-            v01_task(status("failed", v01_message("rejecting, as asked", "agent")), v01_message("reject"))),
+            v01_task(v01_state("failed", v01_message("rejecting, as asked", "agent")), v01_message("reject"))),
     ],
     "a stream": [
         Rpc("tasks/sendSubscribe", {**BURROW, "message": v01_message("stream 2")}, results=[

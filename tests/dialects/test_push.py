@@ -81,7 +81,7 @@ def check_body(name: str, body: dict[str, Any], task: str) -> None:
         assert member in ("task", "statusUpdate", "artifactUpdate")
         assert value["id" if member == "task" else "taskId"] == task
         if "status" in value:
-            assert value["status"]["state"].startswith("TASK_STATE_") == name.startswith("1.0")
+            assert value["status"]["state"].startswith("TASK_STATE_") == name.startswith(("1.0", "a2a-rust"))
         if member == "artifactUpdate":
             assert ("type" in value["artifact"]["parts"][0]) == (name == "a2a-rust")
 

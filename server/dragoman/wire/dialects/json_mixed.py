@@ -2,8 +2,9 @@
 
 `JSON_FASTA2A`, fasta2a 2.x: the methods of 0.3 with the objects of 1.0 (flat parts, wrapped unions, no `kind`), states
 and roles as in 0.3, and `blocking`.
-`JSON_RUST`, a2a-rust 0.3: the methods of 1.0, parts distinguished by `type`, states and roles as in 0.3, the result of
-a send without its wrapper, the events of a stream within theirs.
+`JSON_RUST`, a2a-rust 0.3: the methods of 1.0, parts distinguished by `type`, the result of a send without its wrapper,
+the events of a stream within theirs. States and roles are written as in 1.0: its documentation shows these names, and
+every release reads them beside the lower-case words that 0.3 of it writes.
 """
 
 from __future__ import annotations
@@ -67,10 +68,6 @@ def _read_rust_configuration(value: dict[str, Any]) -> dict[str, Any]:
 JSON_RUST: Final = protojson.JsonDialect(
     "a2a-rust",
     enums=ENUM_ALIASES,
-    enum_words={
-        **ENUM_WORDS,
-        "lf.a2a.v1.TaskState": {**ENUM_WORDS["lf.a2a.v1.TaskState"], "TASK_STATE_UNSPECIFIED": "unspecified"},
-    },
     always_emitted=_ALWAYS_EMITTED,
     decode_hooks={
         "lf.a2a.v1.Part": parts.part_decoder,
@@ -143,7 +140,7 @@ def write_fasta2a_task(task: pb.Task) -> dict[str, Any]:
 
 
 def write_rust_task(task: pb.Task) -> dict[str, Any]:
-    """A task created by a2a-rust 0.3, readable for 0.3 too."""
+    """A task created by a2a-rust 0.3, with the keys of 0.3 added. States and roles are a2a-rust's."""
     value: dict[str, Any] = merge(_TASK_RUST.to_dict(task), _TASK_V03.to_dict(task))
     return value
 
