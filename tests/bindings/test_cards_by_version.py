@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dragoman import Turn, agent
 from dragoman.core.cards.agent_spec import SERVER_EXTENSIONS
@@ -237,8 +237,27 @@ async def test_0_3_has_every_field(server: Server, version: str) -> None:
     assert card["capabilities"]["extensions"] == [*EXTENSIONS, *OURS]
     assert card["capabilities"]["stateTransitionHistory"] is True
     assert card["provider"] == PROVIDER
-    async with server.http.get("/v1/card") as answer:
-        assert await answer.json() == card
+
+
+RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/rich"
+
+
+@pytest.mark.parametrize("path", ["/v1/card", "/rich/v1/card", f"/{RESOURCE}/card", f"/v1/{RESOURCE}/a2a/v1/card"])
+async def test_0_3_over_rest_is_protojson_of_the_grpc_message(server: Server, locked: Server, path: str) -> None:
+    calls: list[tuple[Server, Mapping[str, str], Any]] = [
+        (server, {}, ()),
+        (locked, {}, ()),
+        (locked, BEARER, GRPC_BEARER),
+    ]
+    for one, headers, metadata in calls:
+        message = await one.v03.GetAgentCard(v03_pb.GetAgentCardRequest(), metadata=metadata)
+        card = await one.card(path, **headers)
+        # Strict: an unknown key or a wrong shape raises.
+        parsed = ParseDict(card, v03_pb.AgentCard())
+        assert parsed.security_schemes == message.security_schemes
+        assert list(parsed.security) == list(message.security)
+        assert parsed.security, "the schemes are compared only if there are some"
+        assert [skill.name for skill in parsed.skills] == [skill.name for skill in message.skills]
 
 
 async def test_0_1_has_every_field_of_its_version(server: Server) -> None:

@@ -142,13 +142,13 @@ class Cards:
         encode = agent_card.legacy_document if legacy else agent_card.combined_document
         return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], encode), agent, origin, scope)
 
-    def v03_document(self, caller: Caller, origin: Origin | None) -> ServedCard:
-        """The 0.3 card as JSON, for `GET /v1/card`; extended for authenticated callers. Raises AgentNotFound."""
+    def v03_rest_document(self, caller: Caller, origin: Origin | None) -> ServedCard:
+        """The 0.3 card as ProtoJSON, for `GET /v1/card`; extended for authenticated callers. Raises AgentNotFound."""
         trusted = caller.identity.is_authenticated and self._has_extended_card(self._find_spec(caller.agent))
-        return self._cached_card(agent_card.v03_document, caller.agent, origin, caller.owner.scope, trusted=trusted)
+        return self._cached_card(agent_card.v03_protojson_document, caller.agent, origin, caller.owner.scope, trusted=trusted)
 
     def v03_card(self, caller: Caller) -> v03_pb.AgentCard:
-        """As `v03_document`, as a message for the gRPC method GetAgentCard. Raises AgentNotFound."""
+        """As `v03_rest_document`, as a message for the gRPC method GetAgentCard. Raises AgentNotFound."""
         spec = self._find_spec(caller.agent)
         trusted = caller.identity.is_authenticated and self._has_extended_card(spec)
         addresses = self._addresses(caller.agent, None, caller.owner.scope, trusted=trusted)

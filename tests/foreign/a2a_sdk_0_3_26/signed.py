@@ -37,7 +37,8 @@ async def the_card_of_every_agent_is_verified(http: str) -> None:
 
 @signed
 async def so_is_the_one_over_rest(http: str) -> None:
-    card, verify = await fetched(http, "", "/v1/card")
+    # The SDK reads no schemes of ProtoJSON, so the agent is one without.
+    card, verify = await fetched(http, "/plain", "/v1/card")
     verify(card)
 
 

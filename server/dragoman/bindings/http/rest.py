@@ -192,7 +192,7 @@ class RestRoute:
     def _card(self, request: web.BaseRequest, caller: Caller, response_format: ResponseFormat) -> web.Response:
         origin = cards.caller_origin(request, self._cards)
         if not self.row.op.extended_card:
-            card, private = self._cards.v03_document(caller, origin), caller.identity.is_authenticated
+            card, private = self._cards.v03_rest_document(caller, origin), caller.identity.is_authenticated
             if not response_format.is_default:
                 body = response_format.encode_value(orjson.loads(card.body))
                 return web.Response(body=body, headers={"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"})

@@ -137,7 +137,7 @@ def stream_example(row: RpcRow) -> tuple[str, list[Any]]:
 def response_examples(row: RpcRow) -> NamedExamples:
     """Returns the responses of a unary operation."""
     if row.op.operation is None:
-        make = agent_card.v1_document if row.op.extended_card else agent_card.v03_document
+        make = agent_card.v1_document if row.op.extended_card else agent_card.v03_protojson_document
         return {"card": {"summary": "The card of an agent", "value": orjson.loads(make(_AGENT_SPEC, _CARD_ADDRESSES))}}
     codec = protojson.compile(row.response, row.json)
     return {

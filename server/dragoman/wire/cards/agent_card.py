@@ -185,12 +185,18 @@ def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
 
 
 def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
-    """The 0.3 card as JSON for `GET /v1/card`, with 0.3 keys only: its readers may be strict."""
+    """The 0.3 card in the JSON of JSON-RPC (0.3 §5.5), with 0.3 keys only: its readers may be strict."""
     card = _v03_card_json(spec, addresses)
     document = _with_interface_descriptions(spec, card)
     return _signed_document(
         document, lambda: [*card_security.v03_payloads(card), card_security.document_payload(document)], sign
     )
+
+
+def v03_protojson_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
+    """The 0.3 card as ProtoJSON of `a2a.v1.AgentCard`, for `GET /v1/card` and `card` under a resource path."""
+    card = _V03_CODEC.to_dict(v03_card(spec, addresses))
+    return _signed_document(card, lambda: card_security.v03_payloads(card), sign)
 
 
 def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = no_signatures) -> bytes:
