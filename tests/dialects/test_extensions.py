@@ -173,6 +173,8 @@ async def send_over(binding: str, connections: ServerConnections, headers: Any, 
             return await call(connections, prefix or "/", "SendMessage", v1(), headers)
         case "JSON-RPC 0.3":
             return await call(connections, prefix or "/", "message/send", v03(), headers)
+        case "JSON-RPC fasta2a":
+            return await call(connections, prefix or "/", "message/send", v1(), headers)
         case "JSON-RPC 0.1":
             return await call(connections, prefix or "/", "tasks/send", v01(), headers)
         case "gRPC 1.0":
@@ -181,7 +183,8 @@ async def send_over(binding: str, connections: ServerConnections, headers: Any, 
             return await grpc_v03(connections, agent, headers)
 
 
-V1_BINDINGS = ("REST 1.0", "JSON-RPC 1.0", "gRPC 1.0")
+V1_BINDINGS = ("REST 1.0", "JSON-RPC 1.0", "gRPC 1.0", "JSON-RPC fasta2a")
+"""Those whose clients read `A2A-Extensions`."""
 V0_BINDINGS = ("REST 0.3", "JSON-RPC 0.3", "JSON-RPC 0.1", "gRPC 0.3")
 BINDINGS = (*V1_BINDINGS, *V0_BINDINGS)
 

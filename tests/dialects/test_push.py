@@ -9,7 +9,15 @@ from typing import Any
 import grpc
 import pytest
 from tests.dialects.dialect_clients import DIALECT_CLIENTS, CallRejected, ServerConnections, open_connections, state_of
-from tests.dialects.push_clients import PUSH_CLIENTS, PushClient, PushConfigView, Receiver, V03RestPushClient, receiver
+from tests.dialects.push_clients import (
+    PUSH_CLIENTS,
+    Fasta2aPushClient,
+    PushClient,
+    PushConfigView,
+    Receiver,
+    V03RestPushClient,
+    receiver,
+)
 
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
@@ -255,3 +263,20 @@ async def test_every_card_declares_whether_push_is_supported(
             headers = {"A2A-Version": version} if version else {}
             async with server.http.get(path, headers=headers) as answer:
                 assert bool((await answer.json())["capabilities"].get("pushNotifications")) is supported
+
+
+@pytest.mark.parametrize("task_key", ["taskId", "task_id"])
+async def test_a_flat_configuration_of_fasta2a_is_answered_in_its_shape(
+    connections: ServerConnections, hook: Receiver, task_key: str
+) -> None:
+    client = Fasta2aPushClient()
+    task = (await client.client.send(connections, "ask")).id
+    flat = {"taskId": task, "id": "c", "url": hook.url}
+    sent = {task_key: task, "id": "c", "url": hook.url}
+    assert await client.client.call(connections, "tasks/pushNotification/set", sent) == flat
+    named = {task_key: task, "id": "c"}
+    assert await client.client.call(connections, "tasks/pushNotification/get", named) == flat
+    listed = await client.client.call(connections, "tasks/pushNotificationConfig/list", {task_key: task})
+    assert listed == {"configs": [flat]}
+    with pytest.raises(CallRejected, match="-32602"):
+        await client.client.call(connections, "tasks/pushNotification/set", {"url": hook.url})

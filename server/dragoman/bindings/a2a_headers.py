@@ -52,6 +52,7 @@ def minor_version(version: str) -> str:
 
 EXTENSIONS_HEADER: Final = "A2A-Extensions"
 V03_EXTENSIONS_HEADER: Final = "X-A2A-Extensions"
+_V03_HEADER_DIALECTS: Final = (Dialect.V03, Dialect.GOOGLE, Dialect.V01)
 
 
 def event_adapter(uris: Sequence[str]) -> Callable[[Event], Event]:
@@ -89,4 +90,4 @@ def activation_headers(uris: Sequence[str], cards: Cards, agent: str, dialect: D
     activated = activated_extensions(uris, cards, agent)
     if not activated:
         return {}
-    return {EXTENSIONS_HEADER if dialect in (Dialect.V1, Dialect.RUST) else V03_EXTENSIONS_HEADER: activated}
+    return {V03_EXTENSIONS_HEADER if dialect in _V03_HEADER_DIALECTS else EXTENSIONS_HEADER: activated}

@@ -352,11 +352,12 @@ def _rows_by_shape(rows: dict[Dialect, JsonRpcRow], params: object) -> dict[Dial
     """Returns the rows that fit the shape of a call.
 
     Only push configuration methods have two: the wrapper of 0.x with the task as `id`, and the flat form of 1.0 with
-    the task as `taskId`.
+    the task as `taskId` beside the `url`.
     """
     if not next(iter(rows.values())).op.push or not isinstance(params, dict):
         return rows
-    is_flat = "taskId" in params and "pushNotificationConfig" not in params
+    is_wrapped = bool(params.keys() & {"pushNotificationConfig", "push_notification_config"})
+    is_flat = not is_wrapped and bool(params.keys() & {"taskId", "task_id", "url"})
     return {dialect: row for dialect, row in rows.items() if (dialect in _FLAT_PUSH_DIALECTS) == is_flat} or rows
 
 
