@@ -8,7 +8,15 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.dialects.dialect_clients import DIALECT_CLIENTS, CallRejected, ServerConnections, open_connections, state_of
+from tests.dialects.dialect_clients import (
+    AGENT,
+    DIALECT_CLIENTS,
+    CallRejected,
+    ServerConnections,
+    V03JsonRpc,
+    open_connections,
+    state_of,
+)
 from tests.dialects.push_clients import (
     PUSH_CLIENTS,
     Fasta2aPushClient,
@@ -280,3 +288,43 @@ async def test_a_flat_configuration_of_fasta2a_is_answered_in_its_shape(
     assert listed == {"configs": [flat]}
     with pytest.raises(CallRejected, match="-32602"):
         await client.client.call(connections, "tasks/pushNotification/set", {"url": hook.url})
+
+
+async def test_fasta2a_0_5_reads_and_writes_authentication_as_openapi_does(
+    connections: ServerConnections, hook: Receiver
+) -> None:
+    client = V03JsonRpc()
+    task = (await client.send(connections, "ask")).id
+    wanted = {"type": "http", "scheme": "Bearer", "schemes": ["Bearer"]}
+    config = {"id": "c", "url": hook.url, "authentication": {"type": "http", "scheme": "Bearer"}}
+    sent = {"id": task, "pushNotificationConfig": config}
+    shown = {"id": task, "taskId": task, "pushNotificationConfig": {**config, "authentication": wanted}}
+    assert await client.call(connections, "tasks/pushNotification/set", sent) == shown
+    assert await client.call(connections, "tasks/pushNotification/get", {"id": task}) == shown
+    assert await client.call(connections, "tasks/pushNotificationConfig/list", {"id": task}) == [shown]
+    for invalid in (
+        {"type": "apiKey", "in": "header", "name": "X-Key"},
+        {"type": "oauth2", "flows": {}},
+        {"type": "http"},
+    ):
+        bad = {"id": task, "pushNotificationConfig": {"id": "d", "url": hook.url, "authentication": invalid}}
+        with pytest.raises(CallRejected, match="-32602"):
+            await client.call(connections, "tasks/pushNotification/set", bad)
+    assert await client.call(connections, "tasks/pushNotificationConfig/list", {"id": task}) == [shown]
+
+
+async def test_every_scheme_is_kept_and_the_first_is_used(connections: ServerConnections, hook: Receiver) -> None:
+    client = V03JsonRpc()
+    task = (await client.send(connections, "ask")).id
+    authentication = {"schemes": ["Bearer", "Basic"], "credentials": SECRET}
+    config = {"id": "c", "url": hook.url, "authentication": authentication}
+    sent = {"taskId": task, "pushNotificationConfig": config}
+    shown = await client.call(connections, "tasks/pushNotificationConfig/set", sent)
+    assert shown["pushNotificationConfig"]["authentication"] == {"schemes": ["Bearer", "Basic"]}
+    name = f"{AGENT}/a2a/v1/tasks/{task}/pushNotificationConfigs/c"
+    async with connections.http.get(f"/v1/{name}") as answer:
+        inner = (await answer.json())["pushNotificationConfig"]
+    assert inner["authentication"]["schemes"] == ["Bearer", "Basic"]
+    await client.send(connections, "tea", task)
+    await hook.wait_for(is_last)
+    assert {headers["Authorization"] for headers, _ in hook.requests} == {f"Bearer {SECRET}"}

@@ -233,8 +233,9 @@ class DialectWebhookEncoder:
         }
         if token:
             headers[webhook_format.token_header] = token
-        if config.scheme and credentials:
-            headers["Authorization"] = f"{config.scheme} {credentials}"
-        elif config.scheme.lower() == "bearer":
-            headers["Authorization"] = f"{config.scheme} {signature}"
+        scheme = config.preferred_scheme
+        if scheme and credentials:
+            headers["Authorization"] = f"{scheme} {credentials}"
+        elif scheme.lower() == "bearer":
+            headers["Authorization"] = f"{scheme} {signature}"
         return WebhookRequest(headers, body)

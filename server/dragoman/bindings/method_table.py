@@ -358,6 +358,7 @@ JSONRPC_ROWS: Final = (
         json_v03.JSON_V03,
         event_encoders.v03_results,
         {**_MESSAGE_METHODS, **_TASK_METHODS, **_PUSH_METHODS, "agent/getAuthenticatedExtendedCard": EXTENDED_CARD},
+        tasks_pushNotificationConfig_list={"write": json_v03.write_push_list},
     ),
     *_jsonrpc_rows(
         Dialect.V01,

@@ -179,7 +179,10 @@ def test_an_inline_push_config_is_converted_completely() -> None:
     configuration = v03.SendMessageConfiguration(push_notification=push)
     read = codec.read_send_message(v03.SendMessageRequest(configuration=configuration)).configuration
     assert read.task_push_notification_config == pb.TaskPushNotificationConfig(
-        id="c", url="http://x", token="t", authentication=pb.AuthenticationInfo(scheme="Bearer", credentials="secret")
+        id="c",
+        url="http://x",
+        token="t",
+        authentication=pb.AuthenticationInfo(scheme="Bearer, Basic", credentials="secret"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -33,9 +34,15 @@ class PushConfig:
     url: str
     token: str = ""
     scheme: str = ""
+    """The authentication schemes, the preferred first, separated by commas: versions before 1.0 name several."""
     credentials: str = ""
     dialect: str = ""
     """The dialect of its notifications: that of the call that created it."""
+
+    @property
+    def preferred_scheme(self) -> str:
+        """The scheme of its notifications; empty for none."""
+        return next(iter(split_schemes(self.scheme)), "")
 
     @property
     def host(self) -> str:
@@ -57,10 +64,21 @@ def check_push_config(config: PushConfig, prefix: str = "") -> None:
                 f"{prefix}{field}",
                 "must be printable ASCII without leading or trailing blanks, because it is sent in a header",
             )
-    if config.scheme and not (_HEADER_TOKEN.fullmatch(config.scheme) and len(config.scheme) <= MAX_ID_LENGTH):
+    schemes = split_schemes(config.scheme)
+    if len(config.scheme) > MAX_ID_LENGTH or not all(map(_HEADER_TOKEN.fullmatch, schemes)):
         raise InvalidParams.field(
             f"{prefix}authentication.scheme", "must be an HTTP authentication scheme, such as Bearer (RFC 9110 §11.1)"
         )
+
+
+def split_schemes(schemes: str) -> list[str]:
+    """The authentication schemes of a configuration, the preferred first."""
+    return schemes.split(", ") if schemes else []
+
+
+def join_schemes(schemes: Iterable[str]) -> str:
+    """One text for several authentication schemes."""
+    return ", ".join(schemes)
 
 
 def check_push_config_id(id: str, prefix: str = "") -> None:

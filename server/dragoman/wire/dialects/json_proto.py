@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from dragoman.core.push.configuration import join_schemes
 from dragoman.wire.dialects import parts
 from dragoman.wire.json.protojson import JsonDialect
 from dragoman.wire.json.protojson_decoder import Decode
@@ -98,8 +99,9 @@ def read_context(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_push(value: dict[str, Any]) -> dict[str, Any]:
-    """Converts a push configuration to 1.0: removes the wrapper of older versions, takes the first of `schemes`.
+    """Converts a push configuration to 1.0: removes the wrapper of older versions, joins `schemes`.
 
+        fasta2a 0.5 has an OpenAPI scheme in place of `schemes`, of which `{"type": "http", "scheme": ...}` is usable.
     The task is `taskId`, or `id` beside the wrapper.
     """
     inner = value.get("pushNotificationConfig", value.get("push_notification_config"))
@@ -117,8 +119,13 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
             raise FieldError("must be an array of strings", "schemes", "authentication")
         value["authentication"] = {
             **{key: item for key, item in authentication.items() if key != "schemes"},
-            "scheme": schemes[0] if schemes else "",
+            "scheme": join_schemes(schemes),
         }
+    elif type(authentication) is dict and "type" in authentication:
+        if authentication["type"] != "http":
+            raise FieldError('must be "http", the only type of scheme for notifications', "type", "authentication")
+        if not authentication.get("scheme"):
+            raise FieldError("is required, such as Bearer", "scheme", "authentication")
     return value
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from dragoman.core.push.configuration import OLDEST_CONFIG_ID
+from dragoman.core.push.configuration import OLDEST_CONFIG_ID, split_schemes
 from dragoman.core.task import states
 from dragoman.wire.dialects import parts
 from dragoman.wire.dialects.json_proto import (
@@ -83,7 +83,7 @@ def write_push(value: dict[str, Any]) -> dict[str, Any]:
     if "authentication" in value:
         authentication = dict(value["authentication"])
         scheme = authentication.pop("scheme", "")
-        value["authentication"] = {"schemes": [scheme] if scheme else [], **authentication}
+        value["authentication"] = {"schemes": split_schemes(scheme), **authentication}
     return {key: item for key, item in value.items() if key not in ("taskId", "tenant")}
 
 
@@ -189,9 +189,17 @@ _PUSH: Final = protojson.compile(pb.TaskPushNotificationConfig, JSON_V03)
 
 
 def write_v01_push(config: pb.TaskPushNotificationConfig) -> dict[str, Any]:
-    """A configuration for callers of 0.1 methods. The task is `id` beside it, which fasta2a reads too."""
+    """A configuration for fasta2a 0.5 and 0.6: the task is `id` too, and 0.5 reads authentication as OpenAPI does."""
     value = _PUSH.to_dict(config)
+    if config.authentication.scheme:
+        authentication = value["pushNotificationConfig"]["authentication"]
+        authentication |= {"type": "http", "scheme": authentication["schemes"][0]}
     return {"id": value["taskId"], **value}
+
+
+def write_push_list(response: pb.ListTaskPushNotificationConfigsResponse) -> list[dict[str, Any]]:
+    """All configurations of a task, for 0.3 and for fasta2a 0.5 and 0.6, which use the same method."""
+    return [write_v01_push(config) for config in response.configs]
 
 
 def write_event(event: pb.StreamResponse, is_last: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from google.protobuf import struct_pb2
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits import message_limits
 from dragoman.core.names import split_resource_name
-from dragoman.core.push.configuration import OLDEST_CONFIG_ID
+from dragoman.core.push.configuration import OLDEST_CONFIG_ID, join_schemes, split_schemes
 from dragoman.core.task import states
 from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
@@ -73,10 +73,10 @@ def _read_configuration(configuration: v03.SendMessageConfiguration, out: pb.Sen
 
 
 def read_push_config(config: v03.PushNotificationConfig) -> pb.TaskPushNotificationConfig:
-    """A push configuration without its task; the first of several schemes."""
+    """A push configuration without its task."""
     out = pb.TaskPushNotificationConfig(id=config.id, url=config.url, token=config.token)
     if config.HasField("authentication"):
-        out.authentication.scheme = next(iter(config.authentication.schemes), "")
+        out.authentication.scheme = join_schemes(config.authentication.schemes)
         out.authentication.credentials = config.authentication.credentials
     return out
 
@@ -414,8 +414,7 @@ def write_push_config(config: pb.TaskPushNotificationConfig) -> v03.TaskPushNoti
     inner.id, inner.url, inner.token = config.id, config.url, config.token
     if config.HasField("authentication"):
         inner.authentication.credentials = config.authentication.credentials
-        if config.authentication.scheme:
-            inner.authentication.schemes.append(config.authentication.scheme)
+        inner.authentication.schemes.extend(split_schemes(config.authentication.scheme))
     return out
 
 
