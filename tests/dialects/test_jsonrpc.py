@@ -224,6 +224,32 @@ async def test_streams_before_1_0_return_errors_in_the_stream(
     assert [response["error"]["code"] for response in responses] == [code]
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/json, text/plain"])
+async def test_streams_before_1_0_return_errors_as_json_to_callers_that_accept_only_json(
+    connections: ServerConnections, accept: str
+) -> None:
+    body = call("tasks/resubscribe", {"id": "none"})
+    async with connections.http.post("/", json=body, headers={"Accept": accept}) as answer:
+        assert (answer.status, answer.content_type) == (200, "application/json")
+        assert (await answer.json())["error"]["code"] == -32001
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "media_type"),
+    [
+        ("/tasks/none", "application/a2a+json, application/json", "application/a2a+json"),
+        ("/tasks/none", "application/json", "application/json"),
+        ("/tasks/none", "*/*", "application/json"),
+        ("/v1/tasks/none", "application/a2a+json", "application/json"),
+    ],
+)
+async def test_a_rest_error_has_the_media_type_that_the_caller_accepts(
+    connections: ServerConnections, path: str, accept: str, media_type: str
+) -> None:
+    async with connections.http.get(path, headers={"Accept": accept}) as answer:
+        assert (answer.status, answer.content_type) == (404, media_type)
+
+
 @pytest.mark.parametrize("media_type", ["text/plain", "application/xml", "multipart/form-data"])
 async def test_other_content_types_are_rejected(connections: ServerConnections, media_type: str) -> None:
     status, response = await post(connections, call("GetTask"), **{"Content-Type": media_type})

@@ -122,6 +122,11 @@ def test_invalid_addresses_are_rejected(text: str) -> None:
             '--store (command line): "sqlite:///:memory:" is not the URL of a store; use ',
         ),
         ({"public_url": "agents.example"}, "--public-url (command line): "),
+        (
+            {"public_grpc": "ftp://agents.example:1"},
+            '--public-grpc (command line): "ftp://agents.example:1" has an unknown scheme; use HOST:PORT, '
+            "http(s)://... or grpc(s)://...",
+        ),
         ({"public_grpc": "agents.example"}, '--public-grpc (command line): "agents.example" is not HOST:PORT'),
         ({"trusted_proxies": "10.0.0.0/8,me"}, "--trusted-proxies (command line): 'me' "),
         ({"root": "No Such"}, '--root (command line): "No Such" is not an agent id'),

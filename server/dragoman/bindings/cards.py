@@ -81,7 +81,8 @@ class Cards:
         has push notifications. `signer` signs cards and needs a `public_url`, so that no caller gets a signed card with
         an address of its choice.
 
-        `public_url` and `public_grpc` (HOST:PORT) are written into cards unchanged; if empty, the request decides.
+        `public_url` and `public_grpc` (HOST:PORT, or with a scheme) are written into cards unchanged; if empty, the
+        request decides.
         """
         self._declared_specs = dict(agents)
         self._overrides: Mapping[str, CardOverride] = {}
@@ -145,7 +146,8 @@ class Cards:
     def v03_rest_document(self, caller: Caller, origin: Origin | None) -> ServedCard:
         """The 0.3 card as ProtoJSON, for `GET /v1/card`; extended for authenticated callers. Raises AgentNotFound."""
         trusted = caller.identity.is_authenticated and self._has_extended_card(self._find_spec(caller.agent))
-        return self._cached_card(agent_card.v03_protojson_document, caller.agent, origin, caller.owner.scope, trusted=trusted)
+        encode = agent_card.v03_protojson_document
+        return self._cached_card(encode, caller.agent, origin, caller.owner.scope, trusted=trusted)
 
     def v03_card(self, caller: Caller) -> v03_pb.AgentCard:
         """As `v03_rest_document`, as a message for the gRPC method GetAgentCard. Raises AgentNotFound."""

@@ -187,8 +187,11 @@ def _check_absolute_url(url: str) -> str:
 
 
 def _check_target(text: str) -> str:
+    scheme, found, address = text.rpartition("://")
+    if found and scheme not in ("http", "https", "grpc", "grpcs", "dns"):
+        raise ValueError(f'"{text}" has an unknown scheme; use HOST:PORT, http(s)://... or grpc(s)://...')
     if text:
-        Address.parse(text)
+        Address.parse(address.removeprefix("/") if scheme == "dns" else address)
     return text
 
 
@@ -196,7 +199,7 @@ StoreUrl = Annotated[str, AfterValidator(_check_store_url)]
 AbsoluteUrl = Annotated[str, AfterValidator(_check_absolute_url)]
 """Empty, or an HTTP URL without a trailing slash."""
 Target = Annotated[str, AfterValidator(_check_target)]
-"""Empty, or HOST:PORT."""
+"""Empty, or HOST:PORT, with or without a scheme."""
 
 
 def check_collector_url(url: str) -> str:

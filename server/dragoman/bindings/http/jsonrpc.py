@@ -20,7 +20,7 @@ from dragoman.bindings import a2a_headers, authentication, cards, method_table
 from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.cors import request_id
-from dragoman.bindings.http.rest import idempotency_key, named_versions, retry_after_header
+from dragoman.bindings.http.rest import accepts_only_json, idempotency_key, named_versions, retry_after_header
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.request_log import JSONRPC_LABEL, RequestLogEntry
@@ -170,7 +170,7 @@ class JsonRpcEndpoint:
             headers = {"Content-Type": JSONRPC_CONTENT_TYPE, **authentication.challenge_headers(error)}
             return web.Response(status=status, body=body, headers=headers)
         headers = retry_after_header(error)
-        if self._dispatcher.errors_in_stream(call.method):
+        if self._dispatcher.errors_in_stream(call.method) and not accepts_only_json(request):
             return web.Response(
                 body=sse.frame(body), headers={"Content-Type": bodies.JSONRPC_SSE_FRAMING.media_type, **headers}
             )

@@ -77,13 +77,29 @@ def error_response(request: web.BaseRequest, error: Exception, dialect: Dialect,
     with_list = dialect is Dialect.GOOGLE and google_parameters.wants_error_list(request)
     encoded = errors.rest_error(error, dialect, table=options.error_table, with_list=with_list)
     headers = {
-        "Content-Type": errors.ERROR_CONTENT_TYPE,
+        "Content-Type": media_type(request, dialect),
         **authentication.challenge_headers(error),
         **retry_after_header(error),
     }
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return web.Response(status=encoded.status, body=encoded.body, headers=headers)
+
+
+def media_type(request: web.BaseRequest, dialect: Dialect) -> str:
+    """Returns the media type of a unary response or an error.
+
+    Some clients do not parse application/a2a+json as JSON, so only those that accept it get it.
+    """
+    if dialect is Dialect.V1 and A2A_JSON_CONTENT_TYPE in request.headers.get("Accept", ""):
+        return A2A_JSON_CONTENT_TYPE
+    return JSON_CONTENT_TYPE
+
+
+def accepts_only_json(request: web.BaseRequest) -> bool:
+    """Returns whether `Accept` names JSON and no event stream."""
+    accept = request.headers.get("Accept", "")
+    return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
 
 
 class RestRoute:
@@ -182,7 +198,7 @@ class RestRoute:
         response = await self._operation(call, rpc_request)
         rust = rust or (reads_task and await self._is_rust(version, body, caller, rpc_request, response))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if rust else self._codec
-        response_headers = {"Content-Type": self._media_type(request), **response_headers}
+        response_headers = {"Content-Type": media_type(request, self.dialect), **response_headers}
         if response_format.is_default:
             encoded = cached_encoding(response, codec, lambda: codec.encode(row.response_message(response, agent_name)))
         else:
@@ -262,12 +278,6 @@ class RestRoute:
                 keepalive=self._options.keepalive,
                 headers=headers,
             )
-
-    def _media_type(self, request: web.BaseRequest) -> str:
-        # Some clients do not parse application/a2a+json as JSON, so only those that accept it get it.
-        if self.dialect is Dialect.V1 and A2A_JSON_CONTENT_TYPE in request.headers.get("Accept", ""):
-            return A2A_JSON_CONTENT_TYPE
-        return JSON_CONTENT_TYPE
 
 
 def rest_routes(

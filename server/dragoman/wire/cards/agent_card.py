@@ -68,7 +68,7 @@ class CardAddresses:
     http: str
     """Public base URL of the server, such as `https://agents.example.com`."""
     grpc: str = ""
-    """Public `host:port` for gRPC; empty without gRPC."""
+    """Public `host:port` for gRPC, with or without a scheme; empty without gRPC."""
     trusted: bool = False
     """Whether the card is for an authenticated caller, who also sees the extended skills."""
     is_root: bool
@@ -343,7 +343,8 @@ def _v03_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[v03.Agent
         v03.AgentInterface(url=addresses.v03_rest_url(spec), transport=HTTP_JSON_BINDING),
     ]
     if addresses.grpc and addresses.is_root and not addresses.resource:
-        interfaces.append(v03.AgentInterface(url=f"dns:///{addresses.grpc}", transport=GRPC_BINDING))
+        url = addresses.grpc if "://" in addresses.grpc else f"dns:///{addresses.grpc}"
+        interfaces.append(v03.AgentInterface(url=url, transport=GRPC_BINDING))
     return interfaces
 
 
