@@ -62,6 +62,7 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "processes": "4",
         "isolation": "scope",
         "blocking_default": "return",
+        "card_versions": "1.0",
         "push": "false",
         "agent_limits": "a.live-tasks=5",
     }
@@ -330,6 +331,15 @@ def test_the_blocking_default_can_be_a_word_a_list_or_a_table(monkeypatch: pytes
         SettingsError, match=r'^--blocking-default \(command line\): echo: "no" is not a default; use wait, return'
     ):
         load_settings({"blocking_default": "echo=no"})
+
+
+def test_a_card_version_in_a_file_needs_no_quotes() -> None:
+    Path("dragoman.toml").write_text("card_versions = 1.0\n")
+    assert load_settings({}).card_versions == "1.0"
+    with pytest.raises(
+        SettingsError, match=r"""^--card-versions \(command line\): "2" must be 'all', '1.0' or '0.3'"""
+    ):
+        load_settings({"card_versions": "2"})
 
 
 def test_default_limits_apply_to_authenticated_callers_and_to_all_on_public_addresses() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Final
+from typing import Final, Literal
 
 from aiohttp import web
 
@@ -52,6 +52,9 @@ _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "0.1": agent_card.v01_document,
 }
 
+CardVersions = Literal["all", "1.0", "0.3"]
+"""The versions of A2A that cards are written for."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServedCard:
@@ -76,10 +79,12 @@ class Cards:
         access_policy: AccessPolicy = OPEN_ACCESS,
         push: bool = False,
         signer: CardSigner | None = None,
+        versions: CardVersions = "all",
     ) -> None:
         """`security`: the server's security schemes; with any scheme, cards may have extended ones. `push`: the server
         has push notifications. `signer` signs cards and needs a `public_url`, so that no caller gets a signed card with
-        an address of its choice.
+        an address of its choice. `versions`: with one version every card at a well-known path is of it alone, whatever
+        version is requested.
 
         `public_url` and `public_grpc` (HOST:PORT, or with a scheme) are written into cards unchanged; if empty, the
         request decides.
@@ -95,6 +100,7 @@ class Cards:
         self.trusted_proxies = trusted_proxies
         self._push = push
         self._signer = signer
+        self._versions = versions
         self.http: BoundAddress | None = None
         self.grpc: BoundAddress | None = None
         """The bound addresses, set by the servers once they listen."""
@@ -137,9 +143,13 @@ class Cards:
     ) -> ServedCard:
         """The card for a version, `Major.Minor`; without one, a card that clients of all versions accept.
 
+        With a single card version it is that version's card.
+
         `legacy`: requested at 0.1's path. `scope`: the scope within which it is read, and in which its addresses stay.
         Raises AgentNotFound.
         """
+        if self._versions != "all":
+            return self._cached_card(_ENCODER_BY_VERSION[self._versions], agent, origin, scope)
         encode = agent_card.legacy_document if legacy else agent_card.combined_document
         return self._cached_card(_ENCODER_BY_VERSION.get(version[:3], encode), agent, origin, scope)
 
@@ -234,6 +244,7 @@ class Cards:
             is_root=agent == self.root,
             trusted=trusted,
             resource=resource_name(scope, agent),
+            lists_v03=self._versions != "1.0",
             capabilities=agent_card.CardCapabilities(
                 streaming=spec.streaming, push=self._push, extended=self._has_extended_card(spec)
             ),

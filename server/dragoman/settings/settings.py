@@ -43,6 +43,7 @@ from dragoman.settings.types import (
     Bind,
     BlockingDefaults,
     Budgets,
+    CardVersionsSetting,
     ClientGrants,
     Collector,
     Executors,
@@ -161,6 +162,8 @@ class Settings(BaseSettings):
     """Sign agent cards with the key that signs push notifications; needs `public_url`."""
     card_file: Path | None = None
     """TOML file with card fields that override those of the agents. Reloaded when it changes."""
+    card_versions: CardVersionsSetting = "all"
+    """Cards for clients of `all` versions, or of `1.0` or `0.3` alone, for strict readers."""
     trusted_proxies: Networks = ()
     """Networks whose `Forwarded` and `X-Forwarded-*` headers are trusted."""
     outbound_allow: AllowList = ()

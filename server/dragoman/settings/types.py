@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 from pydantic_settings import NoDecode
 
+from dragoman.bindings.cards import CardVersions
 from dragoman.core import agent_sources
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import Isolation
@@ -160,6 +161,10 @@ def _parse_isolation(value: object) -> object:
     return identity.parse_isolation(value) if isinstance(value, str | Mapping) else value
 
 
+def _parse_card_versions(value: object) -> object:
+    return str(value) if isinstance(value, float) else value  # 1.0 in TOML without quotes
+
+
 def _parse_blocking_default(value: object) -> object:
     return parse_by_agent(value, "a default", BLOCKING_DEFAULTS) if isinstance(value, str | Mapping) else value
 
@@ -253,6 +258,7 @@ OptionalAgentId = Annotated[str, AfterValidator(_check_agent_id)]
 """Empty, or the id of an agent."""
 Limit = Annotated[int | None, Field(ge=0)]
 AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_parse_agent_limits)]
+CardVersionsSetting = Annotated[CardVersions, BeforeValidator(_parse_card_versions)]
 BlockingDefaults = Annotated[ByAgent[BlockingDefault], NoDecode, BeforeValidator(_parse_blocking_default)]
 Policies = Annotated[Isolation, NoDecode, BeforeValidator(_parse_isolation)]
 Upstreams = Annotated[tuple[UpstreamSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_upstreams)]

@@ -265,6 +265,7 @@ async def open_app(
             access_policy=access_policy,
             push=settings.push,
             signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
+            versions=settings.card_versions,
         )
         if settings.sign_cards:
             await _watch_signing_keys(stack, signing_keys, cards)

@@ -156,6 +156,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "wait|return",
             "What sends of 0.1 to 0.3 do that leave blocking open; per agent: wait,desk=return. [wait]",
         ),
+        ServeOption("card_versions", "all|1.0|0.3", "Versions of A2A that cards are for. [all]"),
         ServeOption("cors", "ORIGIN,...", "Origins of web pages that may call; * for all. [none]"),
         ServeOption("error_table", "1.0.1|1.0.0", "A2A version that defines the status codes. [1.0.1]"),
         ServeOption("strict_transitions", "", "Fail tasks whose transitions violate a2a-rust's state table.", bool),

@@ -76,6 +76,8 @@ class CardAddresses:
     resource: str = ""
     """The agent's resource name on a card that is read within a scope: its addresses stay in that scope."""
     capabilities: CardCapabilities = CardCapabilities()
+    lists_v03: bool = True
+    """Whether a 1.0 card lists the interfaces of 0.3, too."""
 
     @property
     def base_url(self) -> str:
@@ -327,6 +329,8 @@ def _v1_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[pb.AgentIn
                 url=addresses.grpc, protocol_binding=GRPC_BINDING, tenant=tenant, protocol_version=V1_INTERFACE_VERSION
             )
         )
+    if not addresses.lists_v03:
+        return interfaces
     return interfaces + [
         pb.AgentInterface(url=legacy.url, protocol_binding=legacy.transport, protocol_version=V03_INTERFACE_VERSION)
         for legacy in _v03_interfaces(spec, addresses)
