@@ -132,6 +132,9 @@ class FakeService(TaskService):
     async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
         return await self._unary("create_push", call, request)
 
+    async def set_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        return await self._unary("set_push", call, request)
+
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         return await self._unary("cancel_task", call, request)
 
