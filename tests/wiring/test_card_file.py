@@ -110,7 +110,7 @@ async def test_credentials_of_0_1_and_descriptions_of_interfaces_can_be_set(tmp_
     async with open_app(settings(tmp_path, sign_cards=True), [echo]) as app:
         _, legacy = await fetched(app, "/.well-known/agent.json")
         assert legacy["authentication"] == {"schemes": [], "credentials": "ask ops@agents.example"}
-        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/v1/card"):
+        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json"):
             _, card = await fetched(app, path)
             described = {one["transport"]: one.get("description") for one in card["additionalInterfaces"]}
             assert described == {"JSONRPC": None, "HTTP+JSON": "for curl"}
