@@ -101,7 +101,7 @@ def read_context(value: dict[str, Any]) -> dict[str, Any]:
 def read_push(value: dict[str, Any]) -> dict[str, Any]:
     """Converts a push configuration to 1.0: removes the wrapper of older versions, joins `schemes`.
 
-        fasta2a 0.5 has an OpenAPI scheme in place of `schemes`, of which `{"type": "http", "scheme": ...}` is usable.
+    fasta2a 0.5 has an OpenAPI scheme in place of `schemes`, of which `{"type": "http", "scheme": ...}` is usable.
     The task is `taskId`, or `id` beside the wrapper.
     """
     inner = value.get("pushNotificationConfig", value.get("push_notification_config"))
