@@ -3,7 +3,8 @@
 As in a project without a clone: the image lies in the folder, and is named on the command line (proto/README.md).
 
 Python's packages are from PyPI and Node's from npm; Go, its libraries and Java's jars are Debian's, unpacked for the
-tests alone (tests/debian.py). What cannot be had is skipped, and the reason said.
+tests alone (tests/debian.py). Without a toolchain, or packages for it, a language is skipped, and the summary says why;
+with STUBS=required, as in .ci/run, packages that cannot be had are a failure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 from tests.cli.server import Server, serving
@@ -65,11 +66,17 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
     return done.stdout
 
 
+def not_run(reason: str) -> NoReturn:
+    (pytest.fail if os.environ.get("STUBS") == "required" else pytest.skip)(reason)
+
+
 def debian(*packages: str) -> Path:
+    if not shutil.which("apt-get"):
+        pytest.skip(f"{packages[0]} comes from Debian's packages, and there is no apt-get on this machine")
     try:
         return unpacked(*packages)
     except NotCreated as error:
-        pytest.skip(f"{packages[0]} cannot be had: {error}")
+        not_run(f"{packages[0]} cannot be had: {error}")
 
 
 def of_debian(root: Path) -> Mapping[str, str]:
@@ -85,13 +92,18 @@ def shown(language: str) -> list[str]:
     return [line for line in last.splitlines() if line[0] != "$"]
 
 
+def test_the_readme_shows_the_command_that_is_run_here() -> None:
+    page = (ROOT / "proto" / "README.md").read_text("utf-8")
+    assert f"buf {' '.join(GENERATE)}\n" in [block.text for block in blocks(page)]
+
+
 def test_python(server: Server, tmp_path: Path) -> None:
     folder = copied("python", tmp_path)
     environment = Environment("stubs_python", (STUBS / "python" / "requirements.txt",))
     try:
         environment.make()
     except NotCreated as error:
-        pytest.skip(f"the packages cannot be had: {error}")
+        not_run(f"the packages cannot be had: {error}")
     run(environment.folder / "bin" / "buf", *GENERATE, cwd=folder, PATH=str(environment.folder / "bin"))
     text = run(environment.python, "client.py", server.grpc, "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("python")).split()
@@ -108,7 +120,7 @@ def test_dragoman_protos_runs_on_its_oldest_runtimes(server: Server, tmp_path: P
     try:
         environment.make()
     except NotCreated as error:
-        pytest.skip(f"the packages cannot be had: {error}")
+        not_run(f"the packages cannot be had: {error}")
     (block,) = (
         block for block in blocks((ROOT / "gen" / "README.md").read_text("utf-8")) if block.language == "python"
     )
@@ -126,7 +138,7 @@ def test_typescript(server: Server, tmp_path: Path) -> None:
     try:
         environment.make()
     except NotCreated as error:
-        pytest.skip(f"the packages cannot be had: {error}")
+        not_run(f"the packages cannot be had: {error}")
     (folder / "node_modules").symlink_to(environment.folder / "node_modules")
     run(folder / "node_modules" / ".bin" / "buf", *GENERATE, cwd=folder)
     run(folder / "node_modules" / ".bin" / "tsc", cwd=folder)
