@@ -60,6 +60,7 @@ class RecordingTurnContext:
         self.previous_artifacts: Sequence[pb.Artifact] = ()
         self.stopping = False
         self.cancel_reason = ""
+        self.cancel_metadata = b""
         self.refusal = ""
         self.canceled = False
         self.changes: list[StatusChange | ArtifactChange] = []

@@ -163,9 +163,10 @@ async def a_task_that_it_leaves_unfinished_fails(ask: Asking) -> None:
 async def a_cancel_stops_it(ask: Asking) -> None:
     task = await ask.start("sleep")
     await ask.until_it_shows(task["id"], "begun")
-    assert state(await ask.call("CancelTask", {"id": task["id"]})) == "CANCELED"
+    cancel = {"id": task["id"], "metadata": {"why": "too late"}}
+    assert state(await ask.call("CancelTask", cancel)) == "CANCELED"
     events = await ask.get(task["id"])
-    assert any(part.get("text") == "cleaned up" for one in events.get("history", []) for part in one["parts"])
+    assert any(part.get("text") == "cleaned up: too late" for one in events.get("history", []) for part in one["parts"])
 
 
 @every

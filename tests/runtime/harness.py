@@ -79,8 +79,9 @@ class Harness:
     async def get(self, task_id: str) -> pb.Task:
         return pb.Task.FromString(await self.runtime.service.get_task(self.call, pb.GetTaskRequest(id=task_id)))
 
-    async def cancel(self, task_id: str) -> pb.Task:
-        return pb.Task.FromString(await self.runtime.service.cancel_task(self.call, pb.CancelTaskRequest(id=task_id)))
+    async def cancel(self, task_id: str, **metadata: Any) -> pb.Task:
+        cancel_request = pb.CancelTaskRequest(id=task_id, metadata=metadata)
+        return pb.Task.FromString(await self.runtime.service.cancel_task(self.call, cancel_request))
 
     async def idle(self) -> None:
         """Returns when no turn is running."""

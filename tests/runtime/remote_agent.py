@@ -43,7 +43,7 @@ class Far:
     def describe_run(self, task_id: str) -> str:
         return ""
 
-    async def on_canceled(self, memory: bytes) -> None:
+    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
         """Keeps no state of tasks."""
 
     async def take_turn(self, context: TurnContext) -> TurnResult:

@@ -33,6 +33,14 @@ def test_a_0_1_send_gets_a_task_id() -> None:
     assert params["id"] == request.message.task_id != ""
 
 
+@pytest.mark.parametrize("dialect", JSONRPC_OPERATIONS)
+def test_a_jsonrpc_cancel_has_the_metadata_of_its_request(dialect: str) -> None:
+    operation = JSONRPC_OPERATIONS[dialect]["CancelTask"]
+    request = pb.CancelTaskRequest(id="t", metadata={"why": ["late", None]})
+    assert operation.encode_request(request) == {"id": "t", "metadata": {"why": ["late", None]}}
+    assert operation.encode_request(pb.CancelTaskRequest(id="t")) == {"id": "t"}
+
+
 def test_0_3_grpc_requests_use_resource_names() -> None:
     operation = GRPC_OPERATIONS["0.3"]["SubscribeToTask"]
     assert operation.path == "/a2a.v1.A2AService/TaskSubscription"

@@ -180,9 +180,11 @@ class Client:
                 return
             request.page_token = page.next_page_token
 
-    async def cancel(self, task_id: str) -> pb.Task:
+    async def cancel(self, task_id: str, *, metadata: Mapping[str, Any] | None = None) -> pb.Task:
         """Requests that a task stops, and returns the task, which may still be running."""
         request = pb.CancelTaskRequest(tenant=self.agent, id=task_id)
+        if metadata:
+            request.metadata.update(metadata)
         return cast(pb.Task, await self._call("CancelTask", request))
 
     async def _call(self, rpc: str, request: ProtoMessage, *, key: str = "") -> ProtoMessage:

@@ -276,10 +276,13 @@ class Connection:
         cursor = pop_cursor(response)
         return Result(with_question(response), cursor=cursor)
 
-    async def cancel(self, task: str, *, agent: str = "") -> Result:
-        """Requests that a task stops, and returns the task, which may still be running."""
+    async def cancel(self, task: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None) -> Result:
+        """Requests that a task stops, and returns the task, which may still be running. metadata: for the agent; the
+        bindings of 0.3 over gRPC and REST have no field for it."""
         connection = await self._agent(agent)
         request = pb.CancelTaskRequest(tenant=connection.interface.tenant, id=task)
+        if metadata:
+            request.metadata.update(metadata)
         parent = calls.current_traceparent()
         response = await self._retry_budget().retry(lambda: connection.call("CancelTask", request, parent=parent))
         return Result(cast(pb.Task, response))

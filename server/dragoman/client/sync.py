@@ -263,9 +263,9 @@ class SyncConnection:
         """Reads a task. As `Connection.get`."""
         return _LOOP.run(self._connection.get(task, agent=agent, history=history))
 
-    def cancel(self, task: str, *, agent: str = "") -> Result:
+    def cancel(self, task: str, *, agent: str = "", metadata: Mapping[str, Any] | None = None) -> Result:
         """Requests that a task stops. As `Connection.cancel`."""
-        return _LOOP.run(self._connection.cancel(task, agent=agent))
+        return _LOOP.run(self._connection.cancel(task, agent=agent, metadata=metadata))
 
     def list(
         self, *, agent: str = "", context: str = "", state: str = "", page_size: int = 50

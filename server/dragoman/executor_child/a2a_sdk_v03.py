@@ -41,11 +41,20 @@ class SdkV03Adapter:
 
     async def cancel(self, turn: ExecutorTurn) -> None:
         """Calls the executor's cancel() for a turn."""
-        await self._executor.cancel(_request_context(turn, None, current=True), _SdkV03EventQueue(turn))
+        context = _request_context(turn, None, current=True)
+        context.metadata = turn.cancel_metadata
+        await self._executor.cancel(context, _SdkV03EventQueue(turn))
+
+
+class _CancelContext(RequestContext):
+    """The context of cancel(). Its metadata is that of the cancel request, which the SDK's own servers drop."""
+
+    metadata: Any = None
 
 
 def _request_context(turn: ExecutorTurn, request: Any, *, current: bool = False) -> RequestContext:
-    return RequestContext(
+    kind = _CancelContext if current else RequestContext
+    return kind(
         request=request,
         task_id=turn.task_id,
         context_id=turn.context_id,

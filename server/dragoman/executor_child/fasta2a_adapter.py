@@ -168,7 +168,10 @@ class Fasta2aAdapter:
         """Calls the worker's cancel_task() for a turn."""
         if (run := self._runs.get(turn.id)) is not None:
             CURRENT_RUN.set(run)
-            await self._worker.cancel_task({"id": turn.task_id})
+            params: dict[str, Any] = {"id": turn.task_id}
+            if turn.cancel_metadata:
+                params["metadata"] = turn.cancel_metadata
+            await self._worker.cancel_task(params)
             run.read_metadata()
             if run.final_status is not None and run.final_status[0] == CANCELED:
                 await turn.status(*run.final_status)

@@ -171,7 +171,7 @@ class ExecutorChild:
         if kind == "committed":
             running.turn.on_committed(int(content["number"]))
         elif kind == "cancel":
-            self._cancel(running, content.get("reason", ""))
+            self._cancel(running, content.get("reason", ""), content.get("metadata"))
         elif kind == "turnRevoked":
             running.turn.abort()
             self._cancel(running, "fenced")
@@ -209,14 +209,14 @@ class ExecutorChild:
             self._task_locks.pop(turn.task_id, None)
         self._pipe.send(credit={"agentId": turn.start["agentId"], "turns": 1})
 
-    def _cancel(self, running: _ChildTurn, reason: str) -> None:
+    def _cancel(self, running: _ChildTurn, reason: str, metadata: dict[str, Any] | None = None) -> None:
         turn = running.turn
         if turn.canceled:  # the second request: the server's stop timeout is over
             running.task.cancel()
             if running.canceling is not None:
                 running.canceling.cancel()
             return
-        turn.canceled, turn.cancel_reason = True, reason
+        turn.canceled, turn.cancel_reason, turn.cancel_metadata = True, reason, metadata or {}
         running.canceling = asyncio.get_running_loop().create_task(
             self._cancel_executor(running), name=f"cancel {turn.task_id}"
         )

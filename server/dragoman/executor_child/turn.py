@@ -58,6 +58,8 @@ class ExecutorTurn:
         self.attempt: int = start.get("attempt", 1)
         self.canceled = False
         self.cancel_reason = ""
+        self.cancel_metadata: dict[str, Any] = {}
+        """The metadata of the client's cancel request."""
         self.is_over = False
         """The turn has ended, here or at the server: later events are dropped."""
         self._send_frame = send_frame

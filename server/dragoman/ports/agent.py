@@ -161,6 +161,11 @@ class TurnContext(Protocol):
         ...
 
     @property
+    def cancel_metadata(self) -> bytes:
+        """The metadata of the client's cancel request: a serialized Struct; empty for other reasons to stop."""
+        ...
+
+    @property
     def canceled(self) -> bool:
         """Whether the turn is to stop."""
         ...
@@ -237,8 +242,11 @@ class RemoteAgent(Agent, Protocol):
         """Whether workers run it. Then other workers of the same principal may register it, too."""
         ...
 
-    async def on_canceled(self, task_state: bytes) -> None:
-        """Called when a waiting task of this agent was canceled. `task_state` is the agent's JSON for the task."""
+    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
+        """Called when a waiting task of this agent was canceled.
+
+        `task_state`: the agent's JSON for the task. `metadata`: of the cancel request, a serialized Struct.
+        """
         ...
 
     @property

@@ -318,21 +318,21 @@ class Store(Protocol):
 
 
 class CancelRequests(Protocol):
-    """Stored cancel requests for running tasks.
+    """Stored cancel requests for running tasks, with the metadata of each: a serialized Struct, or empty.
 
     A cancel request applies to the current turn, including its later attempts, and to no message that arrives later.
     """
 
-    async def request(self, task: TaskRef) -> None:
-        """Stores a cancel request, if the task is running or waits to run."""
+    async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
+        """Stores a cancel request, if the task is running or waits to run. It replaces an earlier one."""
         ...
 
-    async def of_session(self, session: int) -> list[TaskRef]:
-        """The tasks of a session that have cancel requests."""
+    async def of_session(self, session: int) -> Mapping[TaskRef, bytes]:
+        """The tasks of a session that have cancel requests, with the metadata."""
         ...
 
-    async def pending(self, tasks: Collection[TaskRef]) -> set[TaskRef]:
-        """Those of these tasks that have cancel requests."""
+    async def pending(self, tasks: Collection[TaskRef]) -> Mapping[TaskRef, bytes]:
+        """Those of these tasks that have cancel requests, with the metadata."""
         ...
 
 

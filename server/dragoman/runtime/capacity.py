@@ -181,12 +181,15 @@ class RemoteCapacity:
         self._fetching.discard(agent)
 
 
-async def notify_canceled(agent: RemoteAgent, store: Store, task: TaskRef) -> None:
-    """Tells a remote agent that one of its tasks was canceled, with the state it keeps for that task."""
+async def notify_canceled(agent: RemoteAgent, store: Store, task: TaskRef, metadata: bytes) -> None:
+    """Tells a remote agent that one of its tasks was canceled, with the state it keeps for that task.
+
+    `metadata`: of the cancel request, a serialized Struct.
+    """
     try:
         conversation = await store.messages(task)
         if conversation is not None and conversation.task_state:
-            await agent.on_canceled(conversation.task_state)
+            await agent.on_canceled(conversation.task_state, metadata)
     except Exception:
         log.exception("agent %s could not be notified of a cancel", agent.spec.id)
 

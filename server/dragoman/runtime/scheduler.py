@@ -387,15 +387,16 @@ class Scheduler:
         """
         ref = runner.record.ref
         with suppress(Unavailable):  # the poll for cancel requests finds it
-            requested = ref in await self._store.cancel_requests.pending([ref])
-            if requested or await self._store.read(ref, history=0) is None:
-                runner.cancel()
+            requests = await self._store.cancel_requests.pending([ref])
+            if requests or await self._store.read(ref, history=0) is None:
+                runner.cancel(metadata=requests.get(ref, b""))
 
-    def notify_canceled(self, record: TaskRecord) -> None:
+    def notify_canceled(self, record: TaskRecord, metadata: bytes) -> None:
         """Tells an upstream agent that a task which waited for its caller was canceled."""
         agent = self._agents.get(record.agent)
         if isinstance(agent, RemoteAgent) and not agent.is_worker_backed:
-            self._start_task(notify_canceled(agent, self._store, record.ref), f"notify agent of canceled {record.id}")
+            notification = notify_canceled(agent, self._store, record.ref, metadata)
+            self._start_task(notification, f"notify agent of canceled {record.id}")
 
     # Shutdown ---------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,14 @@ def _task_id_params(request: Any) -> dict[str, Any]:
     return {"id": request.id}
 
 
+_CANCEL_JSON_01: Final = protojson.compile(pb.CancelTaskRequest, json_v01.JSON_V01)
+
+
+def _cancel_params(request: Any) -> dict[str, Any]:
+    params = _CANCEL_JSON_01.to_dict(request)
+    return {key: params[key] for key in ("id", "metadata") if key in params}
+
+
 def _write_send_01(request: Any) -> dict[str, Any]:
     """Encodes a 0.1 send, in which the client chooses the task id."""
     request.message.task_id = request.message.task_id or str(uuid.uuid4())
@@ -81,7 +89,7 @@ JSONRPC_OPERATIONS: Final[dict[str, dict[str, ClientOperation]]] = {
         "SendMessage": ClientOperation("tasks/send", _write_send_01, _read_send_01),
         "SendStreamingMessage": ClientOperation("tasks/sendSubscribe", _write_send_01, json_v01.read_event),
         "GetTask": ClientOperation("tasks/get", _task_id_params, json_v01.read_task),
-        "CancelTask": ClientOperation("tasks/cancel", _task_id_params, json_v01.read_task),
+        "CancelTask": ClientOperation("tasks/cancel", _cancel_params, json_v01.read_task),
         "SubscribeToTask": ClientOperation("tasks/resubscribe", _task_id_params, json_v01.read_event),
     },
 }

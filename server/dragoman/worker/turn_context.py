@@ -50,6 +50,7 @@ class RemoteTurnContext:
         self.stopping = False
         self.canceled = False
         self.cancel_reason = ""
+        self.cancel_metadata = b""
         self.is_over = False
         """The server accepts no more frames of this turn."""
         self._send_frame = send_frame
@@ -96,9 +97,9 @@ class RemoteTurnContext:
             if not done.done():
                 done.set_result(None)
 
-    def on_cancel(self, reason: str) -> None:
-        """Handles a request to stop. reason: as TurnContext.cancel_reason."""
-        self.canceled, self.cancel_reason = True, reason
+    def on_cancel(self, reason: str, metadata: bytes) -> None:
+        """Handles a request to stop. Both arguments are as in TurnContext."""
+        self.canceled, self.cancel_reason, self.cancel_metadata = True, reason, metadata
 
     def on_stopping(self) -> None:
         """Handles the notice that the server shuts down."""

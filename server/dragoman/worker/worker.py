@@ -168,7 +168,7 @@ class Worker:
             case "message_arrived":
                 turn.turn_context.on_message(frame.message_arrived)
             case "cancel":
-                self._cancel(turn, frame.cancel.reason)
+                self._cancel(turn, frame.cancel.reason, frame.cancel.metadata.SerializeToString())
             case "stopping":
                 turn.turn_context.on_stopping()
             case "turn_revoked":
@@ -271,9 +271,9 @@ class Worker:
             )  # fmt: skip
         return result
 
-    def _cancel(self, turn: _WorkerTurn, reason: str) -> None:
+    def _cancel(self, turn: _WorkerTurn, reason: str, metadata: bytes = b"") -> None:
         if not turn.turn_context.canceled:
-            turn.turn_context.on_cancel(reason)
+            turn.turn_context.on_cancel(reason, metadata)
             turn.task.cancel()
 
     def _abort_turn(self, turn: _WorkerTurn, reason: str) -> None:

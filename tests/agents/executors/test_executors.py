@@ -84,7 +84,9 @@ async def test_a_cancel_stops_the_executor(server: Server) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message("hang"), configuration=NOW)).task.id
         await wait_for_text(client, task)
-        assert (await client.cancel(task)).status.state == states.CANCELED
+        canceled = await client.cancel(task, metadata={"why": "too late"})
+        assert canceled.status.state == states.CANCELED
+        assert [message.parts[0].text for message in canceled.history][-1] == "too late"
 
 
 async def test_a_blocked_executor_stays_connected_and_its_task_can_be_canceled(

@@ -20,6 +20,9 @@ from tests.agents.upstream.scripted_transport import (
 from dragoman.agents.upstream.turn_writer import UpstreamTaskState
 from dragoman.calling.errors import ProtocolError
 from dragoman.core.task import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+METADATA = pb.Task(metadata={"why": "too late"}).metadata.SerializeToString()
 
 
 def task_state_of(**fields: Any) -> bytes:
@@ -37,7 +40,7 @@ async def canceled_turn(script: ScriptedTransport, reason: str, *, when: str = "
     turn = asyncio.create_task(agent(script).take_turn(context))
     async with asyncio.timeout(60):
         await (script.called(when) if when else context.event_put).wait()
-    context.canceled, context.cancel_reason = True, reason
+    context.canceled, context.cancel_reason, context.cancel_metadata = True, reason, METADATA
     turn.cancel()
     (result,) = await asyncio.gather(turn, return_exceptions=True)
     return context, result
@@ -53,7 +56,7 @@ async def test_a_cancel_is_forwarded_and_its_result_ends_the_turn() -> None:
         }
     )
     context, result = await canceled_turn(script, "client")
-    assert script.calls("CancelTask")[0].id == "t-1"
+    assert script.calls("CancelTask") == [pb.CancelTaskRequest(id="t-1", metadata={"why": "too late"})]
     assert status_text(context.task(result)) == "stopped"
 
 
@@ -109,9 +112,11 @@ async def test_a_cancel_during_the_send_waits_until_the_task_is_known() -> None:
 
 async def test_canceling_an_interrupted_task_cancels_the_upstream_task() -> None:
     script = ScriptedTransport({"CancelTask": [[task("CANCELED")]]})
-    await agent(script).on_canceled(task_state_of(task="t-1"))
-    await agent(script).on_canceled(b"")
-    assert [request.id for request in script.calls("CancelTask")] == ["t-1"]
+    await agent(script).on_canceled(task_state_of(task="t-1"), METADATA)
+    await agent(script).on_canceled(task_state_of(task="t-2"), b"")
+    await agent(script).on_canceled(b"", METADATA)
+    expected = [pb.CancelTaskRequest(id="t-1", metadata={"why": "too late"}), pb.CancelTaskRequest(id="t-2")]
+    assert script.calls("CancelTask") == expected
 
 
 @pytest.mark.parametrize(("reason", "kept_is"), [("drain", [b"", {"unsent": True}]), ("client", [b""])])

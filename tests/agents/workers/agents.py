@@ -113,12 +113,12 @@ async def listens(turn: Turn) -> str:
 
 @agent
 async def waits(turn: Turn) -> None:
-    """Waits until canceled, and then writes the reason to the file named in the text."""
+    """Waits until canceled, and then writes the reason and the metadata to the file named in the text."""
     turn.status("waiting")
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
-        Path(turn.text).write_text(turn.cancel_reason, encoding="utf-8")
+        Path(turn.text).write_text(f"{turn.cancel_reason} {turn.cancel_metadata}", encoding="utf-8")
         raise
 
 
@@ -128,7 +128,7 @@ def waits_in_a_thread(turn: Turn) -> None:
     turn.status("waiting")
     while not turn.canceled:
         time.sleep(0.01)
-    Path(turn.text).write_text(turn.cancel_reason, encoding="utf-8")
+    Path(turn.text).write_text(f"{turn.cancel_reason} {turn.cancel_metadata}", encoding="utf-8")
     turn.check()
 
 

@@ -138,9 +138,9 @@ async def test_a_cancel_stops_the_function_before_the_task_is_canceled(at: At, a
     async with at(agent) as client:
         task = (await client.send(message(str(witness)), configuration=NOW)).task
         await wait_for_text(client, task.id, "waiting")
-        await client.cancel(task.id)
+        await client.cancel(task.id, metadata={"why": "too late"})
         await wait_for_state(client, task.id, states.CANCELED)
-        assert witness.read_text() == "client"
+        assert witness.read_text() == "client {'why': 'too late'}"
 
 
 async def test_a_function_can_refuse_a_cancel(at: At) -> None:

@@ -143,9 +143,10 @@ async def test_a_task_is_canceled_only_after_the_worker_confirmed_the_stop(opene
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await fake_worker.receive("turn_start")
-        canceling = asyncio.create_task(client.cancel(task.id))
+        canceling = asyncio.create_task(client.cancel(task.id, metadata={"why": "too late"}))
         cancel = await fake_worker.receive("cancel")
         assert (cancel.turn_id, cancel.reason) == (turn.turn_id, "client")
+        assert dict(cancel.metadata) == {"why": "too late"}
         assert (await client.get(task.id)).status.state != states.CANCELED
         await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, canceled=wk.Canceled()))
         assert (await canceling).status.state == states.CANCELED

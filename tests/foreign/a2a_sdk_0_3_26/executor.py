@@ -94,7 +94,7 @@ class ScriptedAgentExecutor(AgentExecutor):
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         updates = TaskUpdater(event_queue, context.task_id, context.context_id)
-        message = new_agent_text_message("cleaned up", context.context_id, context.task_id)
+        message = new_agent_text_message(f"cleaned up: {context.metadata['why']}", context.context_id, context.task_id)
         await updates.update_status(TaskState.canceled, message, final=True)
 
 

@@ -101,7 +101,8 @@ class ScriptedAgentExecutor(AgentExecutor):
         await updates.status(pb.TASK_STATE_COMPLETED, "done")
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        await Updates(context, event_queue).status(pb.TASK_STATE_CANCELED, "cleaned up")
+        words = f"cleaned up: {context.metadata['why']}"
+        await Updates(context, event_queue).status(pb.TASK_STATE_CANCELED, words)
 
 
 class NeedsArguments(ScriptedAgentExecutor):

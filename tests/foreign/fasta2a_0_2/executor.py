@@ -86,7 +86,8 @@ class ScriptedWorker(Worker):
         await self.storage.update_task(id, state="completed", artifacts=artifacts, message=agent_message("done"))
 
     async def cancel_task(self, params: TaskIdParams) -> None:
-        await self.storage.update_task(params["id"], state="canceled", message=agent_message("cleaned up"))
+        message = agent_message(f"cleaned up: {params['metadata']['why']}")
+        await self.storage.update_task(params["id"], state="canceled", message=message)
 
     def build_message_history(self, task_history: list[Message]) -> list[Any]:
         return task_history

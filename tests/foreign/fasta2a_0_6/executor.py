@@ -84,7 +84,8 @@ class ScriptedWorker(Worker[list[str]]):
         )
 
     async def cancel_task(self, params: TaskIdParams) -> None:
-        await self.storage.update_task(params["id"], state="canceled", new_messages=[agent_message("cleaned up")])
+        message = agent_message(f"cleaned up: {params['metadata']['why']}")
+        await self.storage.update_task(params["id"], state="canceled", new_messages=[message])
 
     def build_message_history(self, history: list[Message]) -> list[Any]:
         return history

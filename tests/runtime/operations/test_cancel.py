@@ -16,7 +16,8 @@ from tests.runtime.remote_agent import Far, served
 from tests.runtime.test_sessions import Shifted, reaper, two
 
 from dragoman import Turn, retry
-from dragoman.core.errors import TaskNotCancelable
+from dragoman.core.errors import InvalidParams, TaskNotCancelable
+from dragoman.core.limits.message_limits import MAX_CANCEL_METADATA_BYTES
 from dragoman.core.task import states
 from dragoman.ports import TaskSignal, TurnContext, TurnResult, WorkerLost
 from dragoman.runtime.operations import cancel
@@ -88,6 +89,37 @@ async def test_a_cancel_repeated_late_by_the_bus_stops_no_other_turn(tmp_path: P
         await looked.wait()
         here.at("go").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+async def test_the_metadata_of_a_cancel_request_reaches_the_agent_at_another_server(tmp_path: Path) -> None:
+    seen = list[dict[str, Any]]()
+
+    async def notes(turn: Turn) -> None:
+        try:
+            await waits(turn)
+        finally:
+            seen.append(turn.cancel_metadata)
+
+    async with two(tmp_path, Shifted(), notes) as (one, other):
+        task = await one.start()
+        await other.cancel(task.id, why="too late")
+        await look(one)
+        assert state(await one.ended(task.id)) == "CANCELED"
+        again = await one.start()
+        await eventually(lambda: one.runtime.scheduler.running)
+        await one.cancel(again.id)
+        assert state(await one.ended(again.id)) == "CANCELED"
+    assert seen == [{"why": "too late"}, {}]
+
+
+async def test_too_much_metadata_cancels_nothing(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, waits) as here:
+        task = await here.start()
+        with pytest.raises(InvalidParams, match=r"^metadata: has \d+ bytes; at most 65536 are accepted"):
+            await here.cancel(task.id, why="x" * MAX_CANCEL_METADATA_BYTES)
+        assert state(await here.get(task.id)) in ("SUBMITTED", "WORKING")
+        await here.cancel(task.id, why="x" * (MAX_CANCEL_METADATA_BYTES - 100))
+        assert state(await here.ended(task.id)) == "CANCELED"
 
 
 @pytest.mark.parametrize("retries", [0, 2])

@@ -9,7 +9,7 @@ import pytest
 from tests.postgres import execute
 
 from dragoman.stores.postgres import InvalidDatabase, PostgresSchemaTooNew, open_store, schema
-from dragoman.testing.fixtures import created, finished, new_ref
+from dragoman.testing.fixtures import created, finished, new_ref, running
 
 
 async def refused(url: str, **options: Any) -> str:
@@ -48,6 +48,21 @@ async def test_a_migration_that_fails_leaves_the_schema_as_it_was(
     assert await execute(postgres_url, "SELECT 1 FROM pg_class WHERE relname = 'half'") == []
     monkeypatch.undo()
     await (await open_store(postgres_url)).close()
+
+
+async def test_a_cancel_request_in_a_store_of_an_older_release_has_no_metadata(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [step for step in schema._steps() if step[0] < 10]
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_steps", lambda: iter(older))
+        before = await open_store(postgres_url)
+        ref = (await running(before)).record.ref
+        await before.close()
+    await execute(postgres_url, "INSERT INTO cancels (owner, task, until) SELECT owner, task, inbox FROM tasks")
+    after = await open_store(postgres_url)
+    assert await after.cancel_requests.pending([ref]) == {ref: b""}
+    await after.close()
 
 
 async def test_a_reopened_store_has_its_tasks_its_epoch_and_its_secrets(postgres_url: str) -> None:

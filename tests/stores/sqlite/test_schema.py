@@ -11,6 +11,7 @@ from tests.stores import next_schema
 
 from dragoman.core.task import maintenance
 from dragoman.stores.sqlite import SchemaTooNew, open_store, schema, store
+from dragoman.testing.fixtures import running
 
 ROOT = Path(__file__).parents[3] / "server" / "dragoman" / "stores"
 
@@ -67,6 +68,23 @@ def test_a_store_without_a_minimum_schema_gets_one(tmp_path: Path) -> None:
     found = connection.execute("SELECT value FROM meta WHERE name = 'oldest'").fetchone()
     connection.close()
     assert found == (str(maintenance.min_schema(schema._steps())),)
+
+
+async def test_a_cancel_request_in_a_file_of_an_older_release_has_no_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, older = tmp_path / "tasks.db", [step for step in schema._steps() if step[0] < 16]
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "_steps", lambda: iter(older))
+        before = open_store(path)
+        ref = (await running(before)).record.ref
+        await before.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO cancels (owner, task, until) SELECT owner, task, inbox FROM tasks")
+    connection.close()
+    after = open_store(path)
+    assert await after.cancel_requests.pending([ref]) == {ref: b""}
+    await after.close()
 
 
 # Durability settings --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, TurnOutput
-from dragoman.agents.values import struct_to_json, value_to_json
+from dragoman.agents.values import struct_of, struct_to_json, value_to_json
 from dragoman.core import trace
 from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import UsageReport, checked_usage_report
@@ -189,6 +189,11 @@ class Turn(Incoming):
     def cancel_reason(self) -> str:
         """Why the turn should stop: `client`, `deadline`, `drain` or `fenced`. Empty if it should not."""
         return self._turn_context.cancel_reason
+
+    @property
+    def cancel_metadata(self) -> dict[str, Any]:
+        """The metadata of the client's cancel request (1.0 §9.4.5). Empty if it has none, and for other reasons."""
+        return struct_to_json(struct_of(self._turn_context.cancel_metadata))
 
     @property
     def canceled(self) -> bool:

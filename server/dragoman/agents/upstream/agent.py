@@ -202,7 +202,7 @@ class UpstreamAgent:
                     finally:
                         known.cancel()
                 if not work.done() and turn.calls.task_id:
-                    await self.cancel(turn.calls.task_id)
+                    await self.cancel(turn.calls.task_id, turn.turn_context.cancel_metadata)
                     turn.wake()
                 await asyncio.wait([work])
         if not work.done():
@@ -214,12 +214,13 @@ class UpstreamAgent:
                 extra={"task": turn.turn_context.task_id},
             )
 
-    async def cancel(self, task_id: str) -> None:
-        """Cancels an upstream task. The turn reads the result."""
+    async def cancel(self, task_id: str, metadata: bytes = b"") -> None:
+        """Cancels an upstream task. The turn reads the result. `metadata`: of the request, a serialized Struct."""
+        request = pb.CancelTaskRequest(id=task_id)
+        if metadata:
+            request.metadata.MergeFromString(metadata)
         try:
-            await self.transport.call(
-                "CancelTask", pb.CancelTaskRequest(id=task_id), extensions=self.required_extensions
-            )
+            await self.transport.call("CancelTask", request, extensions=self.required_extensions)
         except CallRefused as refused:
             self.record_success()
             log.info("%s did not cancel its task %s: %s", self.location, task_id, refused.summary)
@@ -229,11 +230,11 @@ class UpstreamAgent:
         except InvalidAgentResponse as error:
             log.warning("%s responded to a cancel with an invalid response: %s", self.location, error)
 
-    async def on_canceled(self, task_state: bytes) -> None:
+    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
         """Cancels the upstream task of our task, which was canceled while it waited for its caller."""
         task = read_task_state(task_state).task
         if task and not self.is_unavailable:
-            await self.cancel(task)
+            await self.cancel(task, metadata)
 
     async def close(self) -> None:
         """Closes its transports."""

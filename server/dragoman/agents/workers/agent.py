@@ -91,7 +91,7 @@ class WorkerAgent:
         """Always empty: `seconds_absent` reports missing workers."""
         return ""
 
-    async def on_canceled(self, task_state: bytes) -> None:
+    async def on_canceled(self, task_state: bytes, metadata: bytes) -> None:
         """Nothing to do: workers keep nothing of a task that is not running."""
 
     def add_worker(self, worker: WorkerConnection) -> None:
@@ -115,7 +115,7 @@ class WorkerAgent:
             await asyncio.wait([turn.result])  # does not cancel the future
         except asyncio.CancelledError:
             if not turn.result.done():
-                turn.cancel(turn_context.cancel_reason)
+                turn.cancel(turn_context.cancel_reason, turn_context.cancel_metadata)
             try:
                 await asyncio.wait([turn.result], timeout=AGENT_STOP_TIMEOUT)
             finally:

@@ -174,9 +174,12 @@ class RemoteTurn:
             start.time_limit.FromNanoseconds(round(time_limit * 1e9))
         self._send(wk.ConnectResponse(turn_start=start))
 
-    def cancel(self, reason: str) -> None:
-        """Sends the worker a cancel request."""
-        self._send(wk.ConnectResponse(cancel=wk.Cancel(turn_id=self.id, reason=reason)))
+    def cancel(self, reason: str, metadata: bytes) -> None:
+        """Sends the worker a cancel request. `metadata`: of the client's request, a serialized Struct."""
+        cancel = wk.Cancel(turn_id=self.id, reason=reason)
+        if metadata:
+            cancel.metadata.MergeFromString(metadata)
+        self._send(wk.ConnectResponse(cancel=cancel))
 
     def notify_stopping(self) -> None:
         """Tells the worker, once, that the server is shutting down."""

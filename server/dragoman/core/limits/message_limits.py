@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from google.protobuf import struct_pb2
+
 from dragoman.core.errors import InvalidParams, PayloadTooLarge
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
@@ -18,6 +20,9 @@ MAX_VALUES: Final = 50_000
 
 MAX_TASK_METADATA_BYTES: Final = 256 * 1024
 """Bytes of a task's metadata (1.0 §4.1.1), as protobuf. Each change of it writes all of them."""
+
+MAX_CANCEL_METADATA_BYTES: Final = 64 * 1024
+"""Bytes of the metadata of a cancel request, as protobuf. Servers poll for stored requests and read it each time."""
 
 MAX_PARTS: Final = 10_000
 """Parts in a message."""
@@ -39,6 +44,14 @@ def check_value(field: str, value: Any) -> None:
     """
     if problem := value_problem(value):
         raise InvalidParams.field(field, problem)
+
+
+def checked_cancel_metadata(metadata: struct_pb2.Struct) -> bytes:
+    """Serializes the metadata of a cancel request. Raises InvalidParams, also above MAX_CANCEL_METADATA_BYTES."""
+    check_value("metadata", metadata)
+    if (size := metadata.ByteSize()) > MAX_CANCEL_METADATA_BYTES:
+        raise InvalidParams.field("metadata", f"has {size} bytes; at most {MAX_CANCEL_METADATA_BYTES} are accepted")
+    return metadata.SerializeToString()
 
 
 def check_parts(field: str, count: int) -> None:

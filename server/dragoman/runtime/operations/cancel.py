@@ -52,27 +52,28 @@ class CancelOperation:
         self._agents = agents
         self._pending_waits = pending_waits
 
-    async def cancel(self, ref: TaskRef) -> bytes:
+    async def cancel(self, ref: TaskRef, metadata: bytes = b"") -> bytes:
         """Returns a serialized Task: CANCELED, or still active when the agent needs longer than CANCEL_TIMEOUT to stop.
 
-        Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came first, or when the agent
-        refuses.
+        `metadata`: of the request, for the agent: a serialized Struct. A turn that is being canceled already keeps that
+        of the first request. Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came
+        first, or when the agent refuses.
         """
         async with self._feeds.subscribe(ref) as subscriber:
             record = (await read_task(self._store, ref, history=0)).record
             self._check_cancelable(record)
             if record.running:
                 subscriber.position = record.last_sequence
-                await self._signal(ref, subscriber)
+                await self._signal(ref, metadata, subscriber)
             else:
-                await self._end_idle_task(ref)
+                await self._end_idle_task(ref, metadata)
         current = await read_task(self._store, ref)
         if current.record.running:
-            await self._store.cancel_requests.request(ref)
+            await self._store.cancel_requests.request(ref, metadata)
             if (runner := self._scheduler.find_runner(ref)) is not None and not runner.canceled:
                 await self.poll()  # a turn ended meanwhile and the next message began another
         elif current.record.ready:  # its runner released it
-            await self._end_idle_task(ref)
+            await self._end_idle_task(ref, metadata)
             current = await read_task(self._store, ref)
         if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:
             raise TaskNotCancelable("the task ended before it could be canceled")
@@ -87,22 +88,22 @@ class CancelOperation:
         if runner is not None and runner.cancel_refusal:
             raise TaskNotCancelable(runner.cancel_refusal)
 
-    async def _signal(self, ref: TaskRef, subscriber: Subscriber) -> None:
+    async def _signal(self, ref: TaskRef, metadata: bytes, subscriber: Subscriber) -> None:
         """Tells the process that runs the task to stop, and waits up to CANCEL_TIMEOUT."""
         deadline = asyncio.get_running_loop().time() + CANCEL_TIMEOUT
         if (runner := self._scheduler.find_runner(ref)) is not None:
-            runner.cancel()
+            runner.cancel(metadata=metadata)
         else:  # it runs in another process, and the bus may lose the signal
-            await self._store.cancel_requests.request(ref)
+            await self._store.cancel_requests.request(ref, metadata)
             self._bus.publish_signal(ref, TaskSignal.CANCEL)
         await self._pending_waits.until_turn_ends(subscriber, deadline)
 
-    async def _end_idle_task(self, ref: TaskRef) -> None:
+    async def _end_idle_task(self, ref: TaskRef, metadata: bytes) -> None:
         """Ends a task that is not running."""
         canceled = [StatusChange(states.CANCELED)]
         with suppress(AppendRejected):  # it ended meanwhile; the caller gets its state
             change = Append(task=ref, guard=NotTerminal(), events=canceled, release=True)
-            self._scheduler.notify_canceled((await self._log.append(change)).record)
+            self._scheduler.notify_canceled((await self._log.append(change)).record, metadata)
 
     # Turns of this process --------------------------------------------------------------------------------------
 
@@ -117,9 +118,9 @@ class CancelOperation:
 
     async def poll(self) -> None:
         """Stops the turns of this process for which the store has a cancel request."""
-        for ref in await self._store.cancel_requests.of_session(self._scheduler.session):
+        for ref, metadata in (await self._store.cancel_requests.of_session(self._scheduler.session)).items():
             if (runner := self._scheduler.find_runner(ref)) is not None:
-                runner.cancel()
+                runner.cancel(metadata=metadata)
 
 
 class PendingWaits:

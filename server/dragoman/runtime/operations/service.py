@@ -289,8 +289,8 @@ class TaskService:
 
         Raises TaskNotFound; TaskNotCancelable when the task has ended, or when the agent refuses.
         """
-        message_limits.check_value("metadata", request.metadata)
-        return await self._cancel_operation.cancel((await self._require_task(call.caller, request.id)).ref)
+        metadata = message_limits.checked_cancel_metadata(request.metadata)
+        return await self._cancel_operation.cancel((await self._require_task(call.caller, request.id)).ref, metadata)
 
     # Subscribing ------------------------------------------------------------------------------------------------
 

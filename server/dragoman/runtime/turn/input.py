@@ -69,7 +69,7 @@ class ReadableTurn:
     message: pb.Message = NO_MESSAGE
     envelope: pb.SendMessageRequest = pb.SendMessageRequest()
     question: pb.Message | None = None
-    task_state = task_metadata = b""
+    task_state = task_metadata = cancel_metadata = b""
     stored_envelope = b""
     previous_artifacts: Sequence[pb.Artifact] = ()
     references: Sequence[pb.Task] = ()

@@ -154,14 +154,17 @@ class TurnRunner(ReadableTurn):
             if not self.turn_ended.done():
                 self.turn_ended.set_result(False)
 
-    def cancel(self, reason: str = "client") -> None:
-        """Asks the agent to stop. After FENCE_TIMEOUT the task ends without it."""
+    def cancel(self, reason: str = "client", metadata: bytes = b"") -> None:
+        """Asks the agent to stop. After FENCE_TIMEOUT the task ends without it.
+
+        `metadata`: of the client's request, a serialized Struct.
+        """
         if self.cancel_refusal and reason == "client":
             return
         self._client_canceled = self._client_canceled or reason == "client"
         if self.canceled or self._finishing:
             return
-        self.canceled, self._stop_reason = True, reason
+        self.canceled, self._stop_reason, self.cancel_metadata = True, reason, metadata
         self.deadlines.after(FENCE_TIMEOUT, self._fence)
         self._interrupt()
 
@@ -249,7 +252,7 @@ class TurnRunner(ReadableTurn):
             self._task.uncancel()
         self.canceled, self._stop_reason = self._drained, "drain" if self._drained else ""
         self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
-        self._metadata_set = b""
+        self._metadata_set = self.cancel_metadata = b""
         self._transitions = self._transitions and TransitionChecker(self.record.state)
         self.deadlines.stop()
         self.deadlines.start()
@@ -409,8 +412,9 @@ class TurnRunner(ReadableTurn):
 
     async def _load_input(self) -> None:
         """Reads the input of the turn. A repeated call after a failed read keeps what was read."""
-        if self._client_canceled and self.record.ref in await self._store.cancel_requests.pending([self.record.ref]):
-            self.canceled, self._stop_reason = True, "client"
+        ref = self.record.ref
+        if self._client_canceled and (requests := await self._store.cancel_requests.pending([ref])):
+            self.canceled, self._stop_reason, self.cancel_metadata = True, "client", requests[ref]
             raise asyncio.CancelledError("the message arrived before the cancel")
         if self.message is NO_MESSAGE:
             usage = await self._load_message()

@@ -156,14 +156,14 @@ async def _tasks_by_principal(
 
 
 _REQUEST_CANCEL: Final = """
-INSERT INTO cancels (owner, task, until)
-SELECT t.owner, t.task, t.inbox FROM owners o JOIN tasks t ON t.owner = o.owner
+INSERT INTO cancels (owner, task, until, metadata)
+SELECT t.owner, t.task, t.inbox, $4 FROM owners o JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND (t.session > 0 OR t.ready)
-ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until
+ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
 """
 _IS_PENDING: Final = "t.answered < c.until AND (t.session > 0 OR t.ready)"
 _SELECT_PENDING_CANCELS: Final = f"""
-SELECT o.scope, o.principal, c.task FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+SELECT o.scope, o.principal, c.task, c.metadata FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
 JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
 """
 # In one order, so that two processes never deadlock here.
@@ -182,15 +182,16 @@ class PostgresCancels:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def request(self, task: TaskRef) -> None:
+    async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
         owner, key = task
-        await self._database.write(_execute, _REQUEST_CANCEL, owner.scope, owner.principal, key)
+        await self._database.write(_execute, _REQUEST_CANCEL, owner.scope, owner.principal, key, metadata)
 
-    async def of_session(self, session: int) -> list[TaskRef]:
+    async def of_session(self, session: int) -> dict[TaskRef, bytes]:
         return await self._database.read(_pending_cancels, " AND t.session = $1", session)
 
-    async def pending(self, tasks: Collection[TaskRef]) -> set[TaskRef]:
-        return set(tasks).intersection(await self._database.read(_pending_cancels, ""))
+    async def pending(self, tasks: Collection[TaskRef]) -> dict[TaskRef, bytes]:
+        found = await self._database.read(_pending_cancels, "")
+        return {task: found[task] for task in tasks if task in found}
 
     async def delete_obsolete(self) -> None:
         """Deletes the requests of tasks that are no longer running or waiting."""
@@ -202,9 +203,9 @@ async def _execute(connection: Connection, sql: str, *values: Any) -> None:
     await connection.execute(sql, *values)
 
 
-async def _pending_cancels(connection: Connection, condition: str, *values: int) -> list[TaskRef]:
+async def _pending_cancels(connection: Connection, condition: str, *values: int) -> dict[TaskRef, bytes]:
     rows = await connection.fetch(_SELECT_PENDING_CANCELS + condition, *values)
-    return [TaskRef(Owner(row[0], row[1]), row[2]) for row in rows]
+    return {TaskRef(Owner(row[0], row[1]), row[2]): row[3] for row in rows}
 
 
 async def _has_cancels(connection: Connection) -> bool:

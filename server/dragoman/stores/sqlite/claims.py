@@ -105,14 +105,14 @@ def _record(row: tuple[Any, ...]) -> TaskRecord:
 
 
 _REQUEST_CANCEL: Final = """
-INSERT INTO cancels (owner, task, until)
-SELECT t.owner, t.task, t.inbox FROM owners o JOIN tasks t ON t.owner = o.owner
+INSERT INTO cancels (owner, task, until, metadata)
+SELECT t.owner, t.task, t.inbox, ? FROM owners o JOIN tasks t ON t.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND t.task = ? AND (t.session > 0 OR t.ready)
-ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until
+ON CONFLICT (owner, task) DO UPDATE SET until = excluded.until, metadata = excluded.metadata
 """
 _IS_PENDING: Final = "t.answered < c.until AND (t.session > 0 OR t.ready)"
 _SELECT_PENDING_CANCELS: Final = f"""
-SELECT o.scope, o.principal, c.task FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
+SELECT o.scope, o.principal, c.task, c.metadata FROM cancels c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
 JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
 """
 _DELETE_OBSOLETE_CANCELS: Final = f"""
@@ -137,18 +137,21 @@ class SqliteCancels:
         self._write = write
         self._write_low_priority = write_low_priority
 
-    async def request(self, task: TaskRef) -> None:
+    async def request(self, task: TaskRef, metadata: bytes = b"") -> None:
         owner, key = task
         await self._write(
-            lambda connection: connection.execute(_REQUEST_CANCEL, (owner.scope, owner.principal, key)).rowcount
+            lambda connection: (
+                connection.execute(_REQUEST_CANCEL, (metadata, owner.scope, owner.principal, key)).rowcount
+            )
         )
 
-    async def of_session(self, session: int) -> list[TaskRef]:
-        found: list[TaskRef] = await self._read(_pending_cancels, " AND t.session = ?", session)
+    async def of_session(self, session: int) -> dict[TaskRef, bytes]:
+        found: dict[TaskRef, bytes] = await self._read(_pending_cancels, " AND t.session = ?", session)
         return found
 
-    async def pending(self, tasks: Collection[TaskRef]) -> set[TaskRef]:
-        return set(tasks).intersection(await self._read(_pending_cancels, ""))
+    async def pending(self, tasks: Collection[TaskRef]) -> dict[TaskRef, bytes]:
+        found: dict[TaskRef, bytes] = await self._read(_pending_cancels, "")
+        return {task: found[task] for task in tasks if task in found}
 
     async def delete_obsolete(self) -> None:
         """Deletes the requests of tasks that are no longer running or waiting."""
@@ -156,9 +159,9 @@ class SqliteCancels:
             await self._write_low_priority(lambda connection: connection.execute(_DELETE_OBSOLETE_CANCELS).rowcount)
 
 
-def _pending_cancels(connection: sqlite3.Connection, condition: str, *values: int) -> list[TaskRef]:
+def _pending_cancels(connection: sqlite3.Connection, condition: str, *values: int) -> dict[TaskRef, bytes]:
     rows = connection.execute(_SELECT_PENDING_CANCELS + condition, values)
-    return [TaskRef(Owner(scope, principal), key) for scope, principal, key in rows]
+    return {TaskRef(Owner(scope, principal), key): metadata for scope, principal, key, metadata in rows}
 
 
 def _has_cancels(connection: sqlite3.Connection) -> bool:

@@ -325,44 +325,54 @@ class StoreCancels:
         requested, other = [(await running(store)).record.ref for _ in range(2)]
         await store.cancel_requests.request(requested)
         await store.cancel_requests.request(requested)
-        assert await store.cancel_requests.of_session(SESSION) == [requested]
-        assert await store.cancel_requests.of_session(SESSION + 1) == []
-        assert await store.cancel_requests.pending([requested, other]) == {requested}
-        assert await store.cancel_requests.pending([other]) == set()
+        assert await store.cancel_requests.of_session(SESSION) == {requested: b""}
+        assert await store.cancel_requests.of_session(SESSION + 1) == {}
+        assert await store.cancel_requests.pending([requested, other]) == {requested: b""}
+        assert await store.cancel_requests.pending([other]) == {}
+
+    async def test_a_cancel_request_keeps_its_metadata_until_a_later_one_replaces_it(self, store: Store) -> None:
+        ref, other = [(await running(store)).record.ref for _ in range(2)]
+        await store.cancel_requests.request(ref, b"first")
+        await store.cancel_requests.request(other)
+        assert await store.cancel_requests.of_session(SESSION) == {ref: b"first", other: b""}
+        await store.cancel_requests.request(ref, b"second")
+        assert await store.cancel_requests.pending([ref]) == {ref: b"second"}
+        await store.cancel_requests.request(ref)
+        assert await store.cancel_requests.pending([ref]) == {ref: b""}
 
     async def test_a_cancel_request_survives_a_restart_of_the_turn(self, store: Store) -> None:
         claimed = await running(store)
         ref = claimed.record.ref
-        await store.cancel_requests.request(ref)
+        await store.cancel_requests.request(ref, b"why")
         await store.append(replace(by_runner(claimed), retry=True))
-        assert await store.cancel_requests.of_session(SESSION) == []
-        assert await store.cancel_requests.pending([ref]) == {ref}
+        assert await store.cancel_requests.of_session(SESSION) == {}
+        assert await store.cancel_requests.pending([ref]) == {ref: b"why"}
         await store.append(Append(task=ref, guard=Ready(), claim_session=SESSION + 1))
-        assert await store.cancel_requests.of_session(SESSION + 1) == [ref]
+        assert await store.cancel_requests.of_session(SESSION + 1) == {ref: b"why"}
 
     async def test_a_cancel_request_ends_with_its_turn(self, store: Store) -> None:
         claimed = await running(store)
         ref = claimed.record.ref
         await store.cancel_requests.request(ref)
         await store.append(by_runner(claimed, status(states.INPUT_REQUIRED), end=True))
-        assert await store.cancel_requests.pending([ref]) == set()
+        assert await store.cancel_requests.pending([ref]) == {}
         assert (await store.append(follow_up(ref, "go on", claim=SESSION))).claimed
-        assert await store.cancel_requests.of_session(SESSION) == []
+        assert await store.cancel_requests.of_session(SESSION) == {}
 
     async def test_a_message_after_a_cancel_request_is_not_canceled(self, store: Store) -> None:
         claimed = await running(store)
         ref = claimed.record.ref
         await store.cancel_requests.request(ref)
         await store.append(follow_up(ref, "and this"))
-        assert await store.cancel_requests.of_session(SESSION) == [ref]
+        assert await store.cancel_requests.of_session(SESSION) == {ref: b""}
         assert (await store.append(by_runner(claimed, status(states.COMPLETED), end=True))).turn_continues
-        assert await store.cancel_requests.of_session(SESSION) == []
+        assert await store.cancel_requests.of_session(SESSION) == {}
 
     async def test_no_cancel_request_is_stored_for_an_idle_task(self, store: Store) -> None:
         ref = (await finished(store)).record.ref
         await store.cancel_requests.request(ref)
         await store.cancel_requests.request(new_ref())
-        assert await store.cancel_requests.pending([ref]) == set()
+        assert await store.cancel_requests.pending([ref]) == {}
 
     async def test_compaction_keeps_pending_cancel_requests(self, store: Store) -> None:
         over, holds = [await running(store) for _ in range(2)]
@@ -370,4 +380,4 @@ class StoreCancels:
             await store.cancel_requests.request(one.record.ref)
         await store.append(by_runner(over, status(states.CANCELED), end=True))
         await store.compact()
-        assert await store.cancel_requests.of_session(SESSION) == [holds.record.ref]
+        assert await store.cancel_requests.of_session(SESSION) == {holds.record.ref: b""}

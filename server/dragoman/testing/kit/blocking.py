@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Self, TypeVar
 
@@ -109,9 +109,9 @@ class BlockingRun(Story):
         """Blocking variant of `TaskRun.send`."""
         return self._after(self._run.send(text, **message))
 
-    def cancel(self) -> Self:
+    def cancel(self, metadata: Mapping[str, Any] | None = None) -> Self:
         """Blocking variant of `TaskRun.cancel`."""
-        return self._after(self._run.cancel())
+        return self._after(self._run.cancel(metadata))
 
     def crash(self) -> Self:
         """Blocking variant of `TaskRun.crash`."""

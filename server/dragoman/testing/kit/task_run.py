@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,9 +47,13 @@ class TaskRun(Story):
         await self._kit.send(text, agent=self.agent, task=self.id, **message)
         return self
 
-    async def cancel(self) -> Self:
-        """Cancels the task and waits until the agent has stopped. Raises TaskNotCancelable."""
+    async def cancel(self, metadata: Mapping[str, Any] | None = None) -> Self:
+        """Cancels the task and waits until the agent has stopped. Raises TaskNotCancelable.
+
+        `metadata`: of the cancel request (`turn.cancel_metadata`).
+        """
         request = pb.CancelTaskRequest(id=self.id)
+        request.metadata.update(metadata or {})
         await self._kit.runtime.service.cancel_task(self._kit.call(self.agent), request)
         await self.refresh()
         return await self.wait()

@@ -53,7 +53,9 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
         await self.storage.update_task(id, state="completed", new_artifacts=[{"artifact_id": "output", "parts": texts}])
 
     async def cancel_task(self, params: Any) -> None:
-        pass
+        if "metadata" in params:
+            text = agent_message(params["metadata"]["why"])
+            await self.storage.update_task(params["id"], state="canceled", new_messages=[text])
 
 
 class Another(CounterWorker):
