@@ -51,8 +51,12 @@ def state_of(name: str) -> str:
 
 
 def is_shared_with_rust(task: dict[str, Any]) -> bool:
-    """Whether a task read without a version is one of a2a-rust: then its parts have a `type` too."""
-    return any("type" in part for message in task.get("history", []) for part in message["parts"])
+    """Whether a task read without a version is one of a2a-rust.
+
+    Its parts have a `type` too, as those of 0.1 have, whose tasks also have a `sessionId`.
+    """
+    parts = [part for message in task.get("history", []) for part in message["parts"]]
+    return "sessionId" not in task and any("type" in part for part in parts)
 
 
 def state_word(task: dict[str, Any]) -> str:
