@@ -29,8 +29,6 @@ MISSING: Final = frozenset(
         "runtime/assembly.py",
         "runtime/log.py",
         "security/tls/client_certificates.py",
-        "settings/sources.py",
-        "settings/types.py",
         "stores/postgres/large_parts.py",
         "stores/postgres/maintenance/task_selection.py",
         "stores/postgres/tables.py",

@@ -1,0 +1,149 @@
+"""Sources of settings: precedence, the file, and how invalid ones are explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.settings.sources import DEFAULT_CONFIG_FILE, environment_value, has_environment_settings, read_config_file
+
+
+def test_command_line_precedes_environment_precedes_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dragoman.toml").write_text('slots = 1\ndrain = 1\nblocking-wait = 1\nlog_format = "json"\n')
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "2")
+    monkeypatch.setenv("DRAGOMAN_DRAIN", "2")
+    settings = load_settings({"slots": "3", "http": None})
+    assert (settings.slots, settings.drain, settings.blocking_wait, settings.log_format) == (3, 2, 1, "json")
+
+
+def test_the_config_file_is_set_by_argument_or_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.toml").write_text("slots = 7")
+    Path("b.toml").write_text("slots = 8")
+    monkeypatch.setenv("DRAGOMAN_CONFIG", "a.toml")
+    assert load_settings({}).slots == 7
+    assert load_settings({"config": Path("b.toml")}).slots == 8
+    assert load_settings({}).config == Path("a.toml")
+
+
+@pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - {"config"}))
+def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
+    values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
+    values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0"}
+    values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
+    values |= {
+        "metrics": "127.0.0.1:4",
+        "role": "worker",
+        "audit": "security",
+        "processes": "4",
+        "isolation": "scope",
+        "blocking_default": "return",
+        "card_versions": "1.0",
+        "push": "false",
+        "agent_limits": "a.live-tasks=5",
+    }
+    values |= {"otlp": "http://a.example:4318", "otlp_headers": "a=b", "trace_share": "0.5", "budgets": "cost=5"}
+    values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
+    values |= {"executor": "a.b:C", "executor_retries": "3", "upstream": "https://a.example/b"}
+    values |= {"tls_client_grants": "a=operator", "tls_client_principal": "uri"}
+    if name == "sign_cards":
+        monkeypatch.setenv("DRAGOMAN_PUBLIC_URL", "https://a.example")
+    if name in ("public_agents", "private_pages"):
+        monkeypatch.setenv("DRAGOMAN_API_KEYS", "true")
+    value = values.get(name, "true" if Settings.model_fields[name].annotation is bool else "4095")
+    monkeypatch.setenv(f"DRAGOMAN_{name.upper()}", value)
+    response_value = getattr(load_settings({}), name)
+    assert response_value != Settings.model_fields[name].default
+    monkeypatch.delenv(f"DRAGOMAN_{name.upper()}")
+    Path("dragoman.toml").write_text(f"{name} = '{value}'")
+    assert getattr(load_settings({}), name) == response_value
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "")
+    assert load_settings({}).slots == Settings.model_fields["slots"].default
+
+
+def test_an_invalid_variable_is_reported_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_DRAIN", "soon")
+    with pytest.raises(SettingsError, match=r'^DRAGOMAN_DRAIN \(environment\): "soon" '):
+        load_settings({})
+
+
+def test_an_invalid_line_of_the_file_is_reported_with_the_file() -> None:
+    Path("dragoman.toml").write_text('error_table = "0.9"\ncolour = "red"\n')
+    with pytest.raises(SettingsError) as caught:
+        load_settings({})
+    first, second = sorted(str(caught.value).splitlines())
+    assert first.startswith("colour: is not a setting (dragoman.toml); settings are agent_limits, api_keys, app, ")
+    assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
+
+
+def test_invalid_toml_is_reported_with_its_position() -> None:
+    Path("dragoman.toml").write_text("slots = \n")
+    with pytest.raises(SettingsError, match=r"^dragoman.toml: is not valid TOML: .*line 1"):
+        load_settings({})
+
+
+def test_all_invalid_settings_are_reported_together() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({"http": "x", "grpc": "y", "slots": "z"})
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_errors_do_not_contain_the_token() -> None:
+    Path("dragoman.toml").write_text("token = 20261120\n")
+    with pytest.raises(SettingsError, match=r"^token \(dragoman.toml\): must be a text$"):
+        load_settings({})
+
+
+def test_names_of_variables_ignore_case_and_other_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not has_environment_settings()
+    monkeypatch.setenv("NOT_DRAGOMAN_SLOTS", "9")
+    assert not has_environment_settings()
+    monkeypatch.setenv("dragoman_slots", "5")
+    assert has_environment_settings()
+    assert environment_value("slots") == "5"
+    assert environment_value("slot") is None
+
+
+def test_without_a_file_there_are_no_values_unless_one_was_named() -> None:
+    assert read_config_file(None) == (None, {})
+    with pytest.raises(SettingsError, match=r"^--config: file other.toml does not exist$"):
+        read_config_file(Path("other.toml"))
+
+
+def test_keys_of_the_file_may_have_hyphens() -> None:
+    DEFAULT_CONFIG_FILE.write_text('log-format = "json"\nlive_tasks = 3\n[agent-limits.my-agent]\nlive-tasks = 1\n')
+    file, values = read_config_file(None)
+    assert file == DEFAULT_CONFIG_FILE
+    # The keys of tables are names that someone chose.
+    assert values == {"log_format": "json", "live_tasks": 3, "agent_limits": {"my-agent": {"live-tasks": 1}}}
+
+
+def test_a_file_that_cannot_be_read_is_reported() -> None:
+    DEFAULT_CONFIG_FILE.mkdir()
+    with pytest.raises(SettingsError, match=r"^dragoman.toml: cannot be read: .*directory"):
+        read_config_file(None)
+    DEFAULT_CONFIG_FILE.rmdir()
+    DEFAULT_CONFIG_FILE.write_bytes(b'app = "caf\xe9"\n')
+    with pytest.raises(SettingsError, match=r"^dragoman.toml: cannot be read: .*utf-8"):
+        read_config_file(None)
+
+
+def test_an_error_names_the_source_that_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    DEFAULT_CONFIG_FILE.write_text('slots = "few"\n')
+    with pytest.raises(SettingsError, match=r'^slots \(dragoman.toml\): "few" must be a valid integer'):
+        load_settings({})
+    monkeypatch.setenv("DRAGOMAN_SLOTS", "some")
+    with pytest.raises(SettingsError, match=r'^DRAGOMAN_SLOTS \(environment\): "some" must be a valid integer'):
+        load_settings({})
+    with pytest.raises(SettingsError, match=r'^--slots \(command line\): "many" must be a valid integer'):
+        load_settings({"slots": "many"})
+
+
+def test_an_unknown_name_in_code_is_reported_without_a_file() -> None:
+    with pytest.raises(SettingsError, match=r"^colour: is not a setting \(given in code\); settings are "):
+        load_settings({"colour": "red"})
