@@ -23,7 +23,6 @@ EXEMPT: Final[Mapping[str, str]] = {
 
 MISSING: Final = frozenset(
     {
-        "core/task/log.py",
         "ports/remote_agents.py",
         "ports/store.py",
         "runtime/assembly.py",

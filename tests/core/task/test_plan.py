@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dragoman.core.task import states
-from dragoman.core.task.log import ROLE_AGENT, ROLE_USER, Append, AppendRejected, TaskRecord
+from dragoman.core.task.log import ROLE_AGENT, ROLE_USER, Append, AppendRejected
 from dragoman.core.task.plan import Plan, plan, status_field
 from dragoman.testing.fixtures import SESSION, artifact, by_runner, cancel, chunk, created, follow_up, new_ref, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -131,9 +131,3 @@ def test_the_log_row_holds_every_event_with_its_length() -> None:
     planned = then(first, by_runner(first.outcome, *[chunk("a", str(number)) for number in range(200)]))
     assert len(planned.events) == 200
     assert len(planned.log_row) > sum(len(event.data) for event in planned.events)
-
-
-def test_a_record_with_a_session_is_running() -> None:
-    record: TaskRecord = claimed().record
-    assert record.running
-    assert not replace(record, session=0).running
