@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state
 
 from dragoman import Turn, agent
@@ -206,7 +207,9 @@ async def test_a_full_store_rejects_writes_and_loses_none(tmp_path: Path) -> Non
     connection.close()
 
 
-async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_result_of_a_run_waits_for_disk_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.01, 0.02))
     store = open_store(tmp_path / "t.db")
 
@@ -223,7 +226,7 @@ async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, monkeypa
                 await asyncio.sleep(0.005)
         await fill_up(store)
         here.at("go").set()
-        await asyncio.sleep(0.1)
+        await eventually(lambda: caplog.text.count("the end of a turn waits for the store") > 1)  # it was retried
         assert state(await here.get(task.id)) == "WORKING"
         await set_pages(store, 1_000_000)
         ended = await here.ended(task.id)
