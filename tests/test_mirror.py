@@ -27,7 +27,6 @@ MISSING: Final = frozenset(
         "ports/store.py",
         "runtime/assembly.py",
         "runtime/log.py",
-        "security/tls/client_certificates.py",
         "stores/postgres/large_parts.py",
         "stores/postgres/maintenance/task_selection.py",
         "stores/postgres/tables.py",

@@ -6,17 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from tests.certificates import Authority, write
+from tests.certificates import DAY, Authority, ClientAuthority, serial_of, write
 from tests.eventually import eventually
 
 from dragoman import Turn, agent
@@ -29,7 +25,6 @@ from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 BINDINGS: Final = ["grpc", "rest", "jsonrpc", "ws"]
-DAY: Final = timedelta(days=1)
 
 
 @agent(default=True)
@@ -56,58 +51,6 @@ def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-class Clients:
-    """A CA for clients. Its certificate is in the file `ca`."""
-
-    def __init__(self, folder: Path, name: str = "clients") -> None:
-        self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.ca = folder / f"{name}.pem"
-        now = datetime.now(UTC)
-        certificate = (
-            x509.CertificateBuilder(self._name, self._name, self._key.public_key(), 1, now - DAY, now + DAY)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        self._serial = 100
-
-    def issue(self, who: str, *, uri: str = "", begins: timedelta = -DAY, ends: timedelta = DAY) -> Path:
-        """The file of a certificate and its key."""
-        self._serial += 1
-        key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-        names = [x509.NameAttribute(NameOID.COMMON_NAME, who)] if who else []
-        builder = x509.CertificateBuilder(
-            self._name, x509.Name(names), key.public_key(), self._serial, now + begins, now + ends
-        ).add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        if uri:
-            alternatives = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
-            builder = builder.add_extension(alternatives, critical=False)
-        path = self._folder / f"{self.ca.stem}-{who or 'nobody'}-{self._serial}.pem"
-        path.write_bytes(
-            builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-            + key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return path
-
-    def crl(self, *paths: Path, due: timedelta = DAY, der: bool = False) -> bytes:
-        """The CRL of revoked certificates."""
-        now = datetime.now(UTC)
-        builder = x509.CertificateRevocationListBuilder(self._name, now - 2 * DAY, now + due)
-        for path in paths:
-            revoked = x509.RevokedCertificateBuilder(serial_of(path), now - DAY)
-            builder = builder.add_revoked_certificate(revoked.build())
-        encoding = serialization.Encoding.DER if der else serialization.Encoding.PEM
-        return builder.sign(self._key, hashes.SHA256()).public_bytes(encoding)
-
-
-def serial_of(path: Path) -> int:
-    return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
-
-
 @pytest.fixture(scope="module")
 def _authority_of_servers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, tuple[bytes, bytes]]:
     authority = Authority(tmp_path_factory.mktemp("servers"))
@@ -120,13 +63,13 @@ def server_ca(_authority_of_servers: tuple[Authority, tuple[bytes, bytes]]) -> P
 
 
 @pytest.fixture
-def clients(tmp_path: Path) -> Clients:
-    return Clients(tmp_path)
+def clients(tmp_path: Path) -> ClientAuthority:
+    return ClientAuthority(tmp_path)
 
 
 @pytest.fixture
 def response(
-    tmp_path: Path, clients: Clients, _authority_of_servers: tuple[Authority, tuple[bytes, bytes]]
+    tmp_path: Path, clients: ClientAuthority, _authority_of_servers: tuple[Authority, tuple[bytes, bytes]]
 ) -> dict[str, Any]:
     certificate, key = write(tmp_path, _authority_of_servers[1])
     return {
@@ -165,7 +108,7 @@ async def refused(client: Client) -> str:
 
 
 async def test_a_client_certificate_authenticates_on_every_binding(
-    response: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: ClientAuthority, server_ca: Path
 ) -> None:
     alice, bob = clients.issue("alice"), clients.issue("bob")
     async with opened(response) as app:
@@ -179,14 +122,14 @@ async def test_a_client_certificate_authenticates_on_every_binding(
 
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_untrusted_certificates_are_rejected(
-    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, binding: str
+    response: dict[str, Any], tmp_path: Path, clients: ClientAuthority, server_ca: Path, binding: str
 ) -> None:
     revoked, good = clients.issue("alice"), clients.issue("alice")
     (tmp_path / "revoked").write_text(f"{serial_of(revoked):x}  # the old laptop\n")
     async with opened(response, tls_client_revoked=tmp_path / "revoked") as app:
         assert await ask(client_of(app, binding, server_ca, good)) == "alice: hello"
         for cert in (
-            Clients(tmp_path, "strangers").issue("alice"),
+            ClientAuthority(tmp_path, "strangers").issue("alice"),
             clients.issue("alice", ends=-timedelta(hours=1)),
             clients.issue("alice", begins=timedelta(hours=1)),
         ):
@@ -203,7 +146,7 @@ async def test_untrusted_certificates_are_rejected(
 
 
 async def test_the_principal_comes_from_the_configured_field(
-    response: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: ClientAuthority, server_ca: Path
 ) -> None:
     cert = clients.issue("alice", uri="spiffe://example.org/billing")
     async with opened(response, tls_client_principal="uri") as app:
@@ -212,7 +155,7 @@ async def test_the_principal_comes_from_the_configured_field(
 
 
 async def test_other_credentials_precede_the_certificate(
-    response: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: ClientAuthority, server_ca: Path
 ) -> None:
     cert, token = clients.issue("gateway"), "token-of-the-operator"
     async with opened(response, token=token) as app:
@@ -224,7 +167,7 @@ async def test_other_credentials_precede_the_certificate(
 
 
 async def test_certificate_principals_have_their_configured_grants(
-    response: dict[str, Any], clients: Clients, server_ca: Path
+    response: dict[str, Any], clients: ClientAuthority, server_ca: Path
 ) -> None:
     async with opened(response, tls_client_grants="root=operator,narrow=agent:endless") as app:
         address = f"grpcs://{app.grpc}"
@@ -237,7 +180,7 @@ async def test_certificate_principals_have_their_configured_grants(
 
 
 async def test_a_worker_authenticates_by_certificate(
-    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, monkeypatch: pytest.MonkeyPatch
+    response: dict[str, Any], tmp_path: Path, clients: ClientAuthority, server_ca: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.bindings.stream_registry.CREDENTIAL_CHECK_INTERVAL", 0.05)
     (tmp_path / "revoked").touch()
@@ -261,7 +204,7 @@ async def test_a_worker_authenticates_by_certificate(
 
 @pytest.mark.parametrize("form", ["pem", "der", "serials"])
 async def test_revocations_apply_at_once_while_the_server_runs(
-    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, form: str
+    response: dict[str, Any], tmp_path: Path, clients: ClientAuthority, server_ca: Path, form: str
 ) -> None:
     file, alice, bob = tmp_path / "revoked", clients.issue("alice"), clients.issue("bob")
 
@@ -283,7 +226,7 @@ async def test_revocations_apply_at_once_while_the_server_runs(
         assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
         assert await ask(client_of(app, "rest", server_ca, bob)) == "bob: hello"
         # An invalid file changes nothing.
-        for bad in (b"\xff", b"no number\n", Clients(tmp_path, "strangers").crl(), clients.crl()[:200]):
+        for bad in (b"\xff", b"no number\n", ClientAuthority(tmp_path, "strangers").crl(), clients.crl()[:200]):
             file.write_bytes(bad)
             app.certificates.refresh()
             assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
@@ -293,7 +236,11 @@ async def test_revocations_apply_at_once_while_the_server_runs(
 
 
 async def test_an_outdated_crl_applies_with_a_warning(
-    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path, caplog: pytest.LogCaptureFixture
+    response: dict[str, Any],
+    tmp_path: Path,
+    clients: ClientAuthority,
+    server_ca: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     alice, bob = clients.issue("alice"), clients.issue("bob")
     (tmp_path / "revoked").write_bytes(clients.crl(alice, due=-DAY))
@@ -304,9 +251,9 @@ async def test_an_outdated_crl_applies_with_a_warning(
 
 
 async def test_changed_client_cas_are_loaded_while_the_server_runs(
-    response: dict[str, Any], tmp_path: Path, clients: Clients, server_ca: Path
+    response: dict[str, Any], tmp_path: Path, clients: ClientAuthority, server_ca: Path
 ) -> None:
-    later = Clients(tmp_path, "later")
+    later = ClientAuthority(tmp_path, "later")
     alice, carol = clients.issue("alice"), later.issue("carol")
     async with opened(response) as app:
         assert app.certificates is not None

@@ -162,7 +162,7 @@ class Revocations:
             raise InvalidCertificate(f"{self._path}: {error.strerror}") from error
         if blocks := _CRL_PATTERN.findall(data):
             return self._parse_crls(map(x509.load_pem_x509_crl, blocks))
-        if data[:1] == b"\x30":
+        if data[:1] == b"\x30" and not data.isascii():  # an ASN.1 sequence; a serial number may begin with "0", too
             return self._parse_crls(map(x509.load_der_x509_crl, [data]))
         return frozenset((ANY_ISSUER, serial) for serial in self._parse_serials(data))
 
