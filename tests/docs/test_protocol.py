@@ -321,8 +321,9 @@ async def test_webhooks(tmp_path: Path) -> None:
         waits = (await server.task("ask"))["id"]
         page.says("A configuration without an id gets the id of its task.")
         page.says("Secrets are never returned.")
-        value = await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": hook, "token": "t0k"})
-        assert (value["result"]["id"], value["result"]["url"], "token" in value["result"]) == (waits, hook, False)
+        sent = {"taskId": waits, "pushNotificationConfig": {"url": hook, "token": "t0k"}}
+        value = (await server.call("tasks/pushNotificationConfig/set", sent))["result"]["pushNotificationConfig"]
+        assert (value["id"], value["url"], "token" in value) == (waits, hook, False)
         page.says("| get | by id, which is required | by `pushNotificationConfigId`, or the oldest |")
         assert await server.code("GetTaskPushNotificationConfig", {"taskId": waits}) == -32602
         found = await server.call("tasks/pushNotificationConfig/get", {"id": waits})
@@ -338,6 +339,9 @@ async def test_webhooks(tmp_path: Path) -> None:
         page.says("The same id again replaces it.")
         listed = (await server.call("ListTaskPushNotificationConfigs", {"taskId": waits}))["result"]["configs"]
         assert [one["id"] for one in listed] == [waits, "c"]
+        page.says("so two calls without an id make two configurations")
+        new = [await server.call("CreateTaskPushNotificationConfig", {"taskId": waits, "url": hook}) for _ in range(2)]
+        assert len({waits, "c", *(one["result"]["id"] for one in new)}) == 4
         page.says("Deleting a missing configuration is not an error; getting it is (-32001, 404)")
         values = {"taskId": waits, "id": "none"}
         assert (await server.call("DeleteTaskPushNotificationConfig", values)) == {
