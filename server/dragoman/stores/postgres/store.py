@@ -217,7 +217,9 @@ class PostgresStore:
         limit: int | None = None,
         on_erased: Callable[[list[TaskRecord]], None] | None = None,
     ) -> ErasureReceipt:
-        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=on_erased)
+        receipt = await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=on_erased)
+        await self.cancel_requests.delete_obsolete()  # they have metadata of the caller
+        return receipt
 
     async def resume_erasures(self) -> list[ErasureReceipt]:
         return await self._eraser.resume()

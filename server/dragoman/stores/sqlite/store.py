@@ -229,7 +229,9 @@ class SqliteStore:
             if on_erased is not None:
                 on_erased(records)
 
-        return await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=clear_cache)
+        receipt = await self._eraser.erase(selection, reason=reason, limit=limit, on_erased=clear_cache)
+        await self.cancel_requests.delete_obsolete()  # they have metadata of the caller
+        return receipt
 
     async def resume_erasures(self) -> list[ErasureReceipt]:
         return await self._eraser.resume()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.postgres import execute
 from tests.stores.postgres.two_stores import Stores
 
 from dragoman.core.names import Owner
@@ -62,3 +63,10 @@ async def test_an_erasure_in_progress_in_another_process_is_not_resumed(stores: 
     assert receipt.counts.tasks == len(created_tasks)
     go_on.set()
     assert (await erasing).digest == receipt.digest
+
+
+async def test_the_cancel_request_of_an_erased_task_is_deleted(stores: Stores, postgres_url: str) -> None:
+    for record in [(await running(stores[0])).record for _ in range(2)]:
+        await stores[0].cancel_requests.request(record.ref, b"my name is Ada")
+    await stores[0].erase(TaskSelection(task=record.id))
+    assert len(await execute(postgres_url, "SELECT metadata FROM cancels")) == 1

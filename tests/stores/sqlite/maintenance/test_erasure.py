@@ -246,3 +246,10 @@ async def test_rows_of_a_task_a_context_and_a_principal_are_erased_from_other_ta
     assert contexts() == ["b"]
     await store.erase(TaskSelection(principal=OWNER.principal))
     assert (contexts(), query(path, "SELECT * FROM owners")) == ([], [])
+
+
+async def test_the_cancel_request_of_an_erased_task_is_deleted(store: SqliteStore, path: Path) -> None:
+    for record in [(await running(store)).record for _ in range(2)]:
+        await store.cancel_requests.request(record.ref, b"my name is Ada")
+    await store.erase(TaskSelection(task=record.id))
+    assert query(path, "SELECT metadata FROM cancels") == [(b"my name is Ada",)]
