@@ -17,7 +17,7 @@ from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection, task_ids_digest
 from dragoman.stores.shared.erasure import ERASURE_STEP_ROWS, QUEUE_START, QueuedTask
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.maintenance import erasure, task_selection
+from dragoman.stores.sqlite.maintenance import erasure
 from dragoman.testing.fixtures import (
     OWNER,
     SESSION,
@@ -143,27 +143,6 @@ async def test_an_erasure_interrupted_by_a_crash_is_completed_afterwards(path: P
     assert (receipt.counts.tasks, receipt.counts.events, receipt.counts.artifacts) == (5, 15, 5)
     rows = rows_by_table(path)
     assert {rows[name] for name in ("tasks", "log", "messages", "artifacts", "chunks", "leaving")} == {0}
-
-
-async def test_selection_by_age_uses_an_index(store: SqliteStore, path: Path, clock: Clock) -> None:
-    await finished(store)
-    connection = sqlite3.connect(path)
-    for selection, index in (
-        (TaskSelection(older_than=1), "tasks_resting"),
-        (TaskSelection(context="context"), "tasks_by_context"),
-        (TaskSelection(principal=OWNER.principal), "PRIMARY KEY"),
-    ):
-        place = task_selection.task_ranges(connection, selection, clock.now)[-1]
-        statements: list[str] = []
-        connection.set_trace_callback(statements.append)
-        task_selection.read_page(connection, place, (clock.now, 1, b"") if place.by_time else (1, b""))
-        connection.set_trace_callback(None)
-        plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statements[-1]}"))
-        assert f"SEARCH t USING {'PRIMARY KEY' if index == 'PRIMARY KEY' else f'INDEX {index}'}" in plan.replace(
-            "COVERING ", ""
-        )
-        assert "TEMP B-TREE" not in plan or index == "tasks_by_context"
-    connection.close()
 
 
 async def test_an_erasure_step_is_limited_in_rows_and_bytes(store: SqliteStore, path: Path, clock: Clock) -> None:
