@@ -31,7 +31,6 @@ MISSING: Final = frozenset(
         "stores/postgres/large_parts.py",
         "stores/postgres/maintenance/task_selection.py",
         "stores/shared/blobs.py",
-        "stores/sqlite/task_tables.py",
         "agents/executors/process.py",
         "agents/functions/output.py",
         "agents/upstream/discovery.py",
