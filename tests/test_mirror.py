@@ -31,6 +31,7 @@ MISSING: Final = frozenset(
         "stores/postgres/large_parts.py",
         "stores/postgres/maintenance/task_selection.py",
         "stores/shared/blobs.py",
+        # agents, bindings, cli, client, executor_child, telemetry, testing, wire, wiring, worker
         "agents/executors/process.py",
         "agents/functions/output.py",
         "agents/upstream/discovery.py",
