@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dragoman.calling.errors import ResponseErrors
-from dragoman.calling.transport import TransportOptions
+from base64 import b64encode
+from typing import Any, Literal
+
+import pytest
+
+from dragoman.calling.errors import ProtocolError, ResponseErrors
+from dragoman.calling.transport import RemoteFiles, TransportOptions
 from dragoman.core.trace import TRACE_HEADER
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -33,3 +38,64 @@ def test_a_request_keeps_its_tenant_unless_the_interface_overrides_it() -> None:
     assert TransportOptions(errors=ERRORS).with_tenant(request, "interface") is request
     sent = TransportOptions(errors=ERRORS, overrides_tenant=True).with_tenant(request, "interface")
     assert (sent.tenant, sent.id, request.tenant) == ("interface", "t", "caller")
+
+
+# Files of 0.3 ---------------------------------------------------------------------------------------------------------
+
+BINARY = bytes(range(256))
+
+
+def remote_files(form: Literal["auto", "bytes", "base64"] = "auto", dialect: str = "0.3") -> RemoteFiles:
+    return RemoteFiles(dialect, TransportOptions(errors=ERRORS, v03_files=form))
+
+
+def send(content: bytes) -> pb.SendMessageRequest:
+    return pb.SendMessageRequest(message=pb.Message(parts=[pb.Part(raw=content)]))
+
+
+def sent(files: RemoteFiles, content: bytes) -> bytes:
+    """What a request with the file has."""
+    written: Any = files.write(send(content))
+    return bytes(written.message.parts[0].raw)
+
+
+def received(files: RemoteFiles, *contents: bytes) -> list[bytes]:
+    """The files of a response."""
+    task: Any = files.read(pb.Task(artifacts=[pb.Artifact(parts=[pb.Part(raw=content) for content in contents])]))
+    return [part.raw for part in task.artifacts[0].parts]
+
+
+def test_files_are_sent_as_bytes_until_a_response_has_base64_text() -> None:
+    files = remote_files()
+    assert sent(files, BINARY) == BINARY
+    assert received(files) == []
+    assert sent(files, BINARY) == BINARY
+    assert received(files, b64encode(BINARY), b"") == [BINARY, b""]
+    assert sent(files, BINARY) == b64encode(BINARY)
+
+
+def test_a_response_with_bytes_proves_them_for_good() -> None:
+    files = remote_files()
+    assert received(files, b64encode(BINARY)) == [BINARY]
+    assert received(files, BINARY) == [BINARY]
+    assert received(files, b"test") == [b"test"]
+    assert sent(files, BINARY) == BINARY
+
+
+def test_a_set_form_of_files_is_kept() -> None:
+    files = remote_files("base64")
+    request = send(BINARY)
+    written: Any = files.write(request)
+    assert (request.message.parts[0].raw, written.message.parts[0].raw) == (BINARY, b64encode(BINARY))
+    assert received(files, b64encode(BINARY)) == [BINARY]
+    with pytest.raises(ProtocolError, match=r"http://server: artifacts\[0\]\.parts\[0\]\.file.*must be base64 text"):
+        received(files, b"hello")
+    files = remote_files("bytes")
+    assert received(files, b64encode(BINARY)) == [b64encode(BINARY)]
+    assert sent(files, BINARY) == BINARY
+
+
+def test_other_dialects_have_bytes() -> None:
+    files = remote_files("base64", "1.0")
+    assert received(files, b"test") == [b"test"]
+    assert sent(files, BINARY) == BINARY

@@ -42,7 +42,9 @@ def test_a_table_sets_credentials_and_limits() -> None:
 
 
 def test_the_stored_form_reads_back_unchanged() -> None:
-    upstream = upstream_from_table({"url": "https://x/a?b=c", "id": "x", "token": "t", "turns": 3, "time_limit": 2})
+    upstream = upstream_from_table(
+        {"url": "https://x/a?b=c", "id": "x", "token": "t", "turns": 3, "time_limit": 2, "v03_files": "base64"}
+    )
     assert upstream_from_table(json.loads(upstream_to_json(upstream))) == upstream
 
 
@@ -61,6 +63,7 @@ def test_the_stored_form_reads_back_unchanged() -> None:
         ({"url": "http://x", "turns": True}, "turns: must be 1 to"),
         ({"url": "http://x", "time_limit": -1}, "time_limit: must be a number of seconds"),
         ({"url": "http://x", "time_limit": float("nan")}, "time_limit: must be a number of seconds"),
+        ({"url": "http://x", "v03_files": "text"}, "v03_files: must be one of auto, bytes, base64"),
         (3, "3 is not an upstream"),
     ],
 )

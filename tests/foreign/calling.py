@@ -1,6 +1,6 @@
 """Checks of our client library on a foreign agent with the playground's commands (`Completions`).
 
-    calling.py --url URL --title TITLE [--without stream,message,...]
+    calling.py --url URL --title TITLE [--without stream,message,...] [--files base64]
 
 Runs in the project's environment; `called` starts it from the agent's. The second half uses a proxy that cuts each
 connection after a while: these servers have no cursors, and the client finds missed events by polling the task.
@@ -28,19 +28,24 @@ broken = Checks()
 """Checks over connections that break."""
 
 
-def called(project: str, url: str, title: str, *without: str) -> bool:
-    """Runs this file in the project's environment against the agent at `url`. Returns whether all checks passed."""
+def called(project: str, url: str, title: str, *without: str, files: str = "auto") -> bool:
+    """Runs this file in the project's environment against the agent at `url`. Returns whether all checks passed.
+
+    `files`: the form in which the agent has files in 0.3 over gRPC and HTTP+JSON.
+    """
     command = [f"{project}/.venv/bin/python", str(HERE / "calling.py"), "--url", url, "--title", title]
+    command += ["--files", files]
     sys.stdout.flush()
     return subprocess.call([*command, *(["--without", ",".join(without)] if without else [])]) == 0
 
 
 class Agent:
-    """The agent, and the features that it lacks."""
+    """The agent, the features that it lacks, and the form of its files."""
 
-    def __init__(self, client, without):
+    def __init__(self, client, without, files):
         self.client = client
         self.without = without
+        self.files = files
 
 
 @check
@@ -89,9 +94,27 @@ async def a_message_alone_is_an_answer(agent: Agent) -> None:
 async def a_file_and_a_value_come_whole(agent: Agent) -> None:
     (file,) = (await agent.client.ask("file")).files
     assert (file.name, file.media_type) == ("hello.txt", "text/plain"), file
-    # One SDK puts base64 text into the bytes field of the proto.
-    assert "bytes" in agent.without or file.content == b"hello from the playground\n", file.content
+    assert file.content == b"hello from the playground\n", file.content
     assert (await agent.client.ask("data")).data["numbers"] == [1, 2, 3]
+
+
+@check
+async def a_binary_file_goes_there_and_back(agent: Agent) -> None:
+    if "upload" in agent.without:
+        return
+    from dragoman.client import connect
+
+    content = bytes(range(256))
+    # Known from an answer with a file, or set.
+    await agent.client.ask("file")
+    assert await echoed(agent.client, content) == [content]
+    async with connect(agent.client.url, v03_files=agent.files) as client:
+        assert await echoed(client, content) == [content]
+
+
+async def echoed(client, content):
+    result = await client.ask(files=[("x.txt", content)])
+    return [file.content for file in result.files]
 
 
 @check
@@ -202,13 +225,14 @@ async def main() -> bool:
     parser.add_argument("--url", required=True)
     parser.add_argument("--title", required=True)
     parser.add_argument("--without", default="")
+    parser.add_argument("--files", default="auto")
     given = parser.parse_args()
     without = given.without.split(",")
     async with connect(given.url) as client:
-        good = await check.run(f"dragoman.client, {given.title}", Agent(client, without))
+        good = await check.run(f"dragoman.client, {given.title}", Agent(client, without, given.files))
     if "restart" not in without:
         async with through_a_bad_connection(given.url) as (url, proxy), connect(url) as client:
-            good &= await broken.run(f"dragoman.client, {given.title}", Agent(client, without))
+            good &= await broken.run(f"dragoman.client, {given.title}", Agent(client, without, given.files))
             print("ok" if proxy.cut else "FAIL", f" dragoman.client, {given.title}: it was cut {proxy.cut} times")
             good &= bool(proxy.cut)
     return good

@@ -83,7 +83,9 @@ async def serve_and_call(title: str, parts: Namespace, *without: str) -> bool:
         while not web.started:
             await asyncio.sleep(0.01)
         app.url = f"http://127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"
-        good = await asyncio.to_thread(called, arguments().project, app.url, title, "message", "cancel", *without)
+        good = await asyncio.to_thread(
+            called, arguments().project, app.url, title, "message", "cancel", "upload", *without
+        )
         web.should_exit = True
         await running
     return good

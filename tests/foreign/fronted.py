@@ -8,6 +8,7 @@ Dragoman. Needs nothing but httpx beside Python.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -170,6 +171,15 @@ async def a_file_comes_with_its_name(front: Front) -> None:
     (part,) = (await front.ask("file"))["task"]["artifacts"][0]["parts"]
     assert (part["filename"], part["mediaType"]) == ("hello.txt", "text/plain"), part
     assert part["raw"], part
+
+
+@check
+async def a_binary_file_goes_there_and_back(front: Front) -> None:
+    # An answer with a file shows in which form the agent has files, where 0.3 has two.
+    await front.ask("file")
+    raw = base64.b64encode(bytes(range(256))).decode()
+    task = (await front.ask("", parts=[{"raw": raw, "mediaType": "text/plain"}]))["task"]
+    assert [part["raw"] for part in task["artifacts"][0]["parts"]] == [raw], task
 
 
 @check

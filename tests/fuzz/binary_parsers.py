@@ -19,6 +19,7 @@ from dragoman.core.names import Owner
 from dragoman.core.task import blob_references
 from dragoman.core.task.log import Append, Event, IncomingMessage, NotTerminal, StatusChange, TaskRef
 from dragoman.ports import Job, TaskSignal
+from dragoman.wire import field_count
 from dragoman.wire.cards import agent_card
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v03
 from dragoman.wire.dialects import v03 as v03_codec
@@ -35,7 +36,7 @@ def read_rpc(data: bytes) -> None:
         return
     row = method_table.RPC_ROWS[data[0] % len(method_table.RPC_ROWS)]
     try:
-        value = row.v1_request(method_table.parse_message(row.request, data[1:]))
+        value = row.v1_request(field_count.parse_message(row.request, data[1:]))
         check(value)
     except A2AError:
         return
@@ -53,7 +54,7 @@ _TURN_CONTEXT: Any = SimpleNamespace(task_id="t", context_id="c")
 def read_worker(data: bytes) -> None:
     """A frame from a worker."""
     try:
-        frame = method_table.parse_message(wk.ConnectRequest, data)
+        frame = field_count.parse_message(wk.ConnectRequest, data)
         assert isinstance(frame, wk.ConnectRequest)
         match frame.WhichOneof("frame"):
             case "hello":

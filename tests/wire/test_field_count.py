@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.bindings.method_table import parse_message
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import frames
-from dragoman.wire.field_count import MAX_MESSAGE_FIELDS
+from dragoman.wire.field_count import MAX_MESSAGE_FIELDS, parse_message
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -12,7 +12,16 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import Event
 from dragoman.ports import SecretBox, WebhookRequest, WebhookRequestSigner
-from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.dialects import (
+    Dialect,
+    file_bytes,
+    json_mixed,
+    json_proto,
+    json_v01,
+    json_v03,
+    parse_recorded,
+    v03,
+)
 from dragoman.wire.http import sse
 from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -84,6 +93,19 @@ V03_STREAM_ENCODERS: Final = StreamEncoders(
     sse=SseEventEncoder(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
     json=EventEncoder(lambda event, final: _V03_JSON.encode(v03.write_stream(event, is_last=final))),
 )
+
+
+def _v03_base64(event: pb.StreamResponse, final: bool) -> v03_pb.StreamResponse:
+    file_bytes.write_base64(event)
+    return v03.write_stream(event, is_last=final)
+
+
+V03_BASE64_STREAM_ENCODERS: Final = StreamEncoders(
+    grpc=EventEncoder(lambda event, final: _v03_base64(event, final).SerializeToString()),
+    sse=SseEventEncoder(lambda event, final: _V03_JSON.encode(_v03_base64(event, final))),
+    json=EventEncoder(lambda event, final: _V03_JSON.encode(_v03_base64(event, final))),
+)
+"""For clients that put base64 text into `file_with_bytes`."""
 
 
 def _rust_envelope(event: pb.StreamResponse) -> bytes:
@@ -196,6 +218,20 @@ _WEBHOOK_FORMATS: Final = {
 }
 
 
+def _google_base64_task(event: pb.StreamResponse) -> bytes:
+    file_bytes.write_base64(event)
+    return _GOOGLE_TASK_JSON.encode(v03.write_task(event.task))
+
+
+_GOOGLE_BASE64_FORMAT: Final = replace(_WEBHOOK_FORMATS[Dialect.GOOGLE], encode_body=_google_base64_task)
+
+
+def _webhook_format(recorded: str) -> _WebhookFormat:
+    """The format of a recorded dialect. Only Google's has `file_with_bytes`: 0.3's is that of JSON-RPC."""
+    dialect, base64_files = parse_recorded(recorded)
+    return _GOOGLE_BASE64_FORMAT if base64_files and dialect is Dialect.GOOGLE else _WEBHOOK_FORMATS[dialect]
+
+
 class DialectWebhookEncoder:
     """Implements `dragoman.ports.WebhookEncoder`. An event is encoded once per dialect for all receivers."""
 
@@ -204,10 +240,10 @@ class DialectWebhookEncoder:
         self._secret_box = secret_box
 
     def sends_task(self, dialect: str) -> bool:
-        return _WEBHOOK_FORMATS[Dialect(dialect)].sends_task
+        return _webhook_format(dialect).sends_task
 
     def field_prefix(self, dialect: str, *, inline: bool) -> str:
-        webhook_format = _WEBHOOK_FORMATS[Dialect(dialect)]
+        webhook_format = _webhook_format(dialect)
         return webhook_format.inline_prefix if inline else webhook_format.field_prefix
 
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
@@ -216,7 +252,7 @@ class DialectWebhookEncoder:
 
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         config = record.config
-        webhook_format = _WEBHOOK_FORMATS[Dialect(config.dialect)]
+        webhook_format = _webhook_format(config.dialect)
         body: bytes | None = event.encodings.get(webhook_format)
         if body is None:
             body = event.encodings[webhook_format] = webhook_format.encode_body(

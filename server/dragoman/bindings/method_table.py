@@ -9,23 +9,23 @@ and `google.api.http` rules; a row adds the operation, the conversion to and fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from google.protobuf import empty_pb2
-from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.bindings import event_encoders
 from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
-from dragoman.core.errors import InvalidParams
+from dragoman.bindings.request_log import request_task_id
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
 from dragoman.runtime.operations.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman.runtime.operations.service import TaskService
-from dragoman.wire import field_count
-from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03, v03
+from dragoman.wire.dialects import Dialect, file_bytes, json_mixed, json_proto, json_v01, json_v03, parse_recorded, v03
 from dragoman.wire.http.transcode import WHOLE_REQUEST
 from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
@@ -93,12 +93,7 @@ CREATE_PUSH_CONFIG: Final = A2AOperation(
     operation=lambda service: service.create_push,
     push=True,
 )
-SET_PUSH_CONFIG: Final = A2AOperation(
-    request=pb.TaskPushNotificationConfig,
-    response=pb.TaskPushNotificationConfig,
-    operation=lambda service: service.set_push,
-    push=True,
-)
+SET_PUSH_CONFIG: Final = replace(CREATE_PUSH_CONFIG, operation=lambda service: service.set_push)
 """Before 1.0: one without an id replaces the earlier one without an id."""
 GET_PUSH_CONFIG: Final = A2AOperation(
     request=pb.GetTaskPushNotificationConfigRequest,
@@ -170,17 +165,20 @@ class RpcRow:
     def response(self) -> type[Message]:
         return GetMessageClass(self.method.output_type)
 
-    @property
-    def stream_encoders(self) -> StreamEncoders:
-        return event_encoders.V1_STREAM_ENCODERS if self.dialect is Dialect.V1 else event_encoders.V03_STREAM_ENCODERS
+    def stream_encoders(self, *, base64_files: bool = False) -> StreamEncoders:
+        if self.dialect is Dialect.V1:
+            return event_encoders.V1_STREAM_ENCODERS
+        return event_encoders.V03_BASE64_STREAM_ENCODERS if base64_files else event_encoders.V03_STREAM_ENCODERS
 
     @property
     def json(self) -> protojson.JsonDialect:
         return json_proto.PROTOJSON_V1 if self.dialect is Dialect.V1 else json_proto.PROTOJSON_V03
 
-    def response_message(self, data: bytes, agent_name: str = "") -> Message:
+    def response_message(self, data: bytes, agent_name: str = "", *, base64_files: bool = False) -> Message:
         """The dialect's response, from the bytes that the operation returned. `agent_name`: as in `agent_name()`."""
         response = self.op.response.FromString(data)
+        if base64_files:
+            file_bytes.write_base64(response)
         encoded = response if self.encode is None else self.encode(response)
         if agent_name and self.qualify is not None:
             self.qualify(encoded, agent_name)
@@ -194,16 +192,19 @@ class RpcRow:
         """The 1.0 request. Raises InvalidParams for a malformed resource name."""
         return request if self.decode is None else self.decode(request)
 
+    async def read_files(self, request: Any, form: FileForm, dialect_of: Callable[[str], Awaitable[str]]) -> bool:
+        """Decodes the files of a 1.0 request, in place. Returns whether the response has them as base64 text.
 
-def parse_message(cls: type[Message], data: bytes) -> Message:
-    """Parses a gRPC request. Raises InvalidParams for invalid bytes and for too many fields."""
-    if len(data) > field_count.MAX_MESSAGE_FIELDS:
-        field_count.check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
-    try:
-        return cls.FromString(data)
-    except DecodeError:
-        name = cls.DESCRIPTOR.full_name
-        raise InvalidParams(f"request: is not a serialized {name}, or contains text that is not UTF-8") from None
+        It has the form of the files in the request; without any, that of the message which created the task.
+        `dialect_of`: reads the recorded dialect of a task. Raises InvalidParams for files that are not in `form`.
+        """
+        if self.dialect is not Dialect.V03 or self.op.operation is None:
+            return False
+        sent = file_bytes.read_files(request, form) if isinstance(request, pb.SendMessageRequest) else None
+        if form != "auto" or sent is not None:
+            return form == "base64" or bool(sent)
+        recorded = await dialect_of(task_id) if (task_id := request_task_id(request)) else ""
+        return bool(recorded) and parse_recorded(recorded)[1]
 
 
 _V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]

@@ -9,6 +9,7 @@ from typing import Final
 
 from dragoman.bindings.request_log import AuthFailureLog, RequestMetrics
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
 from dragoman.ports.security import ServerCertificates
@@ -76,6 +77,8 @@ class ServerOptions:
     """Maximum decoded size of a request, in bytes: the same limit as the task service's."""
     error_table: ErrorTable = "1.0.1"
     """The edition of A2A 1.0 whose status codes errors use."""
+    v03_files: FileForm = "auto"
+    """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
     grace: float = SHUTDOWN_GRACE_SECONDS
     certificates: ServerCertificates | None = None
     """TLS certificates of the server; None: no TLS."""

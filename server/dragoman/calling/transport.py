@@ -14,8 +14,11 @@ from typing import Any, Final, Literal, Protocol, get_args
 
 from google.protobuf.message import Message
 
-from dragoman.calling.errors import ResponseErrors
+from dragoman.calling.errors import ProtocolError, ResponseErrors
+from dragoman.core.agent_sources import FileForm
+from dragoman.core.errors import InvalidParams
 from dragoman.core.trace import TRACE_HEADER
+from dragoman.wire.dialects import file_bytes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DialectName = Literal["1.0", "0.3", "0.1"]
@@ -121,6 +124,8 @@ class TransportOptions:
     limits: TransportLimits = TransportLimits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of each call, metadata over gRPC. They may contain credentials."""
+    v03_files: FileForm = "auto"
+    """The form of files in 0.3 over gRPC and REST."""
     rest_prefix: str = ""
     """The tenant that prefixes the paths of REST."""
     overrides_tenant: bool = False
@@ -150,6 +155,39 @@ class TransportOptions:
         if "tenant" in copy.DESCRIPTOR.fields_by_name:
             copy.tenant = tenant
         return copy
+
+
+class RemoteFiles:
+    """Files of one interface, in the form of its server: bytes, or in 0.3 over gRPC and REST possibly base64 text.
+
+    With `auto` requests have bytes until a response shows base64 text. Other content proves bytes, for good.
+    """
+
+    def __init__(self, dialect: str, options: TransportOptions) -> None:
+        self._form: FileForm = options.v03_files if dialect == "0.3" else "bytes"
+        self._sends_base64 = self._form == "base64"
+        self._address = options.errors.address
+
+    def write(self, request: Any) -> Any:
+        """Returns the request to send: the request itself, or a copy with base64 text."""
+        if not self._sends_base64 or not isinstance(request, pb.SendMessageRequest):
+            return request
+        copy = pb.SendMessageRequest()
+        copy.CopyFrom(request)
+        file_bytes.write_base64(copy)
+        return copy
+
+    def read(self, response: Message) -> Message:
+        """Decodes the files of a response, in place. Raises ProtocolError for files that are not in the set form."""
+        try:
+            found = file_bytes.read_files(response, self._form)
+        except InvalidParams as error:
+            raise ProtocolError(f"{self._address}: {error.message}") from error
+        if self._form == "auto" and found is not None:
+            self._sends_base64 = found
+            if not found:
+                self._form = "bytes"
+        return response
 
 
 def extensions_header(dialect: str) -> str:

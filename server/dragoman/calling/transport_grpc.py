@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
 
 from dragoman.calling.errors import ProtocolError, ServerUnavailable
-from dragoman.calling.transport import StreamResponses, TransportOptions, no_wire_trace
+from dragoman.calling.transport import RemoteFiles, StreamResponses, TransportOptions, no_wire_trace
 from dragoman.wire import client_operations
 from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.client_operations import GrpcOperation
@@ -44,6 +44,7 @@ class GrpcTransport:
         self._channel = channel
         self._connect = connect
         self._connecting = asyncio.Lock()
+        self._files = RemoteFiles(interface.dialect, options)
         self._operations = client_operations.GRPC_OPERATIONS[interface.dialect]
         self._metadata = tuple((name.lower(), value) for name, value in options.headers.items())
 
@@ -84,7 +85,8 @@ class GrpcTransport:
 
     def _encode(self, rpc: str, request: Message) -> tuple[GrpcOperation, bytes]:
         operation = self._operations[rpc]
-        message = operation.encode_request(self._options.with_tenant(request, self.interface.tenant))
+        request = self._files.write(self._options.with_tenant(request, self.interface.tenant))
+        message = operation.encode_request(request)
         self._trace_message(">", operation.path, message)
         return operation, message.SerializeToString()
 
@@ -96,7 +98,7 @@ class GrpcTransport:
             address = self._options.errors.address
             raise ProtocolError(f"{address}: the response is not {self.interface.dialect}") from None
         self._trace_message("<", operation.response_class.DESCRIPTOR.full_name, message)
-        return operation.decode_response(message)
+        return self._files.read(operation.decode_response(message))
 
     def _call_metadata(self, **values: str) -> tuple[tuple[str, str], ...]:
         headers = self._options.call_headers(self.interface.dialect, after_header=CURSOR_METADATA, **values)

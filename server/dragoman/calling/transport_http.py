@@ -12,7 +12,14 @@ import orjson
 from google.protobuf.message import Message
 
 from dragoman.calling.errors import CallRefused, NotSupported, ProtocolError, ServerUnavailable
-from dragoman.calling.transport import HttpClient, HttpResponse, StreamResponses, TransportOptions, no_wire_trace
+from dragoman.calling.transport import (
+    HttpClient,
+    HttpResponse,
+    RemoteFiles,
+    StreamResponses,
+    TransportOptions,
+    no_wire_trace,
+)
 from dragoman.core.errors import A2AError
 from dragoman.wire import client_operations
 from dragoman.wire.cards import remote_card
@@ -203,6 +210,10 @@ class RestTransport(HttpTransport):
     """Whether this server does not know SubscribeToTask as a POST: the text of the specification says POST, the HTTP
     rule of its proto GET, and there are servers that know only one."""
 
+    def __init__(self, interface: Interface, http: HttpClient, options: TransportOptions) -> None:
+        super().__init__(interface, http, options)
+        self._files = RemoteFiles(interface.dialect, options)
+
     async def stream(
         self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
     ) -> StreamResponses:
@@ -226,9 +237,12 @@ class RestTransport(HttpTransport):
                 yield event
 
     def _encode(self, rpc: str, request: Message) -> HttpCall:
-        request = self._options.with_tenant(request, self.interface.tenant)
+        request = self._files.write(self._options.with_tenant(request, self.interface.tenant))
         call = client_operations.rest_call(self.interface.dialect, rpc, request, self._options.rest_prefix)
         return HttpCall(call.operation, call.method, self.interface.url.rstrip("/") + call.path, call.body)
+
+    def _decode(self, operation: ClientOperation, result: Any) -> Message:
+        return self._files.read(super()._decode(operation, result))
 
     def _result(self, status: int, headers: Mapping[str, str], body: Any) -> Any:
         if status >= 400:

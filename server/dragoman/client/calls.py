@@ -26,6 +26,7 @@ from dragoman.calling.transport import (
 )
 from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace as trace_context
+from dragoman.core.agent_sources import FileForm
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -57,6 +58,7 @@ class Client:
         ca: Path | None = None,
         cert: Path | None = None,
         parent: str = "",
+        v03_files: FileForm = "auto",
     ) -> None:
         """Stores the settings; `async with` connects.
 
@@ -64,14 +66,15 @@ class Client:
         token: an API key or any other bearer token. trace: receives the wire traffic, without the token.
         retry_timeout: seconds for which a broken stream is resumed. ca: a file (PEM) of the authorities to trust, by
         default those of the system. cert: a file (PEM) with the client certificate and its key. parent: the trace
-        context (a `traceparent`) of all calls. Raises ValueError for a dialect that does not exist over a binding.
+        context (a `traceparent`) of all calls. v03_files: the form of files in 0.3 over gRPC and REST, see `connect`.
+        Raises ValueError for a dialect that does not exist over a binding.
         """
         check_protocol(dialect, binding)
         self.address = address
         self.agent = agent
         self.binding = binding
         self._dialect = dialect
-        self._options = CallOptions(token=token, trace=trace, ca=ca, cert=cert)
+        self._options = CallOptions(token=token, trace=trace, ca=ca, cert=cert, v03_files=v03_files)
         self._retry_timeout = retry_timeout
         self._parent = parent
         self._open_transport: Transport | None = None

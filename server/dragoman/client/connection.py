@@ -21,6 +21,7 @@ from dragoman.client.event_reducer import EventReducer, with_question
 from dragoman.client.events import Event, Finished, Question, Result
 from dragoman.client.transport import CallOptions
 from dragoman.client.turn_stream import TurnStream
+from dragoman.core.agent_sources import FILE_FORMS, FileForm
 from dragoman.wire.cards.remote_card import RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -43,6 +44,7 @@ def connect(
     inactivity_timeout: float | None = None,
     ca: Path | None = None,
     cert: Path | None = None,
+    v03_files: FileForm = "auto",
     trace: WireTrace = no_wire_trace,
 ) -> Connection:
     """Connects to a server at a URL (of the server, of one agent, or of its card), for `async with`.
@@ -57,8 +59,9 @@ def connect(
     token: an API key or any other bearer token. headers: sent with each call. Both go to the card's host only.
     retry_timeout: seconds for which an unavailable or busy server is retried. inactivity_timeout: seconds without an
     event of the task, after which InactivityTimeout is raised; None for no limit. There is no total limit. ca, cert:
-    files (PEM) of the authorities to trust, and of the client certificate with its key. trace: receives the wire
-    traffic. Raises ValueError for an invalid URL.
+    files (PEM) of the authorities to trust, and of the client certificate with its key. v03_files: how an agent of 0.3
+    over gRPC or REST carries files: as `bytes`, as `base64` text, or (`auto`) as its responses show. trace: receives
+    the wire traffic. Raises ValueError for an invalid URL or option.
     """
     if not url.startswith(("http://", "https://", "grpc://", "grpcs://")):
         raise ValueError(f'"{url}" is not the URL of a server; use http(s)://HOST[:PORT][/PATH] or grpc(s)://HOST:PORT')
@@ -66,8 +69,16 @@ def connect(
         raise ValueError(f'dialect: "{dialect}" is unknown; use one of 1.0, 0.3, 0.1')
     if binding not in ("", "grpc", "rest", "jsonrpc"):
         raise ValueError(f'binding: "{binding}" is unknown; use one of grpc, rest, jsonrpc')
+    if v03_files not in FILE_FORMS:
+        raise ValueError(f'v03_files: "{v03_files}" is unknown; use one of {", ".join(FILE_FORMS)}')
     options = CallOptions(
-        token=token, headers=headers or {}, trace=trace, ca=ca, cert=cert, idle_timeout=CLIENT_IDLE_TIMEOUT
+        token=token,
+        headers=headers or {},
+        trace=trace,
+        ca=ca,
+        cert=cert,
+        v03_files=v03_files,
+        idle_timeout=CLIENT_IDLE_TIMEOUT,
     )
     return Connection(
         url,

@@ -27,6 +27,7 @@ from dragoman.client import connection as asynchronous
 from dragoman.client.agent_connection import Webhook
 from dragoman.client.content import FileInput
 from dragoman.client.events import Event, Question, Result
+from dragoman.core.agent_sources import FileForm
 from dragoman.wire.cards.remote_card import RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -108,6 +109,7 @@ def connect(
     inactivity_timeout: float | None = None,
     ca: Path | None = None,
     cert: Path | None = None,
+    v03_files: FileForm = "auto",
     trace: WireTrace = no_wire_trace,
 ) -> SyncConnection:
     """Connects to a server at a URL, for `with`. Arguments as of `dragoman.client.connect`."""
@@ -121,6 +123,7 @@ def connect(
         inactivity_timeout=inactivity_timeout,
         ca=ca,
         cert=cert,
+        v03_files=v03_files,
         trace=trace,
     )
     return SyncConnection(connection)

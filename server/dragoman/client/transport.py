@@ -34,6 +34,7 @@ from dragoman.calling.transport import (
 )
 from dragoman.calling.transport_grpc import GrpcTransport
 from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.wire.cards.remote_card import Interface
 
@@ -65,6 +66,8 @@ class CallOptions:
     trace: WireTrace = no_wire_trace
     ca: Path | None = None
     cert: Path | None = None
+    v03_files: FileForm = "auto"
+    """The form of files in 0.3 over gRPC and REST."""
     idle_timeout: float | None = None
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response
     to a send has no limit: some servers respond only when the task has ended."""
@@ -175,7 +178,12 @@ def _options(
 ) -> TransportOptions:
     limits = TransportLimits(response_timeout=options.idle_timeout, idle_timeout=options.idle_timeout)
     return TransportOptions(
-        errors=ResponseErrors(address), limits=limits, headers=headers or {}, rest_prefix=prefix, trace=options.trace
+        errors=ResponseErrors(address),
+        limits=limits,
+        headers=headers or {},
+        v03_files=options.v03_files,
+        rest_prefix=prefix,
+        trace=options.trace,
     )
 
 

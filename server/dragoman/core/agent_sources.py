@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from dragoman.core.names import check_agent_id
@@ -16,7 +16,12 @@ DEFAULT_UPSTREAM_TURNS: Final = 100
 
 MAX_UPSTREAM_TURNS: Final = 10_000
 
-_UPSTREAM_KEYS: Final = ("url", "id", "prefix", "token", "token_file", "headers", "turns", "time_limit")
+FileForm = Literal["auto", "bytes", "base64"]
+"""How 0.3 carries files over gRPC and REST: as bytes, as base64 text, or recognized by their content."""
+
+FILE_FORMS: Final[tuple[str, ...]] = get_args(FileForm)
+
+_UPSTREAM_KEYS: Final = ("url", "id", "prefix", "token", "token_file", "headers", "turns", "time_limit", "v03_files")
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9-]{0,40}")
 _ID_AND_URL: Final = re.compile(r"(?P<id>[a-z][a-z0-9-]*)=(?P<url>[a-z]+://.*)", re.DOTALL)
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -39,6 +44,8 @@ class UpstreamSpec:
     """Maximum concurrent turns."""
     time_limit: float = 0.0
     """Maximum seconds of a turn; 0 for no limit."""
+    v03_files: FileForm = "auto"
+    """The form of its files, if it speaks 0.3 over gRPC or REST."""
 
     @property
     def location(self) -> str:
@@ -79,6 +86,9 @@ def upstream_from_table(table: Mapping[str, Any]) -> UpstreamSpec:
         raise ValueError(f"turns: must be 1 to {MAX_UPSTREAM_TURNS}")
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < 1e9:
         raise ValueError("time_limit: must be a number of seconds, 0 for no limit")
+    files = settings.get("v03_files", "auto")
+    if files not in FILE_FORMS:
+        raise ValueError(f"v03_files: must be one of {', '.join(FILE_FORMS)}")
     return UpstreamSpec(
         url=_check_url(settings.get("url", "")),
         id=id,
@@ -87,6 +97,7 @@ def upstream_from_table(table: Mapping[str, Any]) -> UpstreamSpec:
         token_file=settings.get("token_file", ""),
         turns=turns,
         time_limit=float(limit),
+        v03_files=files,
     )
 
 
@@ -115,7 +126,8 @@ def parse_upstreams(value: object) -> object:
 def upstream_to_json(upstream: UpstreamSpec) -> str:
     """The stored form, including credentials: JSON that `upstream_from_table` reads."""
     table = {"url": upstream.url, "id": upstream.id, "headers": dict(upstream.headers)}
-    return json.dumps({**table, "turns": upstream.turns, "time_limit": upstream.time_limit})
+    files = {} if upstream.v03_files == "auto" else {"v03_files": upstream.v03_files}
+    return json.dumps({**table, "turns": upstream.turns, "time_limit": upstream.time_limit, **files})
 
 
 def upstream_agent_id(upstream: UpstreamSpec, name: str) -> str:

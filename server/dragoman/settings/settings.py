@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
-from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS
+from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, FileForm
 from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, NO_BUDGETS, Quotas
@@ -271,6 +271,8 @@ class Settings(BaseSettings):
     """Web origins that may call, such as `https://app.example.com`; `*` for all."""
     error_table: Literal["1.0.1", "1.0.0"] = "1.0.1"
     """The edition of A2A 1.0 whose status codes errors use."""
+    v03_files: FileForm = "auto"
+    """Form of files in 0.3 over gRPC and REST: `bytes`, `base64` text, or recognized in each request (`auto`)."""
     strict_transitions: bool = False
     """Fail tasks whose state transitions are not in a2a-rust's narrower table."""
     lossy_numbers: bool = False

@@ -1,4 +1,4 @@
-"""Counts the fields of a serialized message before it is parsed.
+"""Parses serialized messages, after counting their fields.
 
 A small message can hold millions of empty fields, each of which becomes an object.
 """
@@ -6,9 +6,10 @@ A small message can hold millions of empty fields, each of which becomes an obje
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
 from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, Message
 
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.message_limits import MAX_VALUES
@@ -16,6 +17,17 @@ from dragoman.core.task import frames
 
 MAX_MESSAGE_FIELDS: Final = 4 * MAX_VALUES
 """Maximum fields of a message, including nested ones. One entry of a JSON object has four: three, and its value."""
+
+
+def parse_message(cls: type[Message], data: bytes) -> Message:
+    """Parses a gRPC request. Raises InvalidParams for invalid bytes and for too many fields."""
+    if len(data) > MAX_MESSAGE_FIELDS:
+        check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
+    try:
+        return cls.FromString(data)
+    except DecodeError:
+        name = cls.DESCRIPTOR.full_name
+        raise InvalidParams(f"request: is not a serialized {name}, or contains text that is not UTF-8") from None
 
 
 def check_field_count(descriptor: Descriptor, data: bytes) -> None:

@@ -121,7 +121,7 @@ check.add("a direct reply is a message", ["send", "stream"], async (caller) => {
   assert.deepEqual((await caller.stream("reply hi")).map(({ kind }) => kind), ["message"]);
 });
 
-check.add("files and data go there and back", ["send"], async (caller) => {
+check.add("files and data go there and back", ["send", "get"], async (caller) => {
   const bytes = Buffer.from([0, 1, 255]).toString("base64");
   // Over gRPC it cannot write a null.
   const data = { numbers: [1, 2.5], nested: { yes: true, ...(caller.transport !== "GRPC" && { nothing: null }) } };
@@ -130,7 +130,9 @@ check.add("files and data go there and back", ["send"], async (caller) => {
     { kind: "file", file: { uri: "http://127.0.0.1:1/x.csv", mimeType: "text/csv" } },
     { kind: "data", data },
   ];
-  const [file, link, object] = (await caller.send(parts)).artifacts[0].parts;
+  const task = await caller.send(parts);
+  const [file, link, object] = task.artifacts[0].parts;
+  assert.equal((await caller.get(task.id)).artifacts[0].parts[0].file.bytes, bytes);
   assert.deepEqual([file.file.bytes, file.file.name], [bytes, caller.lossy ? undefined : "x.bin"]);
   assert.deepEqual(link.file, parts[1].file);
   assert.deepEqual(object.data, data);

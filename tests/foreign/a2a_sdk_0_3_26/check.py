@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import (
     AgentCard,
     DataPart,
+    FilePart,
+    FileWithBytes,
     GetTaskPushNotificationConfigParams,
     Message,
     Part,
@@ -176,6 +179,26 @@ async def a_small_text_file_comes_back_with_its_name(caller: Caller) -> None:
     file = (await caller.send("file")).artifacts[0].parts[0].root.file
     assert file.mime_type == "text/plain"
     assert file.name == "hello.txt"
+
+
+@check.of("send", "stream", "get")
+async def binary_files_go_there_and_back(caller: Caller) -> None:
+    contents = [bytes(range(256)), b"plain text"]
+    files = [
+        FileWithBytes(bytes=b64encode(content).decode(), mime_type="application/octet-stream") for content in contents
+    ]
+    sent = message("", *(Part(root=FilePart(file=file)) for file in files))
+
+    def read(parts: list[Part]) -> list[bytes]:
+        return [b64decode(part.root.file.bytes, validate=True) for part in parts]
+
+    task = await caller.ask(sent)
+    for shown in (task, await caller.get(task.id)):
+        assert read(shown.artifacts[0].parts) == contents
+        assert read(shown.history[0].parts) == contents
+    events = [update async for _, update in caller.streaming.send_message(sent)]
+    [change] = [event for event in events if isinstance(event, TaskArtifactUpdateEvent)]
+    assert read(change.artifact.parts) == contents
 
 
 @check.of("get")

@@ -184,12 +184,16 @@ async def an_unknown_task_is_not_found(caller: Caller) -> None:
     await raises(errors.TaskNotFoundError, caller.send("hello", task_id="no-such-task"))
 
 
-@v1_only
-async def bytes_go_there_and_back(caller: Caller) -> None:
-    part = pb.Part(raw=b"\x00\x01 any bytes", filename="x.bin", media_type="application/octet-stream")
+@check.of("send", "stream", "get")
+async def binary_files_go_there_and_back(caller: Caller) -> None:
+    part = pb.Part(raw=bytes(range(256)), filename="x.bin", media_type="application/octet-stream")
     task = (await caller.ask(request("", part))).task
-    assert task.artifacts[0].parts[0].raw == part.raw
-    assert task.history[0].parts[0].raw == part.raw
+    for shown in (task, await caller.get(task.id)):
+        assert shown.artifacts[0].parts[0].raw == part.raw
+        assert shown.history[0].parts[0].raw == part.raw
+    events = [event async for event in caller.streaming.send_message(request("", part))]
+    [change] = [event.artifact_update for event in events if event.HasField("artifact_update")]
+    assert change.artifact.parts[0].raw == part.raw
 
 
 @v1_only.of("get")

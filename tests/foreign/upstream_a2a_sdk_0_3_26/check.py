@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import sys
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -41,6 +42,13 @@ from calling import called
 
 DATA = {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
 TRANSPORTS = {"rpc": "JSONRPC", "rest": "HTTP+JSON", "grpc": "GRPC"}
+
+
+def copy(part: Part) -> Part:
+    """The part, with a file decoded and encoded again: it fails if the file is not base64."""
+    file = part.root.file
+    content = base64.b64encode(base64.b64decode(file.bytes, validate=True)).decode()
+    return Part(root=FilePart(file=FileWithBytes(bytes=content, name=file.name, mime_type=file.mime_type)))
 
 
 def text(value: str) -> Part:
@@ -96,6 +104,8 @@ class Words(AgentExecutor):
                 await updater.add_artifact([text(task.context_id)])
             case "echo":
                 await updater.add_artifact([text(rest)])
+            case "" if any(isinstance(part.root, FilePart) for part in context.message.parts):
+                await updater.add_artifact([copy(part) for part in context.message.parts])
             case _:
                 await updater.add_artifact([text(context.get_user_input())])
         await updater.complete()
@@ -148,8 +158,8 @@ async def main() -> bool:
             good &= await check.run(f"0.3 over {transport}", Front(caller, serves["http"], name))
     await asyncio.to_thread(front.__exit__, None, None, None)
     for name, transport in TRANSPORTS.items():
-        without = ["bytes"] if name != "rpc" else []
-        good &= await asyncio.to_thread(called, where.project, f"{url}/{name}", f"0.3 over {transport}", *without)
+        call = partial(called, where.project, f"{url}/{name}", f"0.3 over {transport}", files="base64")
+        good &= await asyncio.to_thread(call)
     web.should_exit = True
     await running
     await server.stop(None)

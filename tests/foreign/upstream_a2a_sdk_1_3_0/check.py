@@ -81,6 +81,8 @@ class Words(AgentExecutor):
                 await updater.add_artifact([new_text_part(task.context_id)])
             case "echo":
                 await updater.add_artifact([new_text_part(rest)])
+            case "" if any(part.raw for part in context.message.parts):
+                await updater.add_artifact(list(context.message.parts))
             case _:
                 await updater.add_artifact([new_text_part(context.get_user_input())])
         await updater.complete()

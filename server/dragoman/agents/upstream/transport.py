@@ -24,7 +24,7 @@ from dragoman.calling.errors import (
 from dragoman.calling.transport import HttpResponse, Transport, TransportLimits, TransportOptions
 from dragoman.calling.transport_grpc import GrpcTransport
 from dragoman.calling.transport_http import JsonRpcTransport, RestTransport
-from dragoman.core.agent_sources import UpstreamSpec
+from dragoman.core.agent_sources import FileForm, UpstreamSpec
 from dragoman.core.net import targets
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundStreams
@@ -63,7 +63,13 @@ class TransportFactory:
         # An address without a scheme is encrypted if its card was.
         is_encrypted = upstream.url.startswith("https:")
         return open_transport(
-            interface, self.outbound, upstream.headers, self.limits, is_encrypted=is_encrypted, ca=self.ca
+            interface,
+            self.outbound,
+            upstream.headers,
+            self.limits,
+            is_encrypted=is_encrypted,
+            ca=self.ca,
+            v03_files=upstream.v03_files,
         )
 
 
@@ -75,11 +81,12 @@ def open_transport(
     *,
     is_encrypted: bool,
     ca: Path | None = None,
+    v03_files: FileForm = "auto",
 ) -> UpstreamTransport:
     """Opens the transport to an interface.
 
     `headers`: sent with each call. `is_encrypted`: whether a gRPC address without a scheme is encrypted. `ca`:
-    certificates (PEM) to trust beside the system's.
+    certificates (PEM) to trust beside the system's. `v03_files`: the form of files in 0.3 over gRPC and REST.
     """
     is_grpc = interface.binding == "GRPC"
     url = grpc_url(interface.url, encrypted=is_encrypted) if is_grpc else interface.url
@@ -88,6 +95,7 @@ def open_transport(
         errors=UpstreamResponseErrors(host, limits),
         limits=limits,
         # 0.1 has no versions, and its servers know no such header.
+        v03_files=v03_files,
         headers=dict(headers) if interface.dialect == "0.1" else {**headers, "A2A-Version": interface.dialect},
         rest_prefix=interface.tenant if interface.dialect == "1.0" else "",
         overrides_tenant=True,

@@ -26,7 +26,6 @@ from dragoman.bindings.admin.tasks import OwnTaskOperations, TaskOperations
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, cors
 from dragoman.bindings.http.cors import is_loopback_host
-from dragoman.bindings.method_table import parse_message
 from dragoman.bindings.options import HttpOptions, ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
 from dragoman.bindings.stream_registry import StreamRegistry
@@ -39,6 +38,7 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.operations.caller_tasks import CallerTasks
 from dragoman.runtime.push.scheduler import Redelivery
+from dragoman.wire.field_count import parse_message
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.http.transcode import Transcoder

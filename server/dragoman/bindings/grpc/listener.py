@@ -17,10 +17,10 @@ from grpc_health.v1.health import aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings.admin.handlers import AbortCall, AuthorizeOperator, GrpcContext
-from dragoman.bindings.method_table import parse_message
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.ports.security import CertificatePair, ServerCertificates
+from dragoman.wire.field_count import parse_message
 from dragoman_pb import _pool
 
 MAX_CONCURRENT_STREAMS: Final = 1024

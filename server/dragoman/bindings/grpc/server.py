@@ -33,7 +33,8 @@ from dragoman.core.task.projection import cached_encoding
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
-from dragoman.wire.dialects import Dialect
+from dragoman.wire import field_count
+from dragoman.wire.dialects import Dialect, recorded_dialect
 from dragoman.wire.errors import grpc_status
 
 _log: Final = logging.getLogger("dragoman.bindings.grpc.server")
@@ -147,7 +148,6 @@ class _MethodHandler:
         self._stream_registry = stream_registry
         self._operation: ServiceOperation | None = row.op.operation(service) if row.op.operation else None
         self._request = row.request
-        self._encode_event = row.stream_encoders.grpc
         self._path = f"{row.service}/{row.name}"
 
     def handler(self) -> grpc.RpcMethodHandler[bytes, bytes]:
@@ -159,7 +159,7 @@ class _MethodHandler:
     async def _unary(self, data: bytes, context: GrpcContext) -> bytes:
         log_entry = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
         try:
-            call, rpc_request, agent_name = await self._read_call(data, context, log_entry)
+            call, rpc_request, agent_name, base64_files = await self._read_call(data, context, log_entry)
             if self._operation is None:
                 encoded = self._card_message(call.caller).SerializeToString()
             else:
@@ -169,8 +169,10 @@ class _MethodHandler:
                 else:
                     encoded = cached_encoding(
                         response,
-                        self._row.encode,
-                        lambda: self._row.response_message(response, agent_name).SerializeToString(),
+                        (self._row.encode, base64_files),
+                        lambda: self._row.response_message(
+                            response, agent_name, base64_files=base64_files
+                        ).SerializeToString(),
                     )
         except Exception as error:
             await self._abort(context, error, log_entry)
@@ -187,11 +189,12 @@ class _MethodHandler:
 
     async def _stream(self, data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
         log_entry = RequestLogEntry(self._options.request_metrics, GRPC_LABEL, self._path, self._row.dialect.value)
-        encode, turn = self._encode_event, self._row.turn
+        turn = self._row.turn
         try:
             with self._stream_registry.open() as stream:
-                call, rpc_request, _ = await self._read_call(data, context, log_entry)
+                call, rpc_request, _, base64_files = await self._read_call(data, context, log_entry)
                 stream.identity = call.caller.identity
+                encode = self._row.stream_encoders(base64_files=base64_files).grpc
                 assert self._operation is not None
                 adapt_event = a2a_headers.event_adapter(call.extensions)
                 is_unchanged = encode is event_encoders.stored_bytes and adapt_event is a2a_headers.unchanged
@@ -216,10 +219,13 @@ class _MethodHandler:
             raise
         log_entry.finish("OK")
 
-    async def _read_call(self, data: bytes, context: GrpcContext, log_entry: RequestLogEntry) -> tuple[Call, Any, str]:
+    async def _read_call(
+        self, data: bytes, context: GrpcContext, log_entry: RequestLogEntry
+    ) -> tuple[Call, Any, str, bool]:
         """Authenticates, checks and parses a request. Raises A2AError.
 
-        Returns the call, the 1.0 request, and the agent's name, if names in the request are full.
+        Returns the call, the 1.0 request, the agent's name, if names in the request are full, and whether the response
+        has files as base64 text.
         """
         row = self._row
         metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
@@ -234,10 +240,13 @@ class _MethodHandler:
         self._service.admission.check_rate(identity)
         if row.op.push:
             self._service.check_push()
-        dialect_request = method_table.parse_message(self._request, data)
+        dialect_request = field_count.parse_message(self._request, data)
         rpc_request = row.v1_request(dialect_request)
         caller = authentication.authorize(self._service, rpc_request.tenant, identity, public=public)
         log_entry.set_caller(caller, rpc_request)
+        base64_files = await row.read_files(
+            rpc_request, self._options.v03_files, partial(self._service.dialect_of, caller)
+        )
         timeout = None
         if row.op.blocking and (remaining := context.time_remaining()) is not None:
             timeout = max(remaining - DEADLINE_MARGIN, 0.0)
@@ -252,12 +261,12 @@ class _MethodHandler:
             timeout,
             leaves_blocking_open=row.leaves_blocking_open(dialect_request),
             shows_finished=row.shows_finished,
-            dialect=row.dialect.value,
+            dialect=recorded_dialect(row.dialect, base64_files=base64_files),
             extensions=extensions,
             cursor=headers.get("dragoman-after", [""])[0],
             idempotency_key=headers.get("idempotency-key", [""])[0],
         )
-        return call, rpc_request, row.agent_name(dialect_request)
+        return call, rpc_request, row.agent_name(dialect_request), base64_files
 
     async def _abort(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
         await _abort_call(context, error, log_entry, self._row.dialect, self._options)

@@ -15,13 +15,13 @@ import grpc
 
 from dragoman.bindings import authentication
 from dragoman.bindings.admin.handlers import AbortCall, is_local_caller
-from dragoman.bindings.method_table import parse_message
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import WORKER_GRANT, Identity
 from dragoman.core.errors import Unauthenticated, Unavailable
 from dragoman.ports import WorkerHub
+from dragoman.wire.field_count import parse_message
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 WORKER_SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]

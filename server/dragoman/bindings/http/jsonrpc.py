@@ -36,7 +36,7 @@ from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
 from dragoman.wire import errors, jsonrpc
 from dragoman.wire.body_scan import AmbiguousJson
-from dragoman.wire.dialects import Dialect, json_mixed, parts
+from dragoman.wire.dialects import Dialect, json_mixed, parse_recorded, parts
 from dragoman.wire.http import sse
 
 _log: Final = logging.getLogger("dragoman.bindings.http.jsonrpc")
@@ -322,7 +322,7 @@ class JsonRpcDispatcher:
         except A2AError:
             return None  # dispatch raises it again
         dialect = await self._service.dialect_of(caller, task_id)
-        return Dialect(dialect) if dialect else None
+        return parse_recorded(dialect)[0] if dialect else None
 
 
 def _extension_params(params: object, extension: Extension) -> dict[str, Any]:

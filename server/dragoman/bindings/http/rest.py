@@ -12,6 +12,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -35,7 +36,7 @@ from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
 from dragoman.wire import errors
-from dragoman.wire.dialects import Dialect, json_mixed, json_proto
+from dragoman.wire.dialects import Dialect, json_mixed, json_proto, recorded_dialect
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
@@ -179,6 +180,7 @@ class RestRoute:
         log_entry.set_caller(caller, rpc_request)
         if self._operation is None:
             return self._card(request, caller, response_format)
+        base64_files = await row.read_files(rpc_request, options.v03_files, partial(self._service.dialect_of, caller))
         extensions = a2a_headers.requested_extensions(request.headers)
         reads_task = row.op is GET_TASK  # its response has the dialect of the task
         rust = rust or (not reads_task and await self._is_rust(version, body, caller, rpc_request))
@@ -186,23 +188,24 @@ class RestRoute:
             caller,
             leaves_blocking_open=row.leaves_blocking_open(dialect_request),
             shows_finished=row.shows_finished,
-            dialect=Dialect.RUST.value if rust else self.dialect.value,
+            dialect=recorded_dialect(Dialect.RUST if rust else self.dialect, base64_files=base64_files),
             extensions=extensions,
             cursor=request.headers.get("Last-Event-ID", ""),
             idempotency_key=idempotency_key(request),
         )
         response_headers = a2a_headers.activation_headers(extensions, self._cards, caller.agent, self.dialect)
         if row.streaming:
-            encoders = event_encoders.RUST_STREAM_ENCODERS if rust else row.stream_encoders
+            encoders = event_encoders.RUST_STREAM_ENCODERS if rust else row.stream_encoders(base64_files=base64_files)
             return await self._stream(request, call, rpc_request, encoders, response_headers, response_format)
         response = await self._operation(call, rpc_request)
         rust = rust or (reads_task and await self._is_rust(version, body, caller, rpc_request, response))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if rust else self._codec
         response_headers = {"Content-Type": media_type(request, self.dialect), **response_headers}
+        message = partial(row.response_message, response, agent_name, base64_files=base64_files)
         if response_format.is_default:
-            encoded = cached_encoding(response, codec, lambda: codec.encode(row.response_message(response, agent_name)))
+            encoded = cached_encoding(response, (codec, base64_files), lambda: codec.encode(message()))
         else:
-            encoded = response_format.encode(row.response_message(response, agent_name))
+            encoded = response_format.encode(message())
         return web.Response(body=encoded, headers=response_headers)
 
     def _card(self, request: web.BaseRequest, caller: Caller, response_format: ResponseFormat) -> web.Response:

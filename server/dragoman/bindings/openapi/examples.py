@@ -130,8 +130,8 @@ def stream_example(row: RpcRow) -> tuple[str, list[Any]]:
     """Returns a stream as SSE text and as the elements of a JSON array."""
     events = [Event(number, update.SerializeToString()) for number, update in enumerate(_stream_updates(), 1)]
     frames = [(event, event is events[-1]) for event in events]
-    text = b"".join(row.stream_encoders.sse(event, final) for event, final in frames).decode()
-    return text, [orjson.loads(row.stream_encoders.json(event, final)) for event, final in frames]
+    text = b"".join(row.stream_encoders().sse(event, final) for event, final in frames).decode()
+    return text, [orjson.loads(row.stream_encoders().json(event, final)) for event, final in frames]
 
 
 def response_examples(row: RpcRow) -> NamedExamples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 
 class Dialect(Enum):
@@ -20,3 +21,16 @@ class Dialect(Enum):
     """fasta2a 2.x: the JSON-RPC methods of 0.3 with the objects of 1.0."""
     RUST = "a2a-rust"
     """a2a-rust 0.3: 1.0 with parts distinguished by `type`."""
+
+
+_BASE64_FILES: Final = "+base64"
+
+
+def recorded_dialect(dialect: Dialect, *, base64_files: bool) -> str:
+    """The dialect as stored with a task: with a mark if its client puts base64 text into `file_with_bytes`."""
+    return f"{dialect.value}{_BASE64_FILES}" if base64_files else dialect.value
+
+
+def parse_recorded(recorded: str) -> tuple[Dialect, bool]:
+    """The parts of a `recorded_dialect`. Raises ValueError for an unknown one."""
+    return Dialect(recorded.removesuffix(_BASE64_FILES)), recorded.endswith(_BASE64_FILES)

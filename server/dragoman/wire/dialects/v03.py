@@ -158,7 +158,7 @@ def _read_part(part: v03.Part, out: pb.Part) -> None:
             out.media_type = part.file.mime_type
             match part.file.WhichOneof("file"):
                 case "file_with_bytes":
-                    # Unchanged: some clients send base64 text here, but the field is bytes.
+                    # Possibly base64 text: wire/dialects/file_bytes.py decodes it.
                     out.raw = part.file.file_with_bytes
                 case "file_with_uri":
                     out.url = part.file.file_with_uri
