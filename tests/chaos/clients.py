@@ -120,8 +120,13 @@ class RandomClient:
     async def _cancel_for_good(self) -> None:
         """Cancels a task that runs longer than the chaos run. After a response to the cancel it has to end, despite all
         faults."""
-        tenant = self._tenant()
-        task = await self.send(self._message("sleep 90000"), tenant, "at once")
+        if not self._keys:  # a task whose response is lost could not be canceled
+            return
+        tenant, key, message = self._tenant(), f"key-{self._stage.number()}", self._message("sleep 90000")
+        for _ in range(TRIES):
+            if task := await self.send(message, tenant, "at once", key):
+                break
+            await self._stage.victim.up.wait()
         await self._pause(0.5)
         while task is not None and not await self._cancel(task.id, tenant):
             await self._stage.victim.up.wait()
