@@ -92,7 +92,6 @@ MISSING: Final = frozenset(
         "wiring/offline_admin.py",
         "wiring/telemetry.py",
         "worker/stream.py",
-        "worker/turn_context.py",
         "worker/worker.py",
     }
 )

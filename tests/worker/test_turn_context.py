@@ -1,0 +1,164 @@
+"""The turn context of a worker: which frames it sends, and when events count as committed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.protobuf.struct_pb2 import Struct
+
+from dragoman.core.limits.quotas import UsageReport
+from dragoman.core.task import states
+from dragoman.core.task.log import StatusChange
+from dragoman.ports import LeaseLost, StateUpdate, TurnResult
+from dragoman.worker.turn_context import RemoteTurnContext
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+FRAME_BYTES = 4096
+WORKING = StatusChange(states.WORKING)
+COMPLETED = TurnResult(StatusChange(states.COMPLETED))
+
+
+class Turn:
+    """A turn context and the frames that it sent, in order."""
+
+    def __init__(self, **start: Any) -> None:
+        self.frames: list[wk.ConnectRequest] = []
+        self._sent = asyncio.Event()
+        self.context = RemoteTurnContext(
+            wk.TurnStart(turn_id="turn", agent_id="echo", task_id="task", **start), self._send, FRAME_BYTES
+        )
+
+    def _send(self, **frame: Any) -> None:
+        self.frames.append(wk.ConnectRequest(**frame))
+        self._sent.set()
+
+    @property
+    def kinds(self) -> list[str | None]:
+        return [frame.WhichOneof("frame") for frame in self.frames]
+
+    async def sent(self, number: int) -> None:
+        """Waits for a number of frames."""
+        async with asyncio.timeout(10):
+            while len(self.frames) < number:
+                self._sent.clear()
+                await self._sent.wait()
+
+
+async def test_a_question_is_there_only_if_the_server_sent_one() -> None:
+    assert Turn().context.question is None
+    assert Turn(question=pb.Message(message_id="q")).context.question == pb.Message(message_id="q")
+
+
+async def test_events_are_flushed_when_the_server_confirms_their_number_and_not_before() -> None:
+    turn = Turn()
+    turn.context.put(WORKING)
+    await turn.sent(1)
+    flush = asyncio.create_task(turn.context.flush())
+    assert turn.frames[0].events.number == 1
+    turn.context.on_committed(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not flush.done()
+    turn.context.on_committed(1)
+    async with asyncio.timeout(10):
+        await flush
+    turn.context.put(WORKING)
+    await turn.sent(2)
+    assert turn.frames[1].events.number == 2
+
+
+async def test_an_oversized_event_fails_the_turn_with_its_error() -> None:
+    turn = Turn()
+    message = pb.Message(message_id="m", parts=[pb.Part(text="x" * 2 * FRAME_BYTES)]).SerializeToString()
+    turn.context.put(StatusChange(states.WORKING, message))
+    with pytest.raises(ValueError, match="an event has 8"):
+        await turn.context.flush()
+    await turn.context.finish(COMPLETED)
+    (end,) = turn.frames
+    assert end.turn_end.status.state == states.FAILED
+    assert "EventTooLarge: an event has 8" in end.turn_end.status.message.parts[0].text
+
+
+async def test_a_turn_ends_with_its_pending_events_before_its_result() -> None:
+    turn = Turn()
+    turn.context.put(WORKING, state_update=StateUpdate(task_state=b"1"))
+    await turn.context.finish(COMPLETED)
+    assert turn.kinds == ["events", "turn_end"]
+    assert turn.frames[0].events.state_update.task_state == "1"
+    assert turn.frames[1].turn_end.status.state == states.COMPLETED
+
+
+@pytest.mark.parametrize(("reason", "end"), [("user", "canceled"), ("drain", "released")])
+async def test_a_canceled_turn_is_returned_to_the_server_in_a_drain_only(reason: str, end: str) -> None:
+    turn = Turn()
+    turn.context.on_cancel(reason, b"")
+    await turn.context.finish(None)
+    (frame,) = turn.frames
+    assert frame.turn_end.HasField(end)
+
+
+async def test_a_turn_whose_process_died_is_returned_after_its_events() -> None:
+    turn = Turn()
+    turn.context.put(WORKING)
+    await turn.context.give_back()
+    assert turn.kinds == ["events", "turn_end"]
+    assert turn.frames[1].turn_end.HasField("released")
+
+
+async def test_nothing_is_sent_once_the_server_has_ended_the_turn() -> None:
+    turn = Turn()
+    turn.context.on_turn_over("another worker has it")
+    with pytest.raises(LeaseLost, match="another worker has it"):
+        turn.context.put(WORKING)
+    await turn.context.finish(COMPLETED)
+    await turn.context.give_back()
+    assert turn.context.is_over
+    assert turn.frames == []
+
+
+async def test_each_message_is_requested_once_and_arrives_with_its_envelope() -> None:
+    turn = Turn()
+    arrived = [wk.MessageArrived(turn_id="turn", message=pb.Message(message_id=name)) for name in ("a", "b")]
+    arrived[0].envelope.tenant = "acme"
+    messages = turn.context.incoming()
+    for number, frame in enumerate(arrived, 1):
+        received = asyncio.ensure_future(anext(messages))
+        await turn.sent(number)
+        turn.context.on_message(frame)
+        async with asyncio.timeout(10):
+            assert await received == (frame.message, frame.envelope)
+    assert turn.kinds == ["message_request", "message_request"]
+
+
+async def test_a_second_reader_does_not_repeat_the_request_of_the_first() -> None:
+    turn = Turn()
+    first, second = (asyncio.ensure_future(anext(turn.context.incoming())) for _ in range(2))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert turn.kinds == ["message_request"]
+    first.cancel()
+    second.cancel()
+
+
+async def test_usage_and_refused_cancels_name_their_turn() -> None:
+    turn = Turn()
+    turn.context.report_usage(UsageReport(tokens=7, cost=3, key="call-1"))
+    turn.context.refuse_cancel("too late")
+    assert turn.frames == [
+        wk.ConnectRequest(usage=wk.Usage(turn_id="turn", tokens=7, cost=3, key="call-1")),
+        wk.ConnectRequest(cancel_refused=wk.CancelRefused(turn_id="turn", reason="too late")),
+    ]
+
+
+async def test_a_cancel_brings_its_reason_and_metadata() -> None:
+    metadata = Struct()
+    metadata["why"] = "typo"
+    context = Turn().context
+    assert (context.canceled, context.stopping) == (False, False)
+    context.on_cancel("user", metadata.SerializeToString())
+    context.on_stopping()
+    assert (context.canceled, context.cancel_reason, context.stopping) == (True, "user", True)
+    assert Struct.FromString(context.cancel_metadata) == metadata
