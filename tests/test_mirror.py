@@ -90,7 +90,6 @@ MISSING: Final = frozenset(
         "wire/http/partial_response.py",
         "wiring/agents.py",
         "wiring/offline_admin.py",
-        "wiring/telemetry.py",
         "worker/stream.py",
         "worker/worker.py",
     }

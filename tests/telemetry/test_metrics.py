@@ -19,10 +19,8 @@ from tests.test_webhooks import hooked
 
 from dragoman import Turn, agent
 from dragoman.client import Client, ClientError, message
-from dragoman.core.counters import Histogram, MetricFamily, MetricSample
 from dragoman.settings.settings import Settings
 from dragoman.wiring.app import App, open_app
-from dragoman.wiring.telemetry import Exposition
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
@@ -175,17 +173,6 @@ async def test_a_failing_store_hides_no_other_metrics(tmp_path: Path, monkeypatc
             assert "dragoman_tasks" not in values
             assert value(values, "slots") > 0
         assert len(requested) == 1
-
-
-def test_histograms_have_cumulative_buckets() -> None:
-    spread = Histogram((1.0, 2.0))
-    for number in (0.5, 1.0, 1.5, 9.0):
-        spread.add(number)
-    family = MetricFamily("took_seconds", "histogram", "How long.", ("who",), (MetricSample(("me",), spread),))
-    text, _ = Exposition().render([family])
-    values = parsed(text.decode())["dragoman_took_seconds_bucket"]
-    assert [values[("le", bound), ("who", "me")] for bound in ("1.0", "2.0", "+Inf")] == [2, 3, 4]
-    assert parsed(text.decode())["dragoman_took_seconds_sum"][(("who", "me"),)] == 12.0
 
 
 # Metrics in deploy/ ------------------------------------------------------------------------------------------------
