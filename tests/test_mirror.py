@@ -87,7 +87,6 @@ MISSING: Final = frozenset(
         "wire/dialects/json_v01.py",
         "wire/dialects/json_v03.py",
         "wire/dialects/parts.py",
-        "wire/http/partial_response.py",
         "wiring/agents.py",
         "wiring/offline_admin.py",
         "worker/stream.py",
