@@ -86,7 +86,6 @@ MISSING: Final = frozenset(
         "wire/dialects/json_proto.py",
         "wire/dialects/json_v01.py",
         "wire/dialects/json_v03.py",
-        "wire/dialects/parts.py",
         "wiring/agents.py",
         "wiring/offline_admin.py",
         "worker/stream.py",
