@@ -62,9 +62,13 @@ LONG = \
 	tests/cli/serve/test_rolling.py \
 	tests/cli/serve/test_serve.py \
 	tests/cli/admin/test_signing.py \
+	tests/cli/test_startup.py \
 	tests/cli/test_tasks.py \
 	tests/client/test_sync_processes.py \
 	tests/dialects/test_pairs.py \
+	tests/examples/test_own_store.py \
+	tests/proto/test_buf.py \
+	tests/proto/test_openapi.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/runtime/test_postgres_outage.py \
