@@ -84,7 +84,7 @@ class Client:
         if script.startswith("signed"):
             return list(SIGNED)
         if script.startswith("immediate"):
-            return ["--blocking-default", "return"]
+            return ["dragoman.playground", "--blocking-default", "return"]
         if not script.startswith("executor_check"):
             return []
         kind = "Worker" if self.name.startswith("fasta2a") else "AgentExecutor"
