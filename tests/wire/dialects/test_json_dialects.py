@@ -1,4 +1,4 @@
-"""JSON dialects without a proto definition: round trips and encoded forms."""
+"""JSON dialects without a proto definition: what holds in every one of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.wire.dialects.test_v03 import metadata, new_messages, parts, texts, with_metadata
 
 from dragoman.core.errors import InvalidParams
-from dragoman.core.task import states
-from dragoman.wire.dialects import json_mixed, json_proto, json_v01, json_v03
+from dragoman.wire.dialects import json_mixed, json_proto, json_v03
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -162,101 +161,6 @@ def test_enum_spellings_of_all_versions_are_accepted_in_every_dialect(name: str,
     assert protojson.compile(pb.Task, DIALECTS[name]).decode(written) == task
 
 
-# 0.1 -----------------------------------------------------------------------------------------------------------
-
-old_messages = st.builds(
-    with_metadata,
-    st.builds(pb.Message, role=st.sampled_from(["ROLE_USER", "ROLE_AGENT"]), parts=st.lists(parts, max_size=2)),
-    metadata,
-)
-old_states = st.sampled_from([s for s in pb.TaskState.values() if s not in (states.REJECTED, states.AUTH_REQUIRED)])
-
-
-def indexed(task: pb.Task) -> pb.Task:
-    for index, artifact in enumerate(task.artifacts):
-        artifact.artifact_id = str(index)
-        del artifact.extensions[:]
-    return task
-
-
-old_tasks = st.builds(
-    indexed,
-    st.builds(
-        pb.Task,
-        id=texts,
-        context_id=texts,
-        status=st.builds(with_message, st.builds(pb.TaskStatus, state=old_states), st.none() | old_messages),
-        artifacts=st.lists(artifacts, max_size=3),
-        history=st.lists(old_messages, max_size=2),
-    ),
-)
-
-
-def typed(task: pb.Task) -> pb.Task:
-    """The task as 0.1 decodes it: every file has a media type."""
-    messages = [*task.history, *([task.status.message] if task.status.HasField("message") else [])]
-    every = [part for artifact in task.artifacts for part in artifact.parts]
-    for part in [*every, *(part for message in messages for part in message.parts)]:
-        if part.WhichOneof("content") in ("raw", "url") and not part.media_type:
-            part.media_type = "application/octet-stream"
-    return task
-
-
-@given(old_tasks)
-def test_a_0_1_task_round_trips(task: pb.Task) -> None:
-    assert json_v01.read_task(json.loads(json.dumps(json_v01.write_task(task)))) == typed(task)
-
-
-@given(old_messages, texts.filter(bool), texts, st.lists(texts.filter(bool), max_size=2), st.integers(0, 5))
-def test_a_0_1_send_round_trips_with_a_generated_message_id(
-    message: pb.Message, task: str, context: str, modes: list[str], history: int
-) -> None:
-    message.task_id, message.context_id = task, context
-    request = pb.SendMessageRequest(message=message)
-    if modes:
-        request.configuration.accepted_output_modes.extend(modes)
-    if history:
-        request.configuration.history_length = history
-    read = json_v01.read_send(json.loads(json.dumps(json_v01.write_send(request))))
-    assert read.message.message_id
-    read.message.message_id = ""
-    expected = typed(pb.Task(history=[request.message])).history[0]
-    assert read.message == expected
-    assert read.configuration == request.configuration
-
-
-@given(old_tasks)
-def test_a_0_1_stream_encodes_a_task_as_artifacts_and_status(task: pb.Task) -> None:
-    stream = json_v01.V01StreamWriter()
-    valueses = [stream.write(update, False) for update in json_v01.to_updates(pb.StreamResponse(task=task))]
-    assert [event["artifact"]["index"] for event in valueses[:-1]] == list(range(len(task.artifacts)))
-    assert valueses[-1]["final"] == states.is_terminal(task.status.state)
-    for event in valueses:
-        assert event["id"] == task.id
-        assert json_v01.read_event(event).WhichOneof("payload") in ("artifact_update", "status_update")
-
-
-@pytest.mark.parametrize(("state", "word"), [(states.REJECTED, "failed"), (states.AUTH_REQUIRED, "input-required")])
-def test_0_1_encodes_later_states_with_its_own_words(state: pb.TaskState, word: str) -> None:
-    task = pb.Task(id="t", status=pb.TaskStatus(state=state))
-    assert json_v01.write_task(task)["status"]["state"] == word
-
-
-# Two dialects at once --------------------------------------------------------------------------------------------
-
-
-@given(old_tasks)
-def test_a_merged_response_decodes_in_both_dialects(task: pb.Task) -> None:
-    both = json.loads(json.dumps(json_mixed.write_v01_task(task)))
-    alone = json.loads(json.dumps(json_v01.write_task(task)))
-    assert json_mixed.merge(alone, both) == both
-    newer = protojson.compile(pb.Task, json_v03.JSON_V03).decode(both)
-    assert (newer.id, newer.context_id, newer.status.state) == (task.id, task.context_id, task.status.state)
-    flat = json.loads(json.dumps(json_mixed.write_fasta2a_task(task)))
-    assert json_mixed.merge(protojson.compile(pb.Task, json_mixed.JSON_FASTA2A).to_dict(task), flat) == flat
-    assert "data_part_compat" not in json.dumps(flat)
-
-
 # Errors name the caller's own fields ----------------------------------------------------------------------------
 
 
@@ -288,24 +192,3 @@ def test_an_invalid_part_is_rejected_with_its_path(name: str, part: dict[str, An
     with pytest.raises(InvalidParams) as caught:
         protojson.compile(pb.SendMessageRequest, DIALECTS[name]).decode(message(part))
     assert [violation.field for violation in caught.value.violations] == [field]
-
-
-@pytest.mark.parametrize(
-    ("configuration", "field"),
-    [
-        ({"blocking": "yes"}, "configuration.blocking"),
-        ({"acceptedOutputModes": "x"}, "configuration.acceptedOutputModes"),
-        ({"historyLength": "x"}, "configuration.historyLength"),
-        ({"pushNotificationConfig": {"authentication": {"schemes": "x"}}}, ".authentication.schemes"),
-    ],
-)
-def test_an_invalid_configuration_is_rejected_with_its_field(configuration: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidParams) as caught:
-        protojson.compile(pb.SendMessageRequest, json_v03.JSON_V03).decode({"configuration": configuration})
-    assert caught.value.violations[0].field.endswith(field)
-
-
-@pytest.mark.parametrize("params", [None, [], {}, {"id": 5}, {"id": ""}, {"message": {}}])
-def test_a_0_1_send_without_a_task_id_is_rejected(params: Any) -> None:
-    with pytest.raises(InvalidParams):
-        json_v01.read_send({**params, "message": {"role": "user", "parts": []}} if isinstance(params, dict) else params)
