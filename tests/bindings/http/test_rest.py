@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 from typing import Any
 
@@ -182,72 +181,6 @@ async def test_cancel_ignores_the_task_id_in_the_body(path: str, body: bytes | N
     async with over_http(service) as client, client.post(path, data=body, headers=headers) as answer:
         assert answer.status == 200
     assert service.received[0][2].id == "t1"
-
-
-@pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream"])
-async def test_without_a_body_the_content_type_is_ignored(content_type: str) -> None:
-    async with (
-        over_http(FakeService(TASK)) as client,
-        client.post("/tasks/t1:cancel", headers={"Content-Type": content_type}) as answer,
-    ):
-        assert answer.status == 200
-
-
-@pytest.mark.parametrize(
-    "content_type", ["application/json", "application/json; charset=utf-8", "application/a2a+json", ""]
-)
-async def test_every_json_content_type_is_accepted(content_type: str) -> None:
-    headers = {"Content-Type": content_type} if content_type else {}
-    skip = () if content_type else ("Content-Type",)
-    async with over_http(FakeService(SENT)) as client:
-        body = b'{"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}}'
-        async with client.post("/message:send", data=body, headers=headers, skip_auto_headers=skip) as answer:
-            assert answer.status == 200
-
-
-@pytest.mark.parametrize(("path", "status"), [("/message:send", 400), ("/v1/message:send", 415)])
-async def test_other_content_types_are_rejected(path: str, status: int) -> None:
-    service = FakeService(SENT)
-    async with (
-        over_http(service) as client,
-        client.post(path, data=b"{}", headers={"Content-Type": "text/plain"}) as answer,
-    ):
-        assert answer.status == status
-        assert (await answer.json())["error"]["details"][0]["reason"] == "CONTENT_TYPE_NOT_SUPPORTED"
-    assert service.received == []
-
-
-async def test_the_body_of_a_get_is_ignored() -> None:
-    async with (
-        over_http(FakeService(TASK)) as client,
-        client.get("/tasks/t1", data=b"x", headers={"Content-Type": "text/plain"}) as answer,
-    ):
-        assert answer.status == 200
-
-
-async def test_a_body_over_the_limit_is_rejected_before_and_while_it_is_received() -> None:
-    async def chunks() -> Any:
-        for _ in range(64):
-            yield b" " * 65536
-
-    service = FakeService(SENT)
-    async with over_http(service, message_bytes=3000) as client:
-        for data in (io.BytesIO(b" " * 2_000_000), chunks()):
-            headers = {"Content-Type": "application/json"}
-            async with client.post("/message:send", data=data, headers=headers) as answer:
-                assert answer.status == 413
-                error = (await answer.json())["error"]
-                assert (error["status"], error["details"][0]["reason"]) == ("RESOURCE_EXHAUSTED", "PAYLOAD_TOO_LARGE")
-                assert "at most 1052576 bytes" in error["message"]
-    assert service.received == []
-
-
-async def test_expect_100_continue_is_answered() -> None:
-    async with (
-        over_http(FakeService(SENT)) as client,
-        client.post("/message:send", json=V1_SEND, expect100=True) as answer,
-    ):
-        assert answer.status == 200
 
 
 async def test_1_0_errors_have_the_aip_193_format() -> None:
