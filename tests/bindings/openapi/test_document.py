@@ -15,7 +15,6 @@ from tests.bindings.fake_service import FakeService, over_http
 
 from dragoman.bindings import method_table
 from dragoman.bindings.openapi import document as openapi
-from dragoman.bindings.openapi.schemas import parse_comments, proto_comments
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards import security_schemes as secured
 from dragoman.wire import errors
@@ -184,11 +183,6 @@ def test_descriptions_come_from_the_proto_comments() -> None:
     assert "- NOT_FOUND: there is no such task" in operation["description"]
     state = document()["components"]["schemas"]["lf.a2a.v1.TaskState"]
     assert "- `TASK_STATE_COMPLETED`: Done, successfully. Final." in state["description"]
-
-
-def test_an_empty_descriptor_image_has_no_comments() -> None:
-    assert parse_comments(b"") == {}
-    assert proto_comments()["lf.a2a.v1.Task.id"].startswith("Names the task.")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/.well-known/agent-card.json", "/v1/card"])
