@@ -12,7 +12,7 @@ import pytest
 from tests.testing.agents import broken, counter, direct, filer, listener, office
 
 from dragoman import Turn, agent
-from dragoman.testing import AgentUnderTest, Different, Recording, Story, record, replayed, run
+from dragoman.testing import AgentUnderTest, Different, Recording, Story, record, replayed
 
 
 async def changed(case: Recording | Path, agent: Callable[..., object], **options: object) -> str:
@@ -168,14 +168,3 @@ async def test_a_reply_can_be_recorded(tmp_path: Path) -> None:
         case = record(await a.send("hello"), tmp_path / "case.json")
     assert case.turns == [{"send": {"parts": [{"text": "hello"}]}, "reply": "you said hello"}]
     await replayed(tmp_path / "case.json", direct)
-
-
-def test_a_file_without_a_recording_is_rejected(tmp_path: Path) -> None:
-    for text, why in (("{", "is not JSON"), ("[]", "is not a recording"), ('{"recording": 2}', "must be 1")):
-        (tmp_path / "case.json").write_text(text)
-        with pytest.raises(ValueError, match=why):
-            Recording.read(tmp_path / "case.json")
-
-
-def test_a_plain_run_can_be_recorded() -> None:
-    assert record(run(office, "a table")).turns[0]["says"] == "On which day?"

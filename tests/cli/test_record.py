@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.testing import agents
 from tests.testing.agents import counter, listener, office
 from typer.testing import CliRunner, Result
 
@@ -15,7 +16,7 @@ from dragoman.cli import cli
 from dragoman.client import Client, message
 from dragoman.testing import LiveServer, Recording, record, run
 
-AGENTS = str(Path(__file__).with_name("agents.py"))
+AGENTS = str(Path(agents.__file__))
 
 
 def command(*arguments: str) -> Result:

@@ -1,0 +1,110 @@
+"""The test kit without asyncio: `run`, agents on a loop of their own thread, and servers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.testing.agents import counter, fragile, listener, office, stubborn, threaded
+
+from dragoman.client import Client, message
+from dragoman.core.errors import TaskNotCancelable
+from dragoman.testing import AgentUnderTest, run
+from dragoman.testing.kit.blocking import BlockingAgent, LoopThread, serving
+
+
+def test_a_plain_function_runs_an_agent_through_its_turns() -> None:
+    assert run(office, "a table", "Friday").text == "Booked: a table, Friday."
+    assert run(counter, "2").chunks[1:] == ["chunk 0\n", "chunk 1\n"]
+    assert run(threaded, data=[1]).data[0]["data"] == [[1]]
+    with pytest.raises(AssertionError, match="accepts no further message: 'Saturday'"):
+        run(office, "a table", "Friday", "Saturday")
+
+
+async def test_run_inside_an_event_loop_names_the_alternative() -> None:
+    with pytest.raises(RuntimeError, match="async with AgentUnderTest"):
+        run(office, "x")
+    with pytest.raises(RuntimeError, match="inside `async with`"):
+        await AgentUnderTest(office).send("x")
+
+
+def test_contexts_are_exited_in_reverse_order_on_the_loop_that_entered_them() -> None:
+    calls: list[tuple[str, int]] = []
+
+    @asynccontextmanager
+    async def opened(name: str) -> AsyncIterator[str]:
+        calls.append((f"enter {name}", threading.get_ident()))
+        yield name
+        calls.append((f"exit {name}", threading.get_ident()))
+
+    loop = LoopThread()
+    assert [loop.open(opened(name)) for name in ("a", "b")] == ["a", "b"]
+    loop.close()
+    assert [name for name, _ in calls] == ["enter a", "enter b", "exit b", "exit a"]
+    assert len({thread for _, thread in calls}) == 1
+    assert threading.get_ident() not in {thread for _, thread in calls}
+    assert "dragoman-testing" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_the_thread_ends_even_if_a_context_fails_to_exit() -> None:
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[None]:
+        yield
+        raise ValueError("no exit")
+
+    loop = LoopThread()
+    loop.open(broken())
+    with pytest.raises(ValueError, match="no exit"):
+        loop.close()
+    assert "dragoman-testing" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    loop = LoopThread()
+    yield loop
+    loop.close()
+
+
+def test_a_run_is_followed_with_blocking_calls(loop: LoopThread) -> None:
+    kit = BlockingAgent(loop, AgentUnderTest(office, listener))
+    task_run = kit.send("a table")
+    assert (task_run.question, task_run.id) == ("On which day?", "00000000-0000-7000-8000-000000000001")
+    assert task_run.answer("Friday") is task_run
+    assert (task_run.state, task_run.text) == ("COMPLETED", "Booked: a table, Friday.")
+    with pytest.raises(AssertionError, match="no question to answer"):
+        task_run.answer("Saturday")
+    heard = kit.send("begin", agent="listener", wait=False).until("listening").send("one", wait=False)
+    assert heard.until("heard one").send("enough").wait().chunks[:2] == ["heard one\n", "heard enough\n"]
+
+
+def test_a_crash_and_a_cancel_are_seen_by_the_run(loop: LoopThread) -> None:
+    kit = BlockingAgent(loop, AgentUnderTest(stubborn, fragile))
+    task_run = kit.send("go", wait=False).until("attempt 1").crash()
+    assert (task_run.wait().state, task_run.attempt) == ("COMPLETED", 2)
+    hanging = kit.send("go", agent="fragile", wait=False).until("hanging")
+    assert hanging.cancel({"why": "late"}).state == "CANCELED"
+    with pytest.raises(TaskNotCancelable):
+        hanging.cancel()
+    hanging = kit.send("go", agent="fragile", wait=False).until("hanging")
+    kit.crash()
+    assert hanging.wait().state == "FAILED"
+
+
+def test_a_server_is_at_its_addresses(loop: LoopThread, tmp_path: Path) -> None:
+    server = loop.open(serving([office], str(tmp_path), public_url="https://desk.example"))
+
+    async def send() -> str:
+        async with Client(server.grpc) as client:
+            return (await client.send(message("a table"))).task.status.message.parts[0].text
+
+    assert asyncio.run(send()) == "On which day?"
+    assert (server.url, server.card_url) == (
+        "https://desk.example",
+        "https://desk.example/.well-known/agent-card.json",
+    )
+    assert (tmp_path / "tasks.db").exists()

@@ -1,0 +1,141 @@
+"""The observed state of a task: its states, steps, artifacts and texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dragoman import types
+from dragoman.core.task.projection import fold
+from dragoman.testing import Story
+from dragoman.testing.kit.story import GivenArtifact, PartsView, Step, state_name
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+def status(state: pb.TaskState, text: str = "", **metadata: Any) -> pb.StreamResponse:
+    update = pb.TaskStatusUpdateEvent(status=pb.TaskStatus(state=state))
+    if text:
+        update.status.message.parts.add(text=text)
+    if metadata:
+        update.metadata.update(metadata)
+    return pb.StreamResponse(status_update=update)
+
+
+def chunk(id: str, *parts: pb.Part, append: bool = False, name: str = "") -> pb.StreamResponse:
+    artifact = pb.Artifact(artifact_id=id, name=name, parts=parts)
+    return pb.StreamResponse(artifact_update=pb.TaskArtifactUpdateEvent(artifact=artifact, append=append))
+
+
+def story(*events: pb.StreamResponse) -> Story:
+    """A task with these events behind the first, which submits it."""
+    told = Story("desk")
+    first = pb.StreamResponse(task=pb.Task(id="t", context_id="c", status=pb.TaskStatus(state=pb.TASK_STATE_SUBMITTED)))
+    told.task.CopyFrom(first.task)
+    told.events = [Step(number, event) for number, event in enumerate([first, *events], 1)]
+    for event in events:
+        fold(told.task, event)
+        if event.HasField("status_update"):
+            told.task.status.CopyFrom(event.status_update.status)
+    return told
+
+
+WORKING = status(pb.TASK_STATE_WORKING)
+COMPLETED = status(pb.TASK_STATE_COMPLETED)
+ASKS = status(pb.TASK_STATE_INPUT_REQUIRED, "When?")
+
+
+def test_a_state_has_its_name_without_a_prefix() -> None:
+    assert [state_name(state) for state in (0, pb.TASK_STATE_AUTH_REQUIRED)] == ["", "AUTH_REQUIRED"]
+
+
+def test_parts_are_seen_as_text_data_and_files() -> None:
+    view = PartsView(
+        [
+            types.text("a"),
+            types.data([1]),
+            types.text("b"),
+            types.link("https://x", name="x"),
+            types.file(b"f", name="f"),
+        ]
+    )
+    assert (view.text, view.data) == ("ab", [[1]])
+    assert [(file.name, file.url, file.bytes) for file in view.files] == [("x", "https://x", b""), ("f", "", b"f")]
+
+
+def test_repeated_states_are_listed_once() -> None:
+    told = story(WORKING, status(pb.TASK_STATE_WORKING, "halfway"), chunk("a"), WORKING, ASKS, WORKING, COMPLETED)
+    assert told.states == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
+
+
+def test_steps_leave_out_the_working_of_a_message_to_a_working_agent() -> None:
+    told = story(
+        WORKING,
+        chunk("a", types.text("one")),
+        WORKING,
+        chunk("a", types.text("two"), append=True),
+        status(pb.TASK_STATE_WORKING, attempt=2),
+        status(pb.TASK_STATE_WORKING, "halfway"),
+        ASKS,
+        WORKING,
+        chunk("b", types.data({"n": 1}), types.file(b"x", name="a.bin")),
+        COMPLETED,
+    )
+    assert told.steps == [
+        "SUBMITTED",
+        "WORKING",
+        "a: one",
+        "a+ two",
+        "WORKING (attempt 2)",
+        "WORKING: halfway",
+        "INPUT_REQUIRED: When?",
+        "WORKING",
+        "b: {'n': 1} [a.bin]",
+        "COMPLETED",
+    ]
+    assert told.reports == ["halfway"]
+    assert told.chunks == ["one", "two", ""]
+
+
+def test_the_text_is_that_of_the_last_turn() -> None:
+    first = [WORKING, chunk("a", types.text("old")), ASKS]
+    assert story(*first).text == "old"
+    assert story(*first, WORKING).text == ""
+    told = story(*first, WORKING, chunk("b", types.text("new")), chunk("c", types.text("er")), COMPLETED)
+    assert told.text == "new\ner"
+    assert told.turn_began == 4
+    assert story(*first, WORKING, chunk("a", types.text(" and new"), append=True), COMPLETED).text == "old and new"
+
+
+def test_without_artifacts_the_text_is_that_of_the_status() -> None:
+    told = story(WORKING, status(pb.TASK_STATE_FAILED, "no such table"))
+    assert (told.text, told.status_text, told.question, told.ended) == ("no such table", "no such table", "", True)
+    told = story(WORKING, ASKS)
+    assert (told.text, told.question, told.ended) == ("When?", "When?", False)
+
+
+def test_artifacts_are_found_by_id_or_name_and_an_error_lists_them() -> None:
+    told = story(chunk("a-1", types.text("x"), name="report"), chunk("b-2", types.data(1)))
+    assert told.artifact("report").id == told.artifact("a-1").id == "a-1"
+    assert told.data == [1]
+    with pytest.raises(AssertionError, match='has no artifact "plan"; its artifacts: "report", "b-2"'):
+        told.artifact("plan")
+    with pytest.raises(AssertionError, match="its artifacts: none"):
+        story().artifact("plan")
+
+
+def test_a_reply_has_a_text_and_a_context_and_no_state() -> None:
+    told = Story("desk")
+    told.reply = pb.Message(context_id="c", parts=[types.text("hi")])
+    assert (told.id, told.context_id, told.state, told.text, told.ended) == ("", "c", "", "hi", True)
+    assert repr(told) == "<reply of desk: 'hi'>"
+
+
+def test_what_is_shown_of_a_task_is_short() -> None:
+    assert repr(story(WORKING)) == "<task of desk: WORKING>"
+    assert repr(story(chunk("a", types.text("x" * 61)), COMPLETED)) == f"<task of desk: COMPLETED: '{'x' * 60}…'>"
+    told = story(status(pb.TASK_STATE_FAILED, "INTERNAL"))
+    told.failure = "agents.py, line 3: ValueError: no"
+    assert repr(told) == "<task of desk: FAILED: agents.py, line 3: ValueError: no>"
+    artifact = GivenArtifact(pb.Artifact(artifact_id="a", name="report", parts=[types.text("x")]))
+    assert repr(artifact) == "<artifact report: 'x'>"
