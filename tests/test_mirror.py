@@ -38,7 +38,6 @@ MISSING: Final = frozenset(
         "agents/upstream/recovery.py",
         "agents/workers/agent.py",
         "agents/workers/connection.py",
-        "bindings/authentication.py",
         "bindings/http/jsonrpc.py",
         "bindings/http/listener.py",
         "bindings/http/websocket.py",
