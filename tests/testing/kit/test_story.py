@@ -29,15 +29,15 @@ def chunk(id: str, *parts: pb.Part, append: bool = False, name: str = "") -> pb.
 
 def story(*events: pb.StreamResponse) -> Story:
     """A task with these events behind the first, which submits it."""
-    told = Story("desk")
+    reported = Story("desk")
     first = pb.StreamResponse(task=pb.Task(id="t", context_id="c", status=pb.TaskStatus(state=pb.TASK_STATE_SUBMITTED)))
-    told.task.CopyFrom(first.task)
-    told.events = [Step(number, event) for number, event in enumerate([first, *events], 1)]
+    reported.task.CopyFrom(first.task)
+    reported.events = [Step(number, event) for number, event in enumerate([first, *events], 1)]
     for event in events:
-        fold(told.task, event)
+        fold(reported.task, event)
         if event.HasField("status_update"):
-            told.task.status.CopyFrom(event.status_update.status)
-    return told
+            reported.task.status.CopyFrom(event.status_update.status)
+    return reported
 
 
 WORKING = status(pb.TASK_STATE_WORKING)
@@ -64,12 +64,12 @@ def test_parts_are_seen_as_text_data_and_files() -> None:
 
 
 def test_repeated_states_are_listed_once() -> None:
-    told = story(WORKING, status(pb.TASK_STATE_WORKING, "halfway"), chunk("a"), WORKING, ASKS, WORKING, COMPLETED)
-    assert told.states == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
+    reported = story(WORKING, status(pb.TASK_STATE_WORKING, "halfway"), chunk("a"), WORKING, ASKS, WORKING, COMPLETED)
+    assert reported.states == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
 
 
 def test_steps_leave_out_the_working_of_a_message_to_a_working_agent() -> None:
-    told = story(
+    reported = story(
         WORKING,
         chunk("a", types.text("one")),
         WORKING,
@@ -81,7 +81,7 @@ def test_steps_leave_out_the_working_of_a_message_to_a_working_agent() -> None:
         chunk("b", types.data({"n": 1}), types.file(b"x", name="a.bin")),
         COMPLETED,
     )
-    assert told.steps == [
+    assert reported.steps == [
         "SUBMITTED",
         "WORKING",
         "a: one",
@@ -93,49 +93,60 @@ def test_steps_leave_out_the_working_of_a_message_to_a_working_agent() -> None:
         "b: {'n': 1} [a.bin]",
         "COMPLETED",
     ]
-    assert told.reports == ["halfway"]
-    assert told.chunks == ["one", "two", ""]
+    assert reported.reports == ["halfway"]
+    assert reported.chunks == ["one", "two", ""]
 
 
 def test_the_text_is_that_of_the_last_turn() -> None:
     first = [WORKING, chunk("a", types.text("old")), ASKS]
     assert story(*first).text == "old"
     assert story(*first, WORKING).text == ""
-    told = story(*first, WORKING, chunk("b", types.text("new")), chunk("c", types.text("er")), COMPLETED)
-    assert told.text == "new\ner"
-    assert told.turn_began == 4
+    reported = story(*first, WORKING, chunk("b", types.text("new")), chunk("c", types.text("er")), COMPLETED)
+    assert reported.text == "new\ner"
+    assert reported.turn_began == 4
     assert story(*first, WORKING, chunk("a", types.text(" and new"), append=True), COMPLETED).text == "old and new"
 
 
 def test_without_artifacts_the_text_is_that_of_the_status() -> None:
-    told = story(WORKING, status(pb.TASK_STATE_FAILED, "no such table"))
-    assert (told.text, told.status_text, told.question, told.ended) == ("no such table", "no such table", "", True)
-    told = story(WORKING, ASKS)
-    assert (told.text, told.question, told.ended) == ("When?", "When?", False)
+    reported = story(WORKING, status(pb.TASK_STATE_FAILED, "no such table"))
+    assert (reported.text, reported.status_text, reported.question, reported.ended) == (
+        "no such table",
+        "no such table",
+        "",
+        True,
+    )
+    reported = story(WORKING, ASKS)
+    assert (reported.text, reported.question, reported.ended) == ("When?", "When?", False)
 
 
 def test_artifacts_are_found_by_id_or_name_and_an_error_lists_them() -> None:
-    told = story(chunk("a-1", types.text("x"), name="report"), chunk("b-2", types.data(1)))
-    assert told.artifact("report").id == told.artifact("a-1").id == "a-1"
-    assert told.data == [1]
+    reported = story(chunk("a-1", types.text("x"), name="report"), chunk("b-2", types.data(1)))
+    assert reported.artifact("report").id == reported.artifact("a-1").id == "a-1"
+    assert reported.data == [1]
     with pytest.raises(AssertionError, match='has no artifact "plan"; its artifacts: "report", "b-2"'):
-        told.artifact("plan")
+        reported.artifact("plan")
     with pytest.raises(AssertionError, match="its artifacts: none"):
         story().artifact("plan")
 
 
 def test_a_reply_has_a_text_and_a_context_and_no_state() -> None:
-    told = Story("desk")
-    told.reply = pb.Message(context_id="c", parts=[types.text("hi")])
-    assert (told.id, told.context_id, told.state, told.text, told.ended) == ("", "c", "", "hi", True)
-    assert repr(told) == "<reply of desk: 'hi'>"
+    reported = Story("desk")
+    reported.reply = pb.Message(context_id="c", parts=[types.text("hi")])
+    assert (reported.id, reported.context_id, reported.state, reported.text, reported.ended) == (
+        "",
+        "c",
+        "",
+        "hi",
+        True,
+    )
+    assert repr(reported) == "<reply of desk: 'hi'>"
 
 
 def test_what_is_shown_of_a_task_is_short() -> None:
     assert repr(story(WORKING)) == "<task of desk: WORKING>"
     assert repr(story(chunk("a", types.text("x" * 61)), COMPLETED)) == f"<task of desk: COMPLETED: '{'x' * 60}…'>"
-    told = story(status(pb.TASK_STATE_FAILED, "INTERNAL"))
-    told.failure = "agents.py, line 3: ValueError: no"
-    assert repr(told) == "<task of desk: FAILED: agents.py, line 3: ValueError: no>"
+    reported = story(status(pb.TASK_STATE_FAILED, "INTERNAL"))
+    reported.failure = "agents.py, line 3: ValueError: no"
+    assert repr(reported) == "<task of desk: FAILED: agents.py, line 3: ValueError: no>"
     artifact = GivenArtifact(pb.Artifact(artifact_id="a", name="report", parts=[types.text("x")]))
     assert repr(artifact) == "<artifact report: 'x'>"
