@@ -167,6 +167,88 @@ async def test_the_card_decides_the_protocol_and_agents_have_their_own(server: S
         assert (await client.ask("echo g")).text == "g"
 
 
+def url_forms(server: Server) -> list[str]:
+    """Every form of a server's URL."""
+    return [
+        server.http,
+        f"{server.http}/",
+        f"{server.http}/.well-known/agent-card.json",
+        f"{server.http}/.well-known/agent.json",
+        server.grpc,
+        f"{server.grpc}/",
+    ]
+
+
+async def test_every_call_goes_to_the_agent_that_it_names_over_every_form_of_url(server: Server) -> None:
+    for url in url_forms(server):
+        async with connect(url) as client:
+            result = await client.ask("x", agent="other")
+            assert result.text == "other heard x", url
+            begun = await client.start("y", agent="other")
+            assert (await client.wait(begun.task_id, agent="other")).text == "other heard y", url
+            events = await taken(client.run("z", agent="other"))
+            assert [event.text for event in events if isinstance(event, Text)] == ["other heard z"], url
+            assert (await client.get(result.task_id, agent="other")).text == "other heard x", url
+            assert result.task_id in {task.task_id async for task in client.list(agent="other")}, url
+            assert result.task_id not in {task.task_id async for task in client.list()}, url
+            paused = await client.start("sleep 60")
+            assert (await client.cancel(paused.task_id)).task_id == paused.task_id
+            for wrong in ("other", "nobody"):
+                with pytest.raises(NotFound):
+                    await client.get(paused.task_id, agent=wrong)
+                with pytest.raises(NotFound):
+                    await client.cancel(paused.task_id, agent=wrong)
+
+
+async def test_an_agent_that_does_not_exist_is_not_found_over_every_form_of_url(server: Server) -> None:
+    for url in url_forms(server):
+        async with connect(url) as client:
+            for call in (
+                lambda client=client: client.ask("x", agent="nobody"),
+                lambda client=client: client.start("x", agent="nobody"),
+                lambda client=client: taken(client.run("x", agent="nobody")),
+                lambda client=client: client.get("1", agent="nobody"),
+                lambda client=client: client.cancel("1", agent="nobody"),
+                lambda client=client: taken(client.list(agent="nobody")),
+            ):
+                with pytest.raises(NotFound, match="nobody"):
+                    await call()
+            assert [task async for task in client.list()] == []
+
+
+async def test_the_path_of_a_grpc_address_names_the_agent(server: Server) -> None:
+    for dialect in ("1.0", "0.3"):
+        async with connect(f"{server.grpc}/other", dialect=dialect) as client:
+            assert (await client.ask("x")).text == "other heard x"
+    scope = "projects/p/locations/l/collections/c/engines/e/assistants/a"
+    for url in (server.grpc, server.http):
+        async with connect(url) as client:
+            result = await client.ask("x", agent=f"{scope}/agents/other")
+            assert result.text == "other heard x"
+            assert (await client.get(result.task_id, agent=f"{scope}/agents/other")).text == "other heard x"
+            with pytest.raises(NotFound):
+                await client.get(result.task_id, agent="other")
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "problem"),
+    [
+        ("grpc://127.0.0.1", {}, "HOST:PORT"),
+        ("grpc://127.0.0.1:1?agent=x", {}, "HOST:PORT"),
+        ("grpc://127.0.0.1:1#x", {}, "HOST:PORT"),
+        ("grpc://me@127.0.0.1:1", {}, "HOST:PORT"),
+        ("grpc://127.0.0.1:port", {}, "Port could not be cast"),
+        ("http://", {}, "is not the URL of a server"),
+        ("127.0.0.1:50051", {}, "is not the URL of a server"),
+        ("grpc://127.0.0.1:1", {"dialect": "0.1"}, 'dialect: "0.1"'),
+        ("grpc://127.0.0.1:1", {"binding": "rest"}, 'binding: "rest"'),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused(url: str, options: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        connect(url, **options)  # type: ignore[arg-type]  # options of one type
+
+
 async def test_files_and_values_make_a_round_trip(server: Server, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_bytes(b"a,b\n")
     async with connect(server.http) as client:

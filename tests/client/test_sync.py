@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.client.conftest import ServerInThread
 
 from dragoman.client import Finished, NotFound, Question, ServerUnavailable, Status, TaskFailed, Text, sync
 from dragoman.client.sync import connect
@@ -40,6 +41,24 @@ def test_all_methods_of_the_client_work_without_asyncio(url: str, binding: str) 
         assert len(list(client.list())) == 6
         with pytest.raises(NotFound):
             client.get("none")
+
+
+def test_every_call_goes_to_the_agent_that_it_names(server_in_thread: ServerInThread) -> None:
+    for url in server_in_thread:
+        with connect(url) as client:
+            result = client.ask("x", agent="other")
+            assert result.text == "other heard x", url
+            assert client.wait(client.start("y", agent="other").task_id, agent="other").text == "other heard y", url
+            texts = [event.text for event in client.run("z", agent="other") if isinstance(event, Text)]
+            assert texts == ["other heard z"], url
+            assert client.get(result.task_id, agent="other").text == "other heard x", url
+            assert result.task_id in {task.task_id for task in client.list(agent="other")}, url
+            paused = client.start("sleep 60")
+            with pytest.raises(NotFound):
+                client.cancel(paused.task_id, agent="other")
+            with pytest.raises(NotFound):
+                client.ask("x", agent="nobody")
+            client.cancel(paused.task_id)
 
 
 def test_threads_share_a_connection(url: str) -> None:

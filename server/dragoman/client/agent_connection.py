@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
+from urllib.parse import quote, unquote, urlsplit
 
 import aiohttp
 from google.protobuf.message import Message
@@ -28,6 +29,9 @@ Webhook = str | pb.TaskPushNotificationConfig
 CLIENT_CARD_MAX_BYTES: Final = 4 * 1024 * 1024
 CLIENT_CARD_TIMEOUT: Final = 30.0
 """Limits of a card, in bytes and seconds."""
+
+GRPC_SCHEMES: Final = ("grpc://", "grpcs://")
+"""URLs that are called without a card."""
 
 _BINDING_BY_CARD_NAME: Final = {"GRPC": "grpc", "HTTP+JSON": "rest", "JSONRPC": "jsonrpc"}
 _CARD_NAME_BY_BINDING: Final = {"grpc": "GRPC", "rest": "HTTP+JSON", "jsonrpc": "JSONRPC"}
@@ -141,11 +145,40 @@ class AgentConnection:
             await transport.close()
 
 
+def url_problem(url: str) -> str:
+    """Why a URL cannot be one of a server or an agent, in an error message's words; empty if it can."""
+    rule = "use http(s)://HOST[:PORT][/PATH] or grpc(s)://HOST:PORT[/AGENT]"
+    try:
+        parts = urlsplit(url)
+        known_port = parts.port
+    except ValueError as error:
+        return f'"{url}" is not the URL of a server: {error}; {rule}'
+    if not url.startswith(("http://", "https://", *GRPC_SCHEMES)) or not parts.hostname:
+        return f'"{url}" is not the URL of a server; {rule}'
+    if url.startswith(GRPC_SCHEMES) and (known_port is None or parts.query or parts.fragment or "@" in parts.netloc):
+        return f'"{url}" is not the address of a gRPC server; {rule}'
+    return ""
+
+
+def agent_url(url: str, agent: str) -> str:
+    """The URL of an agent, by its id or resource name, on the server at `url`; of that URL itself without an agent.
+
+    `url` may be the server's card: its agents are beside it.
+    """
+    if not agent:
+        return url
+    server = url.partition("/.well-known/")[0].rstrip("/")
+    return f"{server}/{quote(agent, safe='/')}"
+
+
 async def discover(url: str, options: CallOptions, *, binding: str = "", dialect: str = "") -> AgentConnection:
     """Fetches the card of the agent at `url` and chooses its interfaces, with `binding` and `dialect` only those.
-    `grpc://HOST:PORT` and `grpcs://HOST:PORT` are called without a card. Raises ClientError."""
-    if url.startswith(("grpc://", "grpcs://")):
-        interface = Interface(url, "GRPC", dialect or "1.0")
+    `grpc://HOST:PORT[/AGENT]` and `grpcs://HOST:PORT[/AGENT]` are called without a card, with AGENT as the tenant.
+    Raises ClientError."""
+    if url.startswith(GRPC_SCHEMES):
+        parts = urlsplit(url)
+        tenant = unquote(parts.path.strip("/"))
+        interface = Interface(f"{parts.scheme}://{parts.netloc}", "GRPC", dialect or "1.0", tenant)
         assumed = RemoteCard(name=url, description=url, version="unknown", interfaces=(interface,), streaming=True)
         return AgentConnection(assumed, (interface,), options)
     document, card_url = await _fetch_card(url, options)

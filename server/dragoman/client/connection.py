@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, Self, cast
-from urllib.parse import quote
 
 from google.protobuf import json_format
 
@@ -16,7 +15,14 @@ from dragoman.calling.errors import Busy, ServerUnavailable
 from dragoman.calling.retry import RetryBudget, pop_cursor
 from dragoman.calling.transport import WireTrace, no_wire_trace
 from dragoman.client import calls, content
-from dragoman.client.agent_connection import AgentConnection, Webhook, discover
+from dragoman.client.agent_connection import (
+    GRPC_SCHEMES,
+    AgentConnection,
+    Webhook,
+    agent_url,
+    discover,
+    url_problem,
+)
 from dragoman.client.event_reducer import EventReducer, with_question
 from dragoman.client.events import Event, Finished, Question, Result
 from dragoman.client.transport import CallOptions
@@ -54,7 +60,7 @@ def connect(
 
     The card says which versions and bindings the agent has. The client uses the newest version, over the first binding
     of the card; `dialect` (1.0, 0.3, 0.1) and `binding` (grpc, rest, jsonrpc) restrict the choice.
-    `grpc://HOST:PORT` and `grpcs://HOST:PORT` are called without a card.
+    `grpc://HOST:PORT[/AGENT]` and `grpcs://HOST:PORT[/AGENT]` are called without a card.
 
     token: an API key or any other bearer token. headers: sent with each call. Both go to the card's host only.
     retry_timeout: seconds for which an unavailable or busy server is retried. inactivity_timeout: seconds without an
@@ -63,12 +69,15 @@ def connect(
     over gRPC or REST carries files: as `bytes`, as `base64` text, or (`auto`) as its responses show. trace: receives
     the wire traffic. Raises ValueError for an invalid URL or option.
     """
-    if not url.startswith(("http://", "https://", "grpc://", "grpcs://")):
-        raise ValueError(f'"{url}" is not the URL of a server; use http(s)://HOST[:PORT][/PATH] or grpc(s)://HOST:PORT')
+    if problem := url_problem(url):
+        raise ValueError(problem)
     if dialect not in ("", "1.0", "0.3", "0.1"):
         raise ValueError(f'dialect: "{dialect}" is unknown; use one of 1.0, 0.3, 0.1')
     if binding not in ("", "grpc", "rest", "jsonrpc"):
         raise ValueError(f'binding: "{binding}" is unknown; use one of grpc, rest, jsonrpc')
+    if url.startswith(GRPC_SCHEMES) and (dialect == "0.1" or binding not in ("", "grpc")):
+        wanted = f'dialect: "{dialect}"' if dialect == "0.1" else f'binding: "{binding}"'
+        raise ValueError(f"{wanted} cannot be used with {url}; a gRPC address has dialects 1.0 and 0.3 over grpc only")
     if v03_files not in FILE_FORMS:
         raise ValueError(f'v03_files: "{v03_files}" is unknown; use one of {", ".join(FILE_FORMS)}')
     options = CallOptions(
@@ -159,7 +168,8 @@ class Connection:
         A question answered by `Question.answer` or by the `answer` callback continues the same task. Close
         the generator (`contextlib.aclosing`) to stop listening; the task continues.
 
-        text: the text, or a complete message. agent: the id of one of the server's agents. files: paths, bytes, or
+        text: the text, or a complete message. agent: the id of one of the server's agents, or its resource name
+        (`projects/…/agents/ID`). files: paths, bytes, or
         (name, bytes). data: a JSON value. task: the interrupted task to continue. context: the id of the context.
         metadata: of the request. accepts: accepted media types of the result. webhook: a URL, or a complete push
         configuration, that receives the task's events (`dragoman.client.webhooks` verifies them). key: the
@@ -367,8 +377,7 @@ class Connection:
         if agent not in self._agents:
             async with self._discovery_lock:
                 if agent not in self._agents:
-                    url = f"{self.url.rstrip('/')}/{quote(agent, safe='')}" if agent else self.url
-                    self._agents[agent] = await self._discover(url)
+                    self._agents[agent] = await self._discover(agent_url(self.url, agent))
         return self._agents[agent]
 
     async def _discover(self, url: str) -> AgentConnection:
