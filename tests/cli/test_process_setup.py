@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import signal
 import sys
 
 import pytest
 
 from dragoman.cli import process_setup
-from dragoman.cli.process_setup import EXTRA_OPEN_FILES, raise_open_file_limit
+from dragoman.cli.process_setup import EXTRA_OPEN_FILES, Signals, raise_open_file_limit, run_until_complete
 
 resource = pytest.importorskip("resource")
 
@@ -49,6 +51,41 @@ def test_a_rejected_limit_is_left_unchanged(
     monkeypatch.setattr(resource, "setrlimit", refuse)
     raise_open_file_limit(4096)
     assert "may open 1024 files" in caplog.text
+
+
+# The event loop -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_task_that_raises_an_exit_does_not_end_the_process(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def raise_it() -> None:
+        raise error
+
+    async def serve() -> list[object]:
+        Signals()
+        outcomes: list[object] = []
+        for _ in range(2):
+            outcomes += await asyncio.gather(asyncio.create_task(raise_it()), return_exceptions=True)
+        return outcomes
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert run_until_complete(serve()) == [error, error]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert caplog.text.count(f"a task of an agent raised {type(error).__name__}; the process continues") == 2
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("x")], ids=repr)
+def test_an_error_of_the_main_coroutine_is_raised(error: BaseException) -> None:
+    async def serve() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        run_until_complete(serve())
 
 
 # Log lines ----------------------------------------------------------------------------------------------------------

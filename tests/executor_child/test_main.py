@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -11,7 +12,8 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from dragoman.executor_child.main import FramePipe
+from dragoman.executor_child.main import ExecutorChild, FramePipe
+from dragoman.executor_child.turn import ExecutorTurn
 
 
 class Pipes:
@@ -88,3 +90,44 @@ def test_a_closed_reader_ends_the_writer_without_an_error() -> None:
     frame_pipe.send(x=1)
     frame_pipe.close(5)
     assert not frame_pipe._writer.is_alive()
+
+
+class ExitingExecutor:
+    """Raises its error in execute() and in cancel(), except for turn `fine`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    async def execute(self, turn: ExecutorTurn) -> None:
+        if turn.id != "fine":
+            raise self._error
+        await turn.status("TASK_STATE_COMPLETED")
+
+    async def cancel(self, turn: ExecutorTurn) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(SystemExit(3), "SystemExit: 3"), (KeyboardInterrupt(), "KeyboardInterrupt")]
+)
+async def test_an_executor_that_exits_ends_only_its_turn(pipes: Pipes, error: BaseException, text: str) -> None:
+    def write(frame: dict[str, Any]) -> None:
+        pipes.input.write(json.dumps(frame).encode() + b"\n")
+
+    async def receive(kind: str) -> Any:
+        while kind not in (frame := await asyncio.to_thread(pipes.receive)):
+            pass
+        return frame[kind]
+
+    serving = asyncio.create_task(ExecutorChild(ExitingExecutor(error), pipes.frame_pipe).run({"id": "a"}))
+    await receive("hello")
+    write({"welcome": {"maxFrameBytes": "10000", "heartbeat": "60s"}})
+    for turn in ("broken", "fine"):
+        write({"turnStart": {"turnId": turn, "taskId": turn, "agentId": "a"}})
+        status = (await receive("turnEnd"))["status"]
+        if turn == "broken":
+            assert (status["state"], status["message"]["parts"]) == ("TASK_STATE_FAILED", [{"text": text}])
+        else:
+            assert status["state"] == "TASK_STATE_COMPLETED"
+    pipes.input.close()
+    await serving

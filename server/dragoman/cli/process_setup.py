@@ -18,6 +18,8 @@ from dragoman.core.trace import CURRENT_TRACE, trace_id_of
 
 T = TypeVar("T")
 
+log = logging.getLogger("dragoman.serve")
+
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -28,6 +30,25 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine in a new event loop and returns its result.
+
+    asyncio lets SystemExit and KeyboardInterrupt of any task pass through the loop, which would end the process. Where
+    a task that an agent started raises one, only that task ends. Ctrl-C raises KeyboardInterrupt here until `Signals`
+    takes it over.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(main)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (KeyboardInterrupt, SystemExit) as error:
+                if task.done() or signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                    raise
+                log.error("a task of an agent raised %s; the process continues", type(error).__name__)
 
 
 class Signals:
@@ -118,8 +139,6 @@ async def drain_until_signal(
 
 EXTRA_OPEN_FILES: Final = 1024
 """Open files besides connections: store, blobs, outbound calls, and what agents open."""
-
-log = logging.getLogger("dragoman.serve")
 
 
 def raise_open_file_limit(connections: int) -> None:

@@ -14,7 +14,13 @@ import typer
 from dragoman.calling.errors import ClientError
 from dragoman.cli import process_setup
 from dragoman.cli.output import ExitCode, print_error
-from dragoman.cli.process_setup import Signals, StartInterrupted, drain_until_signal, enter_until_signal, loop_factory
+from dragoman.cli.process_setup import (
+    Signals,
+    StartInterrupted,
+    drain_until_signal,
+    enter_until_signal,
+    run_until_complete,
+)
 from dragoman.core import agent_sources
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.types import check_collector_url, parse_headers
@@ -215,8 +221,7 @@ def run_worker(options: WorkerOptions) -> ExitCode:
     process_setup.configure_logging(cast("Literal['text', 'json']", options.log_format))
     try:
         app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve_until_stopped(options, app))
+        run_until_complete(_serve_until_stopped(options, app))
     except (LoadError, InvalidKeyFile) as error:
         return print_error(error, ExitCode.USAGE)
     except StartError as error:

@@ -35,7 +35,7 @@ CHILD_STOP_TIMEOUT = 3.0
 @dataclass
 class _ChildTurn:
     turn: ExecutorTurn
-    task: asyncio.Task[None]
+    task: asyncio.Task[BaseException | None]
     canceling: asyncio.Task[None] | None = None
 
 
@@ -188,17 +188,23 @@ class ExecutorChild:
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
 
-    async def _execute(self, turn: ExecutorTurn, lock: asyncio.Lock) -> None:
+    async def _execute(self, turn: ExecutorTurn, lock: asyncio.Lock) -> BaseException | None:
+        """Returns an error that would stop the event loop if this task raised it."""
         async with lock:
-            await self._agent.execute(turn)
+            try:
+                await self._agent.execute(turn)
+            except (KeyboardInterrupt, SystemExit) as error:
+                return error
+        return None
 
     async def _finish_turn(self, running: _ChildTurn, lock: asyncio.Lock) -> None:
         turn = running.turn
         await asyncio.wait([running.task])
         if running.canceling is not None:  # cancel() may still send events of this turn
             await asyncio.wait([running.canceling])
-        error = asyncio.CancelledError() if running.task.cancelled() else running.task.exception()
-        if isinstance(error, Exception):
+        cancelled = running.task.cancelled()
+        error = asyncio.CancelledError() if cancelled else running.task.exception() or running.task.result()
+        if error is not None and not isinstance(error, asyncio.CancelledError):
             log.error("task %s: the executor failed", turn.task_id, exc_info=error)
         try:
             turn.on_returned(error)
@@ -225,7 +231,7 @@ class ExecutorChild:
         """Calls cancel(), as the SDK's own server does, and then cancels execute()."""
         try:
             await self._agent.cancel(running.turn)
-        except Exception as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             log.info(
                 "task %s: cancel() failed (%s); execute() is stopped anyway",
                 running.turn.task_id,

@@ -204,6 +204,7 @@ def line_of_explode() -> int:
     [
         (ValueError(), "ValueError"),
         (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
         (StopIteration("x"), "RuntimeError: "),
         (BufferFull("257 events wait"), "BufferFull: 257 events wait"),
         (ValueError("\ud800"), "ValueError: \\ud800"),

@@ -54,7 +54,10 @@ async def take_turn(
     leaked: LeakedThreads | None = None,
     stop_timeout: float = AGENT_STOP_TIMEOUT,
 ) -> TurnResult:
-    """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through."""
+    """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through.
+
+    SystemExit and KeyboardInterrupt are failures of the agent, too: signals never raise here.
+    """
     output = TurnOutput(turn_context, new_id)
     turn = Turn(output, agent)
     trace.CURRENT_DELEGATION.set(turn.delegation)
@@ -69,7 +72,7 @@ async def take_turn(
     except BaseException as error:
         cause = primary_exception(error)
         try:
-            if isinstance(cause, (KeyboardInterrupt, GeneratorExit)):
+            if isinstance(cause, GeneratorExit):
                 raise
             if isinstance(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
                 raise

@@ -25,7 +25,7 @@ from dragoman.cli.process_setup import (
     StartInterrupted,
     drain_until_signal,
     enter_until_signal,
-    loop_factory,
+    run_until_complete,
     raise_open_file_limit,
 )
 from dragoman.cli.serve.options import parameters
@@ -113,10 +113,8 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
         process_setup.configure_logging(settings.log_format)
         raise_open_file_limit(settings.connections)
         own = load_app(settings.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(
-                _serve(settings, own, SupervisorChannel.inherited(supervised) if supervised is not None else None)
-            )
+        parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
+        run_until_complete(_serve(settings, own, parent))
     except (SettingsError, LoadError) as error:
         return print_error(error, ExitCode.USAGE)
     except StartError as error:
