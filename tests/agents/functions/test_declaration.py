@@ -127,7 +127,22 @@ class Thing:
         return ""
 
 
+def takes_text(text: str) -> str:
+    return text
+
+
+def takes_object(data: dict[str, Any]) -> str:
+    return ""
+
+
+def takes_names(*names: int) -> str:
+    return ""
+
+
 NO_AGENT: list[tuple[Any, str]] = [
+    (takes_text, "takes_text: the argument text is annotated as str"),
+    (takes_object, r"annotated as dict[str, typing.Any], but an agent is called with the turn; write data: Turn"),
+    (takes_names, "the argument names is annotated as int"),
     ("Echo", "'Echo' is not a function"),
     (Thing, "is not a function"),
     (Thing(), "is not a function"),

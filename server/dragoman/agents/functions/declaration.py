@@ -7,10 +7,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_origin, overload
 
 from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, take_turn
 from dragoman.agents.functions.spec import ExtensionLike, ProviderLike, RetentionLike, Retry, SkillLike, spec_of
+from dragoman.agents.functions.turn import Turn
 from dragoman.agents.values import NewId
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
 from dragoman.ids import IDS
@@ -234,6 +235,31 @@ def _check_function(function: object) -> None:
         raise TypeError(
             f"@agent: {function.__qualname__}{inspect.signature(function)} cannot be called with one argument, the turn"
         ) from None
+    first = next(iter(_evaluated_signature(function).parameters.values()))
+    if not _accepts_turn(first.annotation):
+        raise TypeError(
+            f"@agent: {function.__qualname__}: the argument {first.name} is annotated as "
+            f"{inspect.formatannotation(first.annotation)}, but an agent is called with the turn; "
+            f"write {first.name}: Turn, and read turn.text, turn.data or turn.files"
+        )
+
+
+def _evaluated_signature(function: Callable[..., object]) -> inspect.Signature:
+    try:
+        return inspect.signature(function, eval_str=True)
+    except Exception:  # a name that only type checkers can see
+        return inspect.signature(function)
+
+
+def _accepts_turn(annotation: Any) -> bool:
+    """False only for a type that certainly cannot be a Turn."""
+    kind = get_origin(annotation) or annotation
+    if not isinstance(kind, type) or kind is inspect.Parameter.empty:
+        return True
+    try:
+        return issubclass(Turn, kind) or issubclass(kind, Turn)
+    except TypeError:  # a protocol
+        return True
 
 
 def _declared_at(agent: DeclaredAgent[Any, Any]) -> str:
