@@ -36,6 +36,9 @@ def test_files_have_a_given_or_guessed_name_and_type(tmp_path: Path) -> None:
         types.file(b"x", name="a.csv"),
         types.file(b"x", media_type="image/png"),
         types.file("text"),
+        types.file("{}", name="x.json"),
+        types.file("a,b", name="x.csv", media_type="text/x"),
+        types.file("?", name="strange.%%%"),
         types.file(b"x", name="strange.%%%"),
     ]
     assert [(part.filename, part.media_type) for part in parts] == [
@@ -45,6 +48,9 @@ def test_files_have_a_given_or_guessed_name_and_type(tmp_path: Path) -> None:
         ("a.csv", "text/csv"),
         ("output.png", "image/png"),
         ("output.txt", "text/plain"),
+        ("x.json", "application/json"),
+        ("x.csv", "text/x"),
+        ("strange.%%%", "text/plain"),
         ("strange.%%%", "application/octet-stream"),
     ]
 

@@ -9,6 +9,7 @@ In A2A terminal states are final and everything else is allowed; `strict=True` u
 
 from __future__ import annotations
 
+import mimetypes
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -80,9 +81,13 @@ def data(value: object, *, media_type: str = "", metadata: Metadata | None = Non
 def file(
     content: bytes | str | Path, *, name: str = "", media_type: str = "", metadata: Metadata | None = None
 ) -> Part:
-    """A file part. A Path is read now; text is encoded as UTF-8. A missing name or media type is guessed."""
+    """A file part. A Path is read now; text is encoded as UTF-8.
+
+    A missing media type is guessed from the name, else from the content; a missing name from the media type.
+    """
     if isinstance(content, str):
-        content, media_type = checked_string(content).encode(), media_type or "text/plain"
+        content = checked_string(content).encode()
+        media_type = media_type or mimetypes.guess_type(name)[0] or "text/plain"
     return _with_metadata(file_part(content, name=name, media_type=media_type), metadata)
 
 

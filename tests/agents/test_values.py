@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pydantic
 import pytest
@@ -16,7 +20,7 @@ from hypothesis import strategies as st
 from tests.agents.turn_context import run_turn, state_of, status_text
 
 from dragoman import Turn, agent, types
-from dragoman.agents.values import MAX_EXACT_INTEGER, parts_of, value_to_json
+from dragoman.agents.values import MAX_EXACT_INTEGER, parts_of, to_json, value_to_json
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -314,6 +318,44 @@ async def test_an_invalid_value_fails_the_task_with_the_reason(make: Callable[[]
         assert status_text(task).startswith("InvalidAgentResponse: agent it, test_values.py line ")
         assert reason in status_text(task)
         assert not task.artifacts
+
+
+class Color(Enum):
+    RED = "red"
+
+
+MOMENTS: list[object] = [
+    datetime(2026, 1, 2, 3, 4, 5),
+    datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC),
+    datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=-5, minutes=-30))),
+    date(2026, 1, 2),
+    time(3, 4),
+    time(3, 4, 5, 7000, tzinfo=UTC),
+    timedelta(),
+    timedelta(days=1, hours=25, minutes=61, seconds=3),
+    timedelta(seconds=-1.5),
+    timedelta(minutes=5),
+    timedelta(days=-300),
+    UUID(int=1),
+    Decimal("1.50"),
+    Color.RED,
+]
+
+
+@dataclass
+class Record:
+    value: Any
+
+
+class Model(pydantic.BaseModel):
+    value: Any
+
+
+@pytest.mark.parametrize("value", MOMENTS, ids=str)
+def test_dates_and_their_like_are_encoded_as_in_pydantic_models(value: object) -> None:
+    expected = Model(value=value).model_dump(mode="json")
+    assert to_json(Record(value)) == to_json({"value": value}) == to_json(Model(value=value)) == expected
+    assert to_json([Record([value])]) == [{"value": [expected["value"]]}]
 
 
 async def test_data_of_24_levels_is_accepted() -> None:

@@ -20,9 +20,13 @@ import math
 import mimetypes
 import sys
 from collections.abc import Callable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from google.protobuf import struct_pb2
 from google.protobuf.message import Message as AnyMessage
@@ -267,6 +271,8 @@ MAX_EXACT_INTEGER: Final = 2**53
 def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
     """Converts `value` to dict, list, str, float, int, bool and None. Pydantic models and dataclasses become dicts.
 
+    Dates, times and durations become ISO 8601 strings, UUIDs and Decimals strings, members of an Enum their values.
+
     Raises InvalidAgentResponse for a value that has no JSON form or nests too deeply.
     """
     match value:
@@ -289,6 +295,14 @@ def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
             return [to_json(item, depth_left - 1) for item in value]
         case Mapping():
             return _object_to_json(value, depth_left)
+        case date() | time():
+            return value.isoformat().replace("+00:00", "Z")
+        case timedelta():
+            return _duration_to_json(value)
+        case UUID() | Decimal():
+            return str(value)
+        case Enum():
+            return to_json(value.value, depth_left)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _object_to_json({one.name: getattr(value, one.name) for one in dataclasses.fields(value)}, depth_left)
     if _is_pydantic_model(value):
@@ -388,6 +402,17 @@ def checked_string(value: str) -> str:
                 f"a string has a lone surrogate at position {error.start}, which UTF-8 cannot encode"
             ) from None
     return value
+
+
+def _duration_to_json(value: timedelta) -> str:
+    """An ISO 8601 duration such as `P1DT2H3.5S`; `PT0S` for none."""
+    sign, value = ("-", -value) if value < timedelta() else ("", value)
+    minutes, seconds = divmod(value.seconds, 60)
+    fraction = f".{value.microseconds:06}".rstrip("0") if value.microseconds else ""
+    amounts = {"H": str(minutes // 60), "M": str(minutes % 60), "S": f"{seconds}{fraction}"}
+    clock = "".join(f"{amount}{unit}" for unit, amount in amounts.items() if amount != "0")
+    days = f"{value.days}D" if value.days else ""
+    return f"{sign}P{days}T{clock}" if clock else f"{sign}P{days or 'T0S'}"
 
 
 def _object_to_json(value: Mapping[Any, object], depth_left: int) -> dict[str, Any]:
