@@ -101,3 +101,18 @@ def test_the_task_has_the_metadata_of_the_update_that_ends_a_turn() -> None:
     ):
         list(reducer.reduce(response))
     assert reducer.result.task.metadata == pb.Task(metadata={"first": 1, "both": 2}).metadata
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("Sign in first.", "Sign in first.\nhttps://login.example/?x=1"), ("", "https://login.example/?x=1")],
+)
+def test_a_question_keeps_its_link(text: str, shown: str) -> None:
+    parts = [pb.Part(text=text)] if text else []
+    message = pb.Message(message_id="m", parts=[*parts, pb.Part(url="https://login.example/?x=1", filename="Sign in")])
+    status = pb.TaskStatus(state=pb.TASK_STATE_AUTH_REQUIRED, message=message)
+    reducer = EventReducer()
+    (question,) = reducer.reduce(pb.StreamResponse(task=pb.Task(id="t", status=status)))
+    assert isinstance(question, Question)
+    assert (question.text, question.links) == (shown, ["https://login.example/?x=1"])
+    assert reducer.result.question == shown

@@ -22,6 +22,7 @@ from dragoman.client.events import (
     Status,
     Text,
     contents,
+    question_text,
     state_name,
     text_of,
 )
@@ -206,12 +207,10 @@ class EventReducer:
             return
         if message.message_id:
             self._message_ids.add(message.message_id)
-        text = text_of(message.parts)
         if self.awaits_caller:
-            wants_credentials = status.state == states.AUTH_REQUIRED
-            yield Question(text, wants_credentials, message)
+            yield Question(question_text(message), status.state == states.AUTH_REQUIRED, message)
         else:
-            yield Status(state_name(status.state), text)
+            yield Status(state_name(status.state), text_of(message.parts))
 
 
 def with_question(task: pb.Task) -> pb.Task:

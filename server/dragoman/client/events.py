@@ -87,10 +87,16 @@ class Question(_TaskEvent):
     """The agent waits for the caller. `answer` continues the run with the same task; without an answer the run ends."""
 
     text: str
+    """The question, with its links, such as the URL of a sign-in page."""
     wants_credentials: bool = False
     """The agent requires authentication (AUTH_REQUIRED), not text."""
     message: pb.Message = field(default_factory=pb.Message, repr=False)
     reply: tuple[str, tuple[files.FileInput, ...]] | None = field(default=None, repr=False)
+
+    @property
+    def links(self) -> list[str]:
+        """The URLs that the agent sent as links with the question."""
+        return [part.url for part in self.message.parts if part.WhichOneof("content") == "url"]
 
     def answer(self, text: str = "", *, files: Iterable[files.FileInput] = ()) -> None:
         """Sets the reply. It is sent when the next event is requested."""
@@ -159,8 +165,8 @@ class Result:
 
     @property
     def question(self) -> str:
-        """The agent's open question; empty if it asks nothing."""
-        return self.message_text if self.task.status.state in states.INTERRUPTED else ""
+        """The agent's open question, with its links; empty if it asks nothing."""
+        return question_text(self.task.status.message) if self.task.status.state in states.INTERRUPTED else ""
 
     @property
     def files(self) -> list[File]:
@@ -218,6 +224,12 @@ def contents(parts: Iterable[pb.Part], artifact: str = "") -> Iterator[Text | Da
 def text_of(parts: Iterable[pb.Part]) -> str:
     """The texts of all parts, joined."""
     return "".join(part.text for part in parts if part.WhichOneof("content") == "text")
+
+
+def question_text(message: pb.Message) -> str:
+    """The text of a question, and each of its links on a line."""
+    links = [part.url for part in message.parts if part.WhichOneof("content") == "url"]
+    return "\n".join(filter(None, (text_of(message.parts), *links)))
 
 
 def state_name(state: int) -> str:

@@ -25,8 +25,8 @@ from dragoman.cli.process_setup import (
     StartInterrupted,
     drain_until_signal,
     enter_until_signal,
-    run_until_complete,
     raise_open_file_limit,
+    run_until_complete,
 )
 from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dragoman.agents.functions.turn import ReceivedFile
 from dragoman.agents.values import struct_to_json, value_to_json
+from dragoman.client.events import question_text
 from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.task import states
@@ -212,8 +213,8 @@ class Story:
 
     @property
     def question(self) -> str:
-        """The agent's question while the task waits for its caller; empty otherwise."""
-        return self.status_text if self.task.status.state in states.INTERRUPTED else ""
+        """The agent's question, with its links, while the task waits for its caller; empty otherwise."""
+        return question_text(self.task.status.message) if self.task.status.state in states.INTERRUPTED else ""
 
     @property
     def text(self) -> str:
