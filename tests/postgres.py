@@ -114,8 +114,30 @@ class Server:
             self._process.wait(60)
             self._process = None
 
+    def freeze(self) -> None:
+        """Stops all its processes with SIGSTOP: connections stay open, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)
+        self._signal(signal.SIGSTOP, *self._children())  # the main process starts no more of them
+
+    def thaw(self) -> None:
+        """Continues its processes after `freeze`."""
+        self._signal(signal.SIGCONT, *self._children())
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals, *children: int) -> None:
+        for pid in children or (self.pid,):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _children(self) -> list[int]:
+        folders = (folder for folder in Path("/proc").iterdir() if folder.name.isdecimal())
+        return [int(folder.name) for folder in folders if _parent(folder) == self.pid]
+
     def remove(self) -> None:
         """Stops it and removes its folder."""
+        if self._process is not None:
+            self.thaw()
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -138,6 +160,14 @@ class Server:
             await connection.execute(sql)
         finally:
             await connection.close()
+
+
+def _parent(folder: Path) -> int:
+    """The parent of a process, from its folder under /proc; 0 for one that has ended."""
+    try:
+        return int((folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def free_port() -> int:

@@ -1,7 +1,7 @@
 """Agents of the chaos run: stream, sleep, block the event loop, ask, fail.
 
 The first words of a message are the command; the text after `#` makes it unique. Each call of an agent is written to
-the file in CHAOS_TURNS, so that the checker can count the calls.
+the file in CHAOS_TURNS, so that the checker can count the calls, and each action to a file in CHAOS_ACTIONS.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ import os
 import time
 from typing import Final
 
+from tests.chaos.actions import BEGIN, act
+
 from dragoman import Turn, agent, retry
 
 RETRIES: Final = 3
+TICK: Final = 0.25
+"""Seconds between two actions of a sleeping agent."""
 
 
 def _note(task: str) -> None:
@@ -26,18 +30,27 @@ def _note(task: str) -> None:
 
 async def work(turn: Turn) -> str | None:
     _note(turn.task_id)
+    act(turn.task_id, turn.attempt, BEGIN)
+    try:
+        return await _obey(turn)
+    finally:
+        act(turn.task_id, turn.attempt, "end")
+
+
+async def _obey(turn: Turn) -> str | None:
     words = turn.text.partition("#")[0].split()
     if turn.question is not None:
         return f"you said: {turn.text}"
     match words:
         case ["stream", count, pause]:
             for number in range(int(count)):
+                act(turn.task_id, turn.attempt, f"chunk {number}")
                 await turn.chunk(f"{number} ")
                 await asyncio.sleep(int(pause) / 1000)
             return None
         case ["sleep", pause]:
             turn.status("sleeping")
-            await asyncio.sleep(int(pause) / 1000)
+            await _sleep(turn, int(pause) / 1000)
         case ["block", pause]:
             time.sleep(int(pause) / 1000)  # noqa: ASYNC251  # blocks the event loop on purpose
         case ["ask"]:
@@ -45,6 +58,14 @@ async def work(turn: Turn) -> str | None:
         case ["fail"]:
             raise RuntimeError("failing, as asked")
     return turn.text
+
+
+async def _sleep(turn: Turn, seconds: float) -> None:
+    """Sleeps, with an action every TICK seconds."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        act(turn.task_id, turn.attempt, "tick")
+        await asyncio.sleep(min(left, TICK))
 
 
 @agent(default=True, description="Executes the command in the first word; a crash ends the task")

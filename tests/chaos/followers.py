@@ -33,13 +33,14 @@ class Stage:
         self.hook: Callable[[int], str] | None = None
         """Returns the URL of a webhook by number; None without receivers."""
         self._recorder = recorder
-        self._began = time.monotonic()
+        self.origin = time.monotonic()
+        """The start of the run on the clock that all processes share."""
         self.began = time.time()
         self._numbers = 0
 
     @property
     def now(self) -> float:
-        return round(time.monotonic() - self._began, 3)
+        return round(time.monotonic() - self.origin, 3)
 
     def number(self) -> int:
         """Returns a unique number."""

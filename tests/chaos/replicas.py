@@ -24,6 +24,7 @@ from typing import Any, Final
 import asyncpg
 from tests.chaos.faults import errors_of
 from tests.chaos.history import Fault, Sampled
+from tests.chaos.outages import PARTS, Outage, parse_outages, plan_outages
 from tests.chaos.readback import read_store
 from tests.chaos.server import LONG, SLOTS
 from tests.chaos.target import Scene
@@ -95,6 +96,8 @@ class ClusterTarget:
         """Times since which parts work; parts with a fault are missing."""
         self._outages: list[tuple[float, float]] = []
         """Periods without a database, in seconds of the epoch."""
+        self._seconds = 0.0
+        """Duration of the run's faults."""
 
     async def begin(self) -> None:
         """Starts everything."""
@@ -147,11 +150,12 @@ class ClusterTarget:
 
     async def inject_faults(self, scene: Scene, until: float, say: Callable[[str], None]) -> None:
         began = time.monotonic()
+        self._seconds = until - began
         half = (began + until) / 2
         await asyncio.gather(*(self._roll(scene, of, half) for of in (self._cluster.servers, self._cluster.workers)))
         say(f"the rolling restart took {time.monotonic() - began:.0f} s")
         rng = random.Random(f"{scene.seed}/strikes")
-        striking: list[asyncio.Task[None]] = []
+        striking = self._plan_outages(scene, until, say)
         deck: list[str] = []
         long = LONG if until - time.monotonic() > 60 else 0.0
         while (left := until - time.monotonic()) > 0:
@@ -163,6 +167,33 @@ class ClusterTarget:
                 long = 0.0 if what == "server" else long
                 striking.append(asyncio.create_task(fault))
         await asyncio.gather(*striking)
+
+    def _plan_outages(self, scene: Scene, until: float, say: Callable[[str], None]) -> list[asyncio.Task[None]]:
+        """Starts the long outages of the run, each at its time."""
+        seconds = until - time.monotonic()
+        selected = parse_outages(os.environ.get("CHAOS_OUTAGES", ""), self._seconds)
+        planned = [
+            one
+            for part in PARTS
+            for one in plan_outages(selected, part, seconds, random.Random(f"{scene.seed}/outages of {part}"))
+        ]
+        if left := len(selected) - len(planned):
+            say(f"{left} of {len(selected)} long outages do not fit into {seconds:.0f} s and are left out")
+        return [asyncio.create_task(self._suffer(scene, start, outage, say)) for start, outage in planned]
+
+    async def _suffer(self, scene: Scene, start: float, outage: Outage, say: Callable[[str], None]) -> None:
+        """Freezes or kills PostgreSQL or NATS for as long as the outage says."""
+        part = self._cluster.postgres if outage.part == "postgres" else self._cluster.nats
+        await asyncio.sleep(start)
+        while part in self._struck:  # noqa: ASYNC110  # a short fault is still in progress; no event to wait for
+            await asyncio.sleep(0.1)
+        say(str(outage))
+        if part is self._cluster.nats:
+            await self._strike_nats(scene, outage.seconds, pause=outage.how == "freeze")
+        elif outage.how == "freeze":
+            await self._freeze_postgres(scene, outage.seconds)
+        else:
+            await self._restart_postgres(scene, signal.SIGKILL, outage.seconds)
 
     async def _roll(self, scene: Scene, parts: Sequence[Part], until: float) -> None:
         """Drains the parts one after the other; in a short run only the first."""
@@ -262,12 +293,21 @@ class ClusterTarget:
             else:
                 await asyncio.to_thread(nats.start)
 
-    async def _restart_postgres(self, scene: Scene, how: signal.Signals) -> None:
-        """Restarts PostgreSQL: SIGQUIT is a crash, SIGINT an orderly shutdown."""
+    async def _restart_postgres(self, scene: Scene, how: signal.Signals, seconds: float = 0.0) -> None:
+        """Restarts PostgreSQL `seconds` later: SIGKILL and SIGQUIT are crashes, SIGINT an orderly shutdown."""
         postgres, began = self._cluster.postgres, time.time()
-        async with self._record_fault(scene, postgres, "kill" if how is signal.SIGQUIT else "restart"):
+        async with self._record_fault(scene, postgres, "restart" if how is signal.SIGINT else "kill"):
             await asyncio.to_thread(postgres.stop, how)
+            await asyncio.sleep(seconds)
             await asyncio.to_thread(postgres.start)
+        self._outages.append((began, time.time()))
+
+    async def _freeze_postgres(self, scene: Scene, seconds: float) -> None:
+        postgres, began = self._cluster.postgres, time.time()
+        async with self._record_fault(scene, postgres, "pause"):
+            await asyncio.to_thread(postgres.freeze)
+            await asyncio.sleep(seconds)
+            await asyncio.to_thread(postgres.thaw)
         self._outages.append((began, time.time()))
 
     async def restart(self, scene: Scene) -> None:
@@ -281,14 +321,14 @@ class ClusterTarget:
         database = now - since[self._cluster.postgres] if self._cluster.postgres in since else 0.0
         up = min(max(ups, default=0.0), database)
         try:
-            connection = await asyncpg.connect(self._cluster.postgres.url(), timeout=5)
+            connection = await asyncpg.connect(self._cluster.postgres.url(), timeout=5, command_timeout=5)
             try:
                 waiting, running, elsewhere = await connection.fetchrow(_COUNTS, NEAR)
                 orphans = await connection.fetch(_ORPHANS, round((GRACE - LEASE_SECONDS) * 1000))
                 such = await connection.fetch(_EXAMPLES)
                 stuck = await connection.fetch(_STUCK, states.SUBMITTED)
             finally:
-                await connection.close()
+                connection.terminate()  # a close would wait for a frozen database
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return None
         return Sampled(
@@ -331,6 +371,8 @@ async def replicas(folder: Path, *arguments: str) -> AsyncIterator[ClusterTarget
     """Runs servers and workers inside the block. `arguments`: further options of the servers."""
     # Processes of the cluster inherit the environment.
     os.environ["CHAOS_TURNS"] = str(folder / "turns")
+    os.environ["CHAOS_ACTIONS"] = str(folder / "actions")
+    (folder / "actions").mkdir()
     os.environ["PYTHONPATH"] = str(HERE.parents[1])
     drain = ("--drain", f"{DRAIN:g}")
     cluster = await asyncio.to_thread(
@@ -345,6 +387,8 @@ async def replicas(folder: Path, *arguments: str) -> AsyncIterator[ClusterTarget
             working=("--turns", str(SLOTS), *drain),
         )
     )
+    for part in cluster.parts:
+        part.environment["CHAOS_PART"] = part.name
     ground = ClusterTarget(cluster, folder / "turns")
     try:
         await ground.begin()

@@ -1,8 +1,9 @@
 """`make chaos`: kills and pauses a server under load at random, and then checks the history of all clients.
 
 With `--replicas` the target is a cluster with workers, PostgreSQL and NATS (replicas.py). CHAOS_SECONDS (120) is the
-duration; CHAOS_SEED, printed at the start, repeats a run. Prints counts, and exits with 1 if a guarantee was broken;
-the folder with the store, the history and the server's log is kept then.
+duration; CHAOS_SEED, printed at the start, repeats a run; CHAOS_OUTAGES selects long outages (outages.py). Prints
+counts, and exits with 1 if a guarantee was broken; the folder with the store, the history and the server's log is kept
+then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos import history
+from tests.chaos.actions import Action, read_actions
 from tests.chaos.clients import RandomClient
 from tests.chaos.followers import Stage
 from tests.chaos.history import (
@@ -45,6 +47,7 @@ from tests.chaos.receivers import Receivers
 from tests.chaos.replicas import missing, replicas
 from tests.chaos.server import running
 from tests.chaos.target import Target
+from tests.chaos_checker.cancel_checker import judge_cancels, reported_canceled
 from tests.chaos_checker.checker import GRACE, StoredTask, judge
 from tests.chaos_checker.end_checker import drained
 
@@ -198,7 +201,7 @@ async def followers_end(stage: Stage) -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask]) -> str:
+def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask], actions: Sequence[Action]) -> str:
     """Returns the counts of a run."""
     opened: dict[int, int] = {}
     for entry in entries:
@@ -219,6 +222,8 @@ def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask]) -> str:
         "with cursor": numbered,
         "cancels": history.of_kind(entries, Canceled),
         "canceled": sum(isinstance(entry, Canceled) and entry.state == states.CANCELED for entry in entries),
+        "told canceled": len(reported_canceled(entries)),
+        "actions of agents": len(actions),
         "left interrupted": history.of_kind(entries, Left),
         "webhook requests": history.of_kind(entries, Delivered),
         "rejected webhook requests": sum(
@@ -249,9 +254,11 @@ async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tup
                 stage.hook = receivers.url
                 problems = await scene(stage, max(5, seconds - TAIL))
             kept = await ground.kept(stage.began)
+            actions = read_actions(folder / "actions", stage.origin)
             problems += judge(recorder.entries, kept)
+            problems += judge_cancels(recorder.entries, actions)
             problems += ground.troubles
-    return counts(recorder.entries, kept), problems
+    return counts(recorder.entries, kept, actions), problems
 
 
 def report(numbers: str, problems: int, seconds: int, seed: int, *, several: bool) -> None:

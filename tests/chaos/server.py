@@ -38,6 +38,8 @@ class ServerTarget:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.store = folder / "tasks.db"
         self.turns = folder / "turns"
+        self.actions = folder / "actions"
+        self.actions.mkdir()
         self.log = folder / "server.log"
         self.errors: Counter[str] = Counter()
         """Errors in its log that are not an agent's, with their counts."""
@@ -67,7 +69,12 @@ class ServerTarget:
             sys.executable,
             *words,
             cwd=self.store.parent,
-            env=clean_environment() | {"CHAOS_TURNS": str(self.turns)},
+            env=clean_environment()
+            | {
+                "CHAOS_TURNS": str(self.turns),
+                "CHAOS_ACTIONS": str(self.actions),
+                "PYTHONPATH": str(AGENTS.parents[2]),
+            },
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             limit=16 * 1024 * 1024,
