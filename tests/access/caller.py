@@ -115,7 +115,7 @@ class EndpointCaller:
         async with self.http.request(
             method, f"{address}?{query_string}", json=request_body, headers=versioned
         ) as response:
-            begin = await response.content.readline()
+            begin = await response.content.readany()  # a streamed JSON array has no line breaks
             served = SERVED if response.status == 200 else f"? {response.status} {begin!r}"
             return _BY_STATUS.get(response.status, served)
 
