@@ -21,7 +21,8 @@ from dragoman.ports import OutboundForbidden
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError
 from dragoman.wiring.app import App, open_app, openapi_files
-from dragoman.wiring.infra import StartError, hold_store, open_outbound
+from dragoman.wiring.infra import StartError, open_outbound
+from dragoman.wiring.store_lock import hold_store
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 
@@ -189,6 +190,32 @@ async def test_an_address_in_use_is_reported_with_its_option(opened: Open, tmp_p
                     pass
     with hold_store(tmp_path / "t.db"):  # the failed starts have released it
         pass
+
+
+async def test_a_store_whose_file_is_missing_is_created_with_a_warning(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened():
+        pass
+    assert "is missing" not in caplog.text
+    (tmp_path / "t.db").unlink()
+    async with opened():
+        pass
+    assert f"{tmp_path}/t.db was served before, but its file is missing: a new, empty store is created" in caplog.text
+
+
+async def test_a_store_is_served_once_under_any_name(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "link.db").symlink_to(tmp_path / "t.db")
+    async with opened():
+        (tmp_path / "second").mkdir()
+        (tmp_path / "second" / "hard.db").hardlink_to(tmp_path / "t.db")
+        for name in ("link.db", "second/hard.db"):
+            with pytest.raises(StartError, match="is in use"):
+                async with opened(store=f"sqlite:///{tmp_path}/{name}"):
+                    pass
+    with pytest.raises(StartError, match="one of 2 names"):
+        async with opened():
+            pass
 
 
 async def test_a_store_in_use_is_rejected_with_its_holder(opened: Open) -> None:

@@ -17,7 +17,7 @@ from dragoman.client import Client, message
 from dragoman.settings.settings import Settings
 from dragoman.wiring import doctor as checking
 from dragoman.wiring.doctor import Finding, run_checks
-from dragoman.wiring.infra import hold_store
+from dragoman.wiring.store_lock import hold_store
 
 
 @pytest.fixture(autouse=True)

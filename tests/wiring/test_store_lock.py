@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dragoman.wiring import infra
+from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, hold_store
 
 
 def test_a_second_process_gets_an_error_with_the_holder(tmp_path: Path) -> None:
     store = tmp_path / "tasks.db"
-    with infra.hold_store(store) as held:
+    with hold_store(store) as held:
         held.publish(http="http://127.0.0.1:8080", grpc="127.0.0.1:50051")
-        with pytest.raises(infra.StoreInUseError) as caught, infra.hold_store(store):
+        with pytest.raises(StoreInUseError) as caught, hold_store(store):
             pass
     text = str(caught.value)
     assert f"process {os.getpid()} has held it since 2" in text
@@ -26,29 +30,87 @@ def test_a_second_process_gets_an_error_with_the_holder(tmp_path: Path) -> None:
 def test_the_error_says_that_the_holder_is_starting(tmp_path: Path) -> None:
     store = tmp_path / "tasks.db"
     with (
-        infra.hold_store(store),
-        pytest.raises(infra.StoreInUseError, match="and is starting"),
-        infra.hold_store(store),
+        hold_store(store),
+        pytest.raises(StoreInUseError, match="and is starting"),
+        hold_store(store),
     ):
         pass
 
 
 def test_a_released_store_can_be_locked(tmp_path: Path) -> None:
     for _ in range(2):
-        with infra.hold_store(tmp_path / "tasks.db"):
+        with hold_store(tmp_path / "tasks.db"):
             pass
 
 
 def test_each_store_has_its_own_lock(tmp_path: Path) -> None:
-    with infra.hold_store(tmp_path / "a.db"), infra.hold_store(tmp_path / "b.db"):
+    with hold_store(tmp_path / "a.db"), hold_store(tmp_path / "b.db"):
         pass
+
+
+@pytest.mark.parametrize("make_name", [Path.symlink_to, Path.hardlink_to])
+def test_the_lock_holds_through_every_name_of_the_file(tmp_path: Path, make_name: Callable[[Path, Path], None]) -> None:
+    store, other = tmp_path / "tasks.db", tmp_path / "other" / "name.db"
+    other.parent.mkdir()
+    with hold_store(store):
+        make_name(other, store)
+        with pytest.raises(StoreInUseError, match=re.escape(f"{other} is in use")), hold_store(other):
+            pass
+
+
+def test_the_lock_does_not_depend_on_the_file_beside_the_store(tmp_path: Path) -> None:
+    store = tmp_path / "tasks.db"
+    with hold_store(store) as held:
+        (tmp_path / "tasks.db-lock").unlink()
+        with pytest.raises(StoreInUseError, match="in use by another process"), hold_store(store):
+            pass
+        held.publish(http="http://127.0.0.1:8080")
+        with pytest.raises(StoreInUseError, match="8080"), hold_store(store):
+            pass
+
+
+def test_sqlite_neither_waits_for_the_lock_nor_releases_it(tmp_path: Path) -> None:
+    store = tmp_path / "tasks.db"
+    with hold_store(store):
+        for _ in range(2):
+            with closing(sqlite3.connect(store, timeout=0)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("CREATE TABLE IF NOT EXISTS t (n)")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        os.close(os.open(store, os.O_RDONLY))
+        with pytest.raises(StoreInUseError), hold_store(store):
+            pass
+
+
+def test_a_file_with_several_names_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    store, other = tmp_path / "tasks.db", tmp_path / "other.db"
+    with hold_store(store):
+        pass
+    other.hardlink_to(store)
+    for name in (store, other):
+        with pytest.raises(StoreLinkedError, match=r"one of 2 names .*find -samefile"), hold_store(name):
+            pass
+    other.unlink()
+    with hold_store(store):
+        pass
+
+
+def test_the_holder_learns_that_the_database_file_is_missing(tmp_path: Path) -> None:
+    store = tmp_path / "tasks.db"
+    with hold_store(store) as held:
+        assert not held.was_lost
+    with hold_store(store) as held:
+        assert not held.was_lost
+    store.unlink()
+    with hold_store(store) as held:
+        assert held.was_lost
 
 
 HOLDER = """
 import sys, os
 from pathlib import Path
-from dragoman.wiring import infra
-with infra.hold_store(Path(sys.argv[1])):
+from dragoman.wiring.store_lock import hold_store
+with hold_store(Path(sys.argv[1])):
     if sys.argv[2] == "fork":
         reader, writer = os.pipe()
         if os.fork() == 0:
@@ -70,9 +132,9 @@ def test_a_killed_process_releases_its_lock_while_its_child_lives(tmp_path: Path
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(infra.StoreInUseError, match=f"process {holder.pid} "), infra.hold_store(store):
+        with pytest.raises(StoreInUseError, match=f"process {holder.pid} "), hold_store(store):
             pass
         holder.kill()
         holder.wait()
-        with infra.hold_store(store):
+        with hold_store(store):
             pass

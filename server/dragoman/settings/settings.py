@@ -355,8 +355,8 @@ class Settings(BaseSettings):
 
     @property
     def store_path(self) -> Path:
-        """The absolute path of an SQLite store."""
-        return Path(self.store.removeprefix("sqlite:///")).expanduser().absolute()
+        """The absolute path of an SQLite store, with symbolic links resolved: its other files are beside it."""
+        return Path(self.store.removeprefix("sqlite:///")).expanduser().resolve()
 
     @property
     def is_shared(self) -> bool:

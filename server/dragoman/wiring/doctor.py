@@ -28,7 +28,8 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError, load_agents
-from dragoman.wiring.infra import StartError, StoreInUseError, hold_store, open_bus, open_store
+from dragoman.wiring.infra import StartError, open_bus, open_store
+from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, hold_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 FindingLevel = Literal["ok", "warn", "fail"]
@@ -195,14 +196,14 @@ async def check_store(settings: Settings) -> list[Finding]:
 
 def _store_holder(settings: Settings) -> str:
     """The process that holds an SQLite store; empty for none."""
-    if settings.is_shared or not settings.store_path.parent.is_dir():
+    if settings.is_shared or not settings.store_path.exists():
         return ""
     try:
         with hold_store(settings.store_path):
             return ""
     except StoreInUseError as error:
         return str(error)
-    except OSError:
+    except (OSError, StoreLinkedError):  # opening the store tells why
         return ""
 
 

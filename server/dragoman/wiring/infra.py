@@ -1,19 +1,13 @@
-"""Infrastructure of a server, opened from its settings: store lock, store, bus, certificates, outbound client."""
+"""Infrastructure of a server, opened from its settings: store, bus, certificates, outbound client."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-import json
 import logging
-import os
 import sqlite3
-import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -30,6 +24,7 @@ from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
 from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
 from dragoman.wiring.agent_loader import LoadError, load_module
+from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, StoreLock, hold_store
 
 if TYPE_CHECKING:
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
@@ -78,12 +73,16 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
     try:
         lock = stack.enter_context(hold_store(path))
         sizes = StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes)
+        if lock.was_lost:
+            log.warning("the store %s was served before, but its file is missing: a new, empty store is created", path)
         synchronous = "normal" if settings.store_kind == "memory" else settings.sqlite_synchronous
         return lock, sqlite.open_store(path, synchronous=synchronous, sizes=sizes)
     except FileNotFoundError as error:
         raise StartError(f"--store: folder {path.parent} does not exist; create it, or choose another") from error
     except StoreInUseError as error:
         raise StartError(f"{error}\nstop it, or choose another store with --store sqlite:///other.db") from error
+    except StoreLinkedError as error:
+        raise StartError(str(error)) from error
     except STORE_ERRORS as error:
         raise store_start_error(settings.store_name, error) from error
 
@@ -196,87 +195,6 @@ def open_tls(
     watch = asyncio.create_task(certificates.watch(), name="certificates")
     stack.callback(watch.cancel)
     return certificates, authenticator
-
-
-_LOCK_OFFSET: Final = 1 << 30
-"""Windows makes locked bytes unreadable, so the locked byte is far behind the text."""
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock_file(file: int) -> None:
-        os.lseek(file, _LOCK_OFFSET, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _lock_file(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-class StoreInUseError(Exception):
-    """Another process holds the store; the text names it, the time since when, and its addresses."""
-
-
-class StoreLock:
-    """A held lock. `publish` adds the addresses of the holder, once known."""
-
-    def __init__(self, file: int, details: dict[str, str]) -> None:
-        self._file = file
-        self._details = details
-
-    def publish(self, **details: str) -> None:
-        """Adds details of the holder for other processes."""
-        self._details |= details
-        content = json.dumps(self._details).encode()
-        os.lseek(self._file, 0, os.SEEK_SET)
-        os.write(self._file, content.ljust(512))
-
-
-_held_files: set[int] = set()
-
-
-def _close_in_fork() -> None:
-    # A lock lives as long as any copy of its file: the child of an agent must not keep it when the server is killed.
-    for file in _held_files:
-        with contextlib.suppress(OSError):
-            os.close(file)
-    _held_files.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_fork)
-
-
-@contextlib.contextmanager
-def hold_store(store: Path) -> Iterator[StoreLock]:
-    """Locks the store while the block runs. Raises StoreInUseError at once if another process holds it."""
-    path = store.with_name(f"{store.name}-lock")
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            _lock_file(file)
-        except OSError as error:
-            raise StoreInUseError(_describe_holder(store, path)) from error
-        _held_files.add(file)
-        lock = StoreLock(file, {"pid": str(os.getpid()), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"})
-        lock.publish()
-        yield lock
-    finally:
-        _held_files.discard(file)
-        with contextlib.suppress(OSError):  # already closed in a fork
-            os.close(file)
-
-
-def _describe_holder(store: Path, path: Path) -> str:
-    try:
-        holder = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # the holder is writing the file
-        return f"{store} is in use by another process (it holds {path})"
-    addresses = " and ".join(f"{kind} {holder[kind]}" for kind in ("http", "grpc") if kind in holder)
-    since = f"process {holder.get('pid', '?')} has held it since {holder.get('since', '?')}"
-    return f"{store} is in use: {since}{', serving ' + addresses if addresses else ', and is starting'}"
 
 
 def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOST) -> OutboundClient:

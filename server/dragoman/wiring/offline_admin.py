@@ -21,7 +21,7 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.maintenance.backup import RestoreResult, backup, restore
 from dragoman.stores.sqlite.store import now_ms
-from dragoman.wiring.infra import STORE_ERRORS, StartError, StoreInUseError, hold_store, open_store, store_start_error
+from dragoman.wiring.infra import STORE_ERRORS, StartError, open_store, store_start_error
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
 
@@ -112,12 +112,8 @@ async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Ba
 def restore_store(settings: Settings, source: Path) -> RestoreResult:
     """Restores a store from a backup. Raises StartError, InvalidParams."""
     _require_sqlite(settings)
-    path = settings.store_path
     try:
-        with hold_store(path):
-            return restore(source, path)
-    except StoreInUseError as error:
-        raise StartError(str(error)) from error
+        return restore(source, settings.store_path)
     except STORE_ERRORS as error:
         raise store_start_error(str(source), error) from error
 

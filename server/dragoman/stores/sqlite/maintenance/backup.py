@@ -13,16 +13,16 @@ import os
 import secrets
 import shutil
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import BackupProgress
-from dragoman.stores.sqlite.schema import check_version, connect, create_private_file
+from dragoman.stores.sqlite.schema import check_version, connect
 
 BACKUP_DATABASE: Final = "tasks.db"
 BACKUP_BLOBS: Final = "blobs"
@@ -62,8 +62,10 @@ def blob_folder(store: Path) -> Path:
     return store.with_name(f"{store.name}.blobs")
 
 
-async def backup(store: Path, destination: Path, clock: Callable[[], int]) -> AsyncGenerator[BackupProgress, None]:
-    """See `dragoman.ports.Store.backup`."""
+async def backup(
+    store: Path, destination: Path, clock: Callable[[], int], source: sqlite3.Connection | None = None
+) -> AsyncGenerator[BackupProgress, None]:
+    """See `dragoman.ports.Store.backup`. source: an open connection to copy from; without it `store` is opened."""
     loop = asyncio.get_running_loop()
     reports: asyncio.Queue[BackupProgress | None] = asyncio.Queue()
     stopped = False
@@ -74,7 +76,7 @@ async def backup(store: Path, destination: Path, clock: Callable[[], int]) -> As
         loop.call_soon_threadsafe(reports.put_nowait, progress)
 
     with ThreadPoolExecutor(1, "dragoman-backup") as thread:
-        work = loop.run_in_executor(thread, write_backup, store, destination, report, clock)
+        work = loop.run_in_executor(thread, write_backup, store, destination, report, clock, source)
         work.add_done_callback(lambda _: reports.put_nowait(None))
         try:
             while (progress := await reports.get()) is not None:
@@ -87,13 +89,16 @@ async def backup(store: Path, destination: Path, clock: Callable[[], int]) -> As
 
 
 def write_backup(
-    store: Path, destination: Path, report_progress: Callable[[BackupProgress], None], clock: Callable[[], int]
+    store: Path,
+    destination: Path,
+    report_progress: Callable[[BackupProgress], None],
+    clock: Callable[[], int],
+    open_source: sqlite3.Connection | None = None,
 ) -> None:
     """Copies the store to a new folder. Blocks. Exceptions of `report_progress` stop it and are raised."""
     partial = _create_partial(destination)
     try:
-        with closing(_open_reader(store)) as source:
-            source.execute("BEGIN")
+        with _snapshot(store, open_source) as source:
             (epoch,) = source.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
             copied_at = clock()
             # First: an erasure may remove files at any moment, and the snapshot protects rows only.
@@ -119,11 +124,25 @@ def write_backup(
     report_progress(BackupProgress(written, written, done=True))
 
 
-def restore(source: Path, store: Path) -> RestoreResult:
-    """Creates a store from a backup, with a new epoch. The caller holds the new store's lock. Blocks.
+@contextmanager
+def _snapshot(store: Path, source: sqlite3.Connection | None) -> Iterator[sqlite3.Connection]:
+    """A connection in one read transaction: `source`, or a new one to the file at `store`."""
+    connection = _open_reader(store) if source is None else source
+    try:
+        connection.execute("BEGIN")
+        yield connection
+    finally:
+        if source is None:
+            connection.close()
+        elif connection.in_transaction:
+            connection.execute("ROLLBACK")
 
-    Raises InvalidParams when the source is not a backup or the store exists; DatabaseDamaged, SchemaTooNew,
-    sqlite3.Error, OSError.
+
+def restore(source: Path, store: Path) -> RestoreResult:
+    """Creates a store from a backup, with a new epoch. Blocks.
+
+    Raises InvalidParams when the source is not a backup, or when the store exists or is being restored;
+    DatabaseDamaged, SchemaTooNew, sqlite3.Error, OSError.
     """
     database = source / BACKUP_DATABASE if source.is_dir() else source
     if not database.is_file():
@@ -134,7 +153,12 @@ def restore(source: Path, store: Path) -> RestoreResult:
     partial = store.with_name(f"{store.name}.partial")
     epoch = secrets.token_hex(4)
     try:
-        create_private_file(partial)
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise InvalidParams.field(
+            "--store", f"{partial} exists: another restore is writing it, or one was killed; in that case remove it"
+        ) from None
+    try:
         shutil.copyfile(database, partial)
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check_integrity(copy)
@@ -146,12 +170,26 @@ def restore(source: Path, store: Path) -> RestoreResult:
             pushes = _count_live_pushes(copy)
         _link_or_copy(source / BACKUP_BLOBS, blob_folder(store))
         _fsync(partial)
-        partial.rename(store)
+        _rename_to_new(partial, store)
         _fsync(store.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
     return RestoreResult(tasks, running, _read_manifest(source).get("taken", 0), epoch, previous_epoch, pushes)
+
+
+def _rename_to_new(source: Path, destination: Path) -> None:
+    """Renames a file unless the destination exists: a server may have created it meanwhile. Raises FileExistsError."""
+    try:
+        os.link(source, destination)
+    except FileExistsError:
+        raise
+    except OSError:  # this file system has no hard links
+        if destination.exists():
+            raise FileExistsError(f"{destination} was created meanwhile") from None
+        source.rename(destination)
+    else:
+        source.unlink()
 
 
 def _count_live_pushes(copy: sqlite3.Connection) -> int:

@@ -1,0 +1,124 @@
+"""The lock of an SQLite store: one process serves it at a time.
+
+The lock is on the database file itself, so it holds through every name of the file. A file beside it, `NAME-lock`, only
+tells others who holds the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from dragoman.stores.sqlite.schema import create_private_file
+
+_LOCKED_BYTE: Final = 1 << 62
+"""SQLite locks bytes 2^30 to 2^30 + 511 of the same file. Windows makes locked bytes unreadable, so this is far behind
+the end of any database."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock_file(file: int) -> None:
+        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    # A lock of an open file description, not of the process: SQLite closes other descriptors of this file, and that
+    # would release a lock of the process. flock would lock the whole file, on some systems also against SQLite.
+    _SET_LOCK: Final = 90 if sys.platform == "darwin" else getattr(fcntl, "F_OFD_SETLK", 37)
+
+    def _lock_file(file: int) -> None:
+        if sys.platform == "darwin":  # struct flock: start, length, process, type, whence
+            request = struct.pack("qqihh", _LOCKED_BYTE, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        else:  # type, whence, start, length, process
+            request = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED_BYTE, 1, 0)
+        fcntl.fcntl(file, _SET_LOCK, request)
+
+
+class StoreInUseError(Exception):
+    """Another process holds the store; the text names it, the time since when, and its addresses."""
+
+
+class StoreLinkedError(Exception):
+    """The database file has several names. Its log is beside one of them, so each name shows another store."""
+
+
+class StoreLock:
+    """A held lock. `publish` adds the addresses of the holder, once known."""
+
+    def __init__(self, notice: Path, *, was_lost: bool) -> None:
+        self._notice = notice
+        self._details = {"pid": str(os.getpid()), "since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}
+        self.was_lost = was_lost
+        """Whether the store was held before, but its database file did not exist any more."""
+
+    def publish(self, **details: str) -> None:
+        """Adds details of the holder for other processes."""
+        self._details |= details
+        with contextlib.suppress(OSError):  # the details help people; the lock does not depend on them
+            self._notice.write_text(json.dumps(self._details), "utf-8")
+
+
+_held_files: set[int] = set()
+
+
+def _close_in_fork() -> None:
+    # A lock lives as long as any copy of its file: the child of an agent must not keep it when the server is killed.
+    for file in _held_files:
+        with contextlib.suppress(OSError):
+            os.close(file)
+    _held_files.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)
+
+
+@contextlib.contextmanager
+def hold_store(store: Path) -> Iterator[StoreLock]:
+    """Locks the database file while the block runs; creates it if missing.
+
+    Raises StoreInUseError at once if another process holds it, StoreLinkedError, and OSError.
+    """
+    notice = store.with_name(f"{store.name}-lock")
+    was_lost = not store.exists() and notice.exists()
+    create_private_file(store)
+    file = os.open(store, os.O_RDWR)
+    try:
+        try:
+            _lock_file(file)
+        except OSError as error:
+            raise StoreInUseError(_describe_holder(store, notice)) from error
+        if (names := os.fstat(file).st_nlink) > 1:
+            raise StoreLinkedError(
+                f"{store} is one of {names} names (hard links) of the same file. The newest tasks are in a log beside "
+                "the name that was served, so a server under another name would lose them: keep that name and remove "
+                f"the others (find -samefile {store.name}), or serve a copy (dragoman backup)"
+            )
+        _held_files.add(file)
+        lock = StoreLock(notice, was_lost=was_lost)
+        lock.publish()
+        yield lock
+    finally:
+        _held_files.discard(file)
+        with contextlib.suppress(OSError):  # already closed in a fork
+            os.close(file)
+
+
+def _describe_holder(store: Path, notice: Path) -> str:
+    try:
+        holder = json.loads(notice.read_bytes())
+    except (OSError, ValueError):  # removed, or being written
+        return f"{store} is in use by another process"
+    addresses = " and ".join(f"{kind} {holder[kind]}" for kind in ("http", "grpc") if kind in holder)
+    since = f"process {holder.get('pid', '?')} has held it since {holder.get('since', '?')}"
+    return f"{store} is in use: {since}{', serving ' + addresses if addresses else ', and is starting'}"
