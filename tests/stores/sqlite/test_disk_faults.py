@@ -7,8 +7,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,9 +20,10 @@ from dragoman.core.task.maintenance import StorageOptions
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.hot import checkpoint
+from dragoman.stores.sqlite.maintenance.backup import restore
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.stores.sqlite.store import now_ms
-from dragoman.testing.fixtures import by_runner, chunk, created, new_ref, running
+from dragoman.testing.fixtures import by_runner, chunk, created, finished, new_ref, running
 
 FSYNC = sqlite3.OperationalError("disk I/O error")
 FULL = sqlite3.OperationalError("database or disk is full")
@@ -252,3 +253,84 @@ async def test_a_torn_tail_of_the_log_loses_only_incomplete_commits(tmp_path: Pa
             (copy / "tasks.db-wal").write_bytes(wal.read_bytes()[:size] + tail)
             assert await stored_keys(copy / "tasks.db") == {key for end, key in acknowledged if end <= size}
     await store.close()
+
+
+# Files that are removed or replaced under a running store -----------------------------------------------------------
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _rename(path: Path) -> None:
+    path.rename(path.with_name("elsewhere.db"))
+
+
+def _replace(path: Path) -> None:
+    other = path.with_name("other.db")
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE t (n)")
+    connection.close()
+    other.replace(path)
+
+
+def _remove_log(path: Path) -> None:
+    path.with_name(f"{path.name}-wal").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_remove, "tasks.db was removed or renamed"),
+        (_rename, "tasks.db was removed or renamed"),
+        (_replace, "tasks.db is another file than the one in use"),
+        (_remove_log, "tasks.db-wal was removed or renamed"),
+    ],
+)
+async def test_writes_are_rejected_when_a_file_of_the_database_is_gone_and_a_backup_saves_all(
+    tmp_path: Path, change: Callable[[Path], None], problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tasks.db"
+    store = open_store(path)
+    session = await store.open_session(60.0)
+    known = [(await finished(store)).record.ref for _ in range(3)]
+    await asyncio.to_thread(store.renew_session, session, 60.0)
+    change(path)
+    known.append((await finished(store)).record.ref)  # until the next renewal
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="removed or replaced"):
+            await asyncio.to_thread(store.renew_session, session, 60.0)
+    with pytest.raises(Unavailable, match="removed or replaced"):
+        await store.append(created(new_ref()))
+    assert [record.message.partition(":")[0].rpartition("/")[2] for record in caplog.records] == [problem]
+    for task in known:
+        assert await store.read(task) is not None
+    for number in range(2):
+        async with aclosing(store.backup(tmp_path / f"copy{number}")) as steps:
+            async for _ in steps:
+                pass
+    await store.close()
+    restore(tmp_path / "copy1", tmp_path / "restored.db")
+    restored = open_store(tmp_path / "restored.db")
+    for task in known:
+        assert await restored.read(task) is not None
+    await restored.close()
+
+
+async def test_writes_are_accepted_again_when_the_file_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tasks.db"
+    store = open_store(path)
+    session = await store.open_session(60.0)
+    _rename(path)
+    with pytest.raises(Unavailable):
+        await asyncio.to_thread(store.renew_session, session, 60.0)
+    (tmp_path / "elsewhere.db").rename(path)
+    assert await asyncio.to_thread(store.renew_session, session, 60.0) > 0
+    task = (await finished(store)).record.ref
+    await store.close()
+    assert caplog.records[-1].message.endswith("is back: writes are accepted again")
+    reopened = open_store(path)
+    assert await reopened.read(task) is not None
+    await reopened.close()

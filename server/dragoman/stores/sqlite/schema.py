@@ -94,3 +94,35 @@ def migrate(connection: sqlite3.Connection) -> None:
 @cache
 def _steps() -> tuple[tuple[int, str], ...]:
     return tuple(migration_scripts(__package__))
+
+
+class DatabaseFiles:
+    """The identity of the open database and of its write-ahead log: device and inode.
+
+    A process keeps writing to an open file whose name was removed, renamed or given to another file. What it
+    acknowledges is then gone after its end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """`path`: of the open database. Its log exists only after the first write."""
+        self._identities = {path: _identity(path), path.with_name(f"{path.name}-wal"): None}
+
+    def problem(self) -> str:
+        """Which file is missing or was replaced; empty if none. Touches the disk."""
+        for path, known in self._identities.items():
+            found = _identity(path)
+            if known is None:
+                self._identities[path] = found
+            elif found is None:
+                return f"{path} was removed or renamed"
+            elif found != known:
+                return f"{path} is another file than the one in use"
+        return ""
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

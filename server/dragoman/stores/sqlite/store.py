@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.counters import StoreStats
+from dragoman.core.errors import Unavailable
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import TaskPage, TaskQuery
@@ -40,7 +41,7 @@ from dragoman.stores.sqlite.large_parts import SqliteBlobOffloader, SqliteBlobRe
 from dragoman.stores.sqlite.maintenance import backup
 from dragoman.stores.sqlite.maintenance.compaction import SqliteCompactor
 from dragoman.stores.sqlite.maintenance.erasure import SqliteErasureStatements
-from dragoman.stores.sqlite.schema import Synchronous, connect, migrate
+from dragoman.stores.sqlite.schema import DatabaseFiles, Synchronous, connect, migrate
 from dragoman.stores.sqlite.tables import (
     SqliteApiKeys,
     SqliteAuditLog,
@@ -54,6 +55,8 @@ log = logging.getLogger("dragoman.store")
 
 READER_THREADS: Final = 2
 """Reader threads. SQLite reads hold the interpreter lock for most of their time, so more would only take turns."""
+
+_FILES_LOST: Final = "the file of the store was removed or replaced; what it has acknowledged is safe until it stops"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -85,6 +88,13 @@ def open_store(
         raise
 
 
+def _open_backup_source(path: Path) -> sqlite3.Connection:
+    """A connection that has the database and its log open, for a backup after their names are gone."""
+    connection = connect(path, readonly=True)
+    connection.execute("SELECT 1 FROM meta").fetchone()
+    return connection
+
+
 class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
 
@@ -100,6 +110,8 @@ class SqliteStore:
         self._writer = SqliteWriter(connection, clock, self._checkpointer)
         self.commit_counters = self._writer.commits
         self._reader_local = threading.local()
+        self._files = DatabaseFiles(path)
+        self._backup_source = _open_backup_source(path)
         self._loop_reader = LoopReader(connect(path, readonly=True), marker)
         self._reader_connections: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader", self._open_reader)
@@ -190,6 +202,7 @@ class SqliteStore:
         return int(await self._writer.submit(begin))
 
     def renew_session(self, session: int, lease: float) -> int:
+        self._check_files()
         remaining: list[int] = []  # a job that is repeated appends another
         self._writer.write_blocking(
             lambda connection: remaining.append(claims.renew_session(connection, session, self._clock(), lease))
@@ -249,7 +262,24 @@ class SqliteStore:
         return await self._eraser.inactive_states()
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
-        return backup.backup(self._path, destination, self._clock)
+        source = self._backup_source if self._files.problem() else None
+        return backup.backup(self._path, destination, self._clock, source)
+
+    def _check_files(self) -> None:
+        """Rejects writes for as long as the files of the database are not those in use. Raises Unavailable."""
+        problem = self._files.problem()
+        if problem and not self._writer.refusal:
+            log.error(
+                "%s: writes are rejected, because they would be lost when this process stops. Move the file back; or "
+                "save all tasks with `dragoman backup FOLDER --grpc HOST:PORT` while this process runs, stop it, and "
+                "restore them with `dragoman restore FOLDER`",
+                problem,
+            )
+        elif self._writer.refusal and not problem:
+            log.warning("%s is back: writes are accepted again", self._path)
+        self._writer.refusal = problem and _FILES_LOST
+        if problem:
+            raise Unavailable(_FILES_LOST)
 
     async def _remove_unused_blobs(self) -> int:
         """Removes files without references; the first time also those whose append was never committed."""
@@ -281,10 +311,13 @@ class SqliteStore:
         while self._reader_connections:
             self._reader_connections.pop().close()
         self._loop_reader.close()
+        self._backup_source.close()
         self._checkpointer.close()
         self._writer.close()
 
     def _open_reader(self) -> None:
+        if self._files.problem():
+            raise Unavailable(_FILES_LOST)
         self._reader_local.connection = connection = connect(self._path, readonly=True)
         self._reader_connections.append(connection)
 

@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from dragoman.core.counters import CommitCounters
+from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, AppendRejected
 from dragoman.stores.sqlite.errors import explain, map_error
@@ -150,6 +151,8 @@ class SqliteWriter:
         self.quota_counters = SqliteQuotaCounters()
         """Only for jobs on this thread."""
         self.commits = CommitCounters()
+        self.refusal = ""
+        """Why writes are rejected now; empty while they are accepted."""
         self._queue: SimpleQueue[list[SqliteQueuedWrite] | UrgentWrite | WriterSignal] = SimpleQueue()
         self._coalescer = WriteCoalescer(self._enqueue, MAX_BATCH_WRITES)
         self._urgent_writes: deque[UrgentWrite] = deque()
@@ -167,6 +170,8 @@ class SqliteWriter:
         future = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(RuntimeError("the store is closed"))
+        elif self.refusal:
+            future.set_exception(Unavailable(self.refusal))
         elif low_priority:
             self._low_priority_writes.append(SqliteQueuedWrite(job, future))
             self._queue.put(WriterSignal.LOW)
@@ -189,6 +194,8 @@ class SqliteWriter:
         """Runs a write in the next commit, before all that waits. Blocks. Raises what the write raised."""
         if self._closed:
             raise RuntimeError("the store is closed")
+        if self.refusal:
+            raise Unavailable(self.refusal)
         urgent = UrgentWrite(job)
         self._urgent_writes.append(urgent)
         self._queue.put(urgent)  # only to wake the thread
