@@ -23,6 +23,7 @@ from bench.report import document
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
 from bench.sections import LIST, MEMORY, REPLICAS, SIZE, TELEMETRY, WEBHOOKS, select_sections
+from bench.servers import commits
 from bench.servers.contestants import BENCH_FOLDER, CONTESTANTS, DRAGOMAN, LOAD_CORE, pin
 from tools.environments import NotCreated
 
@@ -41,6 +42,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1 if short else 5)
     parser.add_argument("--seconds", type=float, default=0.2 if short else 1.0, help="of each measurement")
     parser.add_argument("--only", metavar="SECTIONS", default="", help="grpc-send,rest,stream,memory,...; default: all")
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="compare the working tree with another commit of this repository, and only these two: main~1, 0bb818d1",
+    )
     parser.add_argument("--servers", metavar="NAMES", default="", help=f"only these: {', '.join(CONTESTANTS)}")
     parser.add_argument(
         "--huge", action="store_true", help="also measure ListTasks at a million tasks: about five more minutes"
@@ -51,10 +57,18 @@ def arguments() -> argparse.Namespace:
     namespace = parser.parse_args()
     namespace.short = short
     namespace.servers = [name for name in namespace.servers.split(",") if name]
+    if namespace.against and not namespace.report:
+        try:
+            namespace.servers += [DRAGOMAN, commits.add_commit(namespace.against)]
+        except commits.CommitNotAvailable as error:
+            parser.error(f"--against {namespace.against}: {error}")
     if unknown := set(namespace.servers) - set(CONTESTANTS):
         parser.error(f"unknown server {', '.join(sorted(unknown))}; the servers are {', '.join(CONTESTANTS)}")
     try:
-        namespace.timed, namespace.alone = select_sections([name for name in namespace.only.split(",") if name])
+        patterns = [name for name in namespace.only.split(",") if name]
+        namespace.timed, namespace.alone = select_sections(patterns)
+        if namespace.against and not patterns:
+            namespace.alone = []  # they measure the working tree only
     except ValueError as error:
         parser.error(str(error))
     return namespace
@@ -65,6 +79,8 @@ def main() -> int:
     complete = False
     if namespace.report:
         rows = Rows.read(namespace.report)
+        for server in {key.server for key in rows if key.server.startswith(commits.PREFIX)}:
+            commits.add_name(server)
     else:
         writer, complete = measure(namespace)
         rows = Rows([writer.rows])

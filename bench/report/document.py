@@ -14,6 +14,7 @@ from bench.report.targets import targets
 from bench.responses import EVENTS
 from bench.rows import Key, Rows, format_number
 from bench.sections import DISK, LIST, MEMORY, SIZE, START, TELEMETRY, TIMED, WEBHOOKS, Section
+from bench.servers.commits import PREFIX
 from bench.servers.contestants import CONTESTANTS, DRAGOMAN
 from tools.environments import ROOT
 
@@ -59,7 +60,7 @@ def replace_generated(document: str, generated: str) -> str:
 
 def render(rows: Rows) -> str:
     """Returns the complete report."""
-    parts = [run_description(rows), target_table(rows)]
+    parts = [run_description(rows), commit_table(rows), target_table(rows)]
     parts += [section_table(rows, section) for section in TIMED]
     parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), webhook_table(rows)]
     parts.append(replicas_table(rows))
@@ -85,6 +86,19 @@ def run_description(rows: Rows) -> str:
             f"{arguments['rounds']} interleaved rounds of {arguments['seconds']} s per case. Load tools: {tools}.",
         ]
     return "\n".join(lines)
+
+
+def commit_table(rows: Rows) -> str:
+    """Compares the working tree with another commit, case by case: ratios of rates and of CPU within a round."""
+    keys = [key for key in rows if key.server.startswith(PREFIX) and key.section not in (START, DISK)]
+    if not keys:
+        return ""
+    lines: list[tuple[str, ...]] = [("", "rate", "CPU each")]
+    for key in keys:
+        mine = key._replace(server=DRAGOMAN)
+        ratios = rows.ratio(mine, key), rows.ratio(mine, key, "cpu_us")
+        lines.append((f"{key.section}, {key.case}", *map(_cell, ratios)))
+    return f"### The working tree / {keys[0].server}\n\n{table(lines)}"
 
 
 def target_table(rows: Rows) -> str:

@@ -65,6 +65,8 @@ class Contestant:
     bindings: tuple[str, ...]
     command: Arguments
     environment: Environment | None = None
+    folder: Path = ROOT
+    """The folder in which its command runs."""
 
     @property
     def writes_addresses(self) -> bool:
@@ -101,11 +103,13 @@ def _bare(transport: str) -> Arguments:
     ]
 
 
-def _dragoman(store: str) -> Arguments:
+def dragoman_arguments(store: str, *, python: str = sys.executable) -> Arguments:
+    """The command of a Dragoman server on a store; `{folder}` in its URL is the server's folder."""
+
     def command(server_folder: ServerFolder) -> list[str | Path]:
         addresses = [f"--{name}=127.0.0.1:{port}" for name, port in server_folder.ports.items()]
         store_option = f"--store={store.format(folder=server_folder.folder)}"
-        return [sys.executable, "-m", "dragoman", "serve", "bench/servers/agents.py", *addresses, store_option]
+        return [python, "-m", "dragoman", "serve", "bench/servers/agents.py", *addresses, store_option]
 
     return command
 
@@ -132,12 +136,12 @@ A2A_SDK: Final = Environment("bench_a2a_sdk", (PEERS / "a2a_sdk" / "requirements
 FASTA2A: Final = Environment("bench_fasta2a", (PEERS / "fasta2a" / "requirements.txt",))
 ALL_BINDINGS: Final = ("grpc", "rest", "jsonrpc")
 
-CONTESTANTS: Final = {
+CONTESTANTS: Final[dict[str, Contestant]] = {
     one.name: one
     for one in (
         Contestant("bare gRPC", "bare", ("grpc",), _bare("grpc")),
         Contestant("bare HTTP", "bare", ("rest", "jsonrpc"), _bare("http")),
-        Contestant("dragoman", "dragoman", ALL_BINDINGS, _dragoman("sqlite:///{folder}/tasks.db")),
+        Contestant("dragoman", "dragoman", ALL_BINDINGS, dragoman_arguments("sqlite:///{folder}/tasks.db")),
         Contestant("a2a-sdk memory", "a2a-sdk", ALL_BINDINGS, _a2a_sdk(), A2A_SDK),
         Contestant("a2a-sdk SQLite", "a2a-sdk", ALL_BINDINGS, _a2a_sdk("--database", "{folder}/tasks.db"), A2A_SDK),
         Contestant("fasta2a", "fasta2a", ("jsonrpc",), _fasta2a, FASTA2A),
@@ -175,7 +179,9 @@ def start_server(
         began = time.perf_counter()
         with server_folder.log.open("wb") as sink:
             try:
-                process = subprocess.Popen(contestant.command(server_folder), cwd=ROOT, stdout=sink, stderr=sink)
+                process = subprocess.Popen(
+                    contestant.command(server_folder), cwd=contestant.folder, stdout=sink, stderr=sink
+                )
             except OSError as error:  # its environment could not be made
                 raise RuntimeError(f"{contestant.name} did not start: {error}") from None
         pin(process.pid, SERVER_CORE)
