@@ -62,7 +62,13 @@ async def hooked() -> AsyncIterator[Hook]:
 
 def settings(folder: Path, **values: Any) -> Settings:
     return Settings.model_validate(
-        {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{folder}/tasks.db", **values}
+        {
+            "http": "127.0.0.1:0",
+            "grpc": "127.0.0.1:0",
+            "store": f"sqlite:///{folder}/tasks.db",
+            "outbound_allow": "127.0.0.1",
+            **values,
+        }
     )
 
 

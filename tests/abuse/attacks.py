@@ -166,14 +166,12 @@ async def _trickle(http: str, seconds: float, start: bytes) -> int:
 
 async def slow_heads(http: str, grpc_address: str, seconds: float) -> int:
     """Requests whose heads are sent byte by byte."""
-    return await _trickle(http, seconds, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+    return await _trickle(http, seconds, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
 
 
 async def slow_bodies(http: str, grpc_address: str, seconds: float) -> int:
     """Requests whose bodies are sent byte by byte."""
-    head = (
-        b"POST /message:send HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 16000000\r\n\r\n"
-    )
+    head = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16000000\r\n\r\n"
     return await _trickle(http, seconds, head + b'{"')
 
 
@@ -198,12 +196,12 @@ async def _repeat(http: str, seconds: float, data: bytes, callers: int = 4) -> i
 async def large_heads(http: str, grpc_address: str, seconds: float) -> int:
     """Headers over the limits of size and number."""
     lines = b"".join(b"X-%d: %b\r\n" % (number, b"y" * 15000) for number in range(90))
-    return await _repeat(http, seconds, b"GET / HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n")
+    return await _repeat(http, seconds, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n")
 
 
 async def pipelined(http: str, grpc_address: str, seconds: float) -> int:
     """Thousands of pipelined requests, whose responses are not read."""
-    batch = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" * 2000
+    batch = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2000
     writers, count = [], 0
     until = time.monotonic() + seconds
     writers += [(await _connect(http))[1] for _ in range(8)]
@@ -220,7 +218,7 @@ async def pipelined(http: str, grpc_address: str, seconds: float) -> int:
 
 async def tiny_chunks(http: str, grpc_address: str, seconds: float) -> int:
     """A body of chunks of one byte."""
-    head = b"POST /message:send HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += b"Transfer-Encoding: chunked\r\n\r\n"
     return await _repeat(http, seconds, head + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
 
@@ -230,9 +228,7 @@ async def tiny_chunks(http: str, grpc_address: str, seconds: float) -> int:
 
 def _post(body: bytes, *headers: str) -> bytes:
     lines = "".join(f"{header}\r\n" for header in headers)
-    head = (
-        f"POST /message:send HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    )
+    head = f"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return f"{head}{lines}\r\n".encode() + body
 
 
@@ -319,7 +315,7 @@ async def zip_bomb(http: str, grpc_address: str, seconds: float) -> int:
 # WebSocket --------------------------------------------------------------------------------------------------------
 
 _UPGRADE: Final = (
-    b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
 

@@ -47,5 +47,5 @@ class RawClient:
         return int(head.split()[1]), await self.reader.readexactly(int(length[1]) if length else 0)
 
     async def get(self, path: str = "/healthz") -> tuple[int, bytes]:
-        await self.send(b"GET %s HTTP/1.1\r\nHost: here\r\n\r\n" % path.encode())
+        await self.send(b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
         return await self.read_response()

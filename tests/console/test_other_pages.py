@@ -86,7 +86,7 @@ async def test_the_console_works_behind_a_proxy_that_changes_the_host(browser: s
             headers = {name: value for name, value in request.headers.items() if name != "Host"}
             url = f"http://{stage.app.http}{request.rel_url.raw_path_qs}"
             async with client.request(
-                request.method, url, headers={**headers, "Host": "dragoman_http"}, data=await request.read()
+                request.method, url, headers={**headers, "Host": f"{stage.app.http}"}, data=await request.read()
             ) as answer:
                 kept = {name: answer.headers[name] for name in ("Content-Type", "ETag") if name in answer.headers}
                 return web.Response(status=answer.status, body=await answer.read(), headers=kept)

@@ -321,15 +321,19 @@ async def test_an_allowed_private_receiver_works() -> None:
     assert len(receiver.got) == 4
 
 
-async def test_loopback_is_allowed_by_the_listen_address_and_not_by_entries() -> None:
-    everything = tuple(parse_allow_entry(entry) for entry in ("0.0.0.0/0", "::/0", "localhost", "64.0.0.0/2"))
+async def test_loopback_is_allowed_on_private_servers_and_by_entries_that_name_it() -> None:
+    everything = tuple(parse_allow_entry(entry) for entry in ("0.0.0.0/0", "::/0", "hooks.internal", "64.0.0.0/2"))
     async with receiving() as receiver:
         for host in ("127.0.0.1", "localhost"):
             async with guarding(lookup=Names(localhost=[["127.0.0.1"]])) as guard:
                 assert (await guard.get(f"http://{host}:{receiver.port}/")).body == b"well"
             async with guarding(OutboundPolicy(AddressPolicy(everything))) as guard:
-                with pytest.raises(OutboundForbidden, match="only by a server bound to loopback"):
+                with pytest.raises(OutboundForbidden, match="outbound_allow"):
                     await guard.get(f"http://{host}:{receiver.port}/")
+            for entry in ("127.0.0.1", f"127.0.0.1:{receiver.port}", "127.0.0.0/8"):
+                policy = OutboundPolicy(AddressPolicy((parse_allow_entry(entry),)))
+                async with guarding(policy, lookup=Names(localhost=[["127.0.0.1"]])) as guard:
+                    assert (await guard.get(f"http://{host}:{receiver.port}/")).body == b"well"
 
 
 # Responses -------------------------------------------------------------------------------------------------

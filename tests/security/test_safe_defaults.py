@@ -12,6 +12,7 @@ from typing import Final
 
 import aiohttp
 import pytest
+from pydantic import SecretStr
 
 from dragoman import Turn, agent
 from dragoman.core.errors import InvalidParams
@@ -77,6 +78,21 @@ async def test_webhooks_cannot_target_private_addresses(host: str) -> None:
             await out.post(f"http://{host}/x", b"{}", {})
     finally:
         await out.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+async def test_webhooks_cannot_target_this_machine_behind_a_proxy(tmp_path: Path, host: str) -> None:
+    call = {**MESSAGE, "configuration": {"taskPushNotificationConfig": {"url": f"http://{host}:9000/hook"}}}
+    authenticated = unasked(tmp_path).model_copy(update={"token": SecretStr("secret")})
+    async with (
+        open_app(authenticated, [echo]) as app,
+        aiohttp.ClientSession(f"http://{app.http}", headers={"Authorization": "Bearer secret"}) as http,
+        http.post("/message:send", json=call) as answer,
+    ):
+        text = await answer.text()
+    assert answer.status == 400
+    assert "configuration.taskPushNotificationConfig.url" in text or "task_push_notification_config.url" in text
+    assert "outbound_allow" in text
 
 
 def test_webhooks_cannot_target_ports_of_other_protocols() -> None:

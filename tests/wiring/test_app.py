@@ -262,15 +262,22 @@ async def test_a_blocking_default_of_an_unknown_agent_is_rejected(opened: Open) 
         ({"http": "localhost:0", "grpc": "[::1]:0"}, True),
         ({"http": "0.0.0.0:0", "insecure": True}, False),
         ({"grpc": "0.0.0.0:0", "insecure": True}, False),
+        ({"token": "letmein"}, False),
+        ({"api_keys": True}, False),
+        ({"trusted_proxies": "127.0.0.1"}, False),
+        ({"token": "letmein", "outbound_allow": "127.0.0.0/8,[::1]:8000"}, True),
+        ({"http": "0.0.0.0:0", "insecure": True, "outbound_allow": "127.0.0.0/8,[::1]:8000"}, True),
     ],
 )
-async def test_loopback_is_allowed_outbound_only_on_a_loopback_server(given: dict[str, Any], loopback: bool) -> None:
+async def test_loopback_is_allowed_outbound_only_on_a_private_server_or_by_an_entry(
+    given: dict[str, Any], loopback: bool
+) -> None:
     outbound = open_outbound(Settings(**given))
     for url in ("http://127.0.0.1:8000/", "http://localhost:8000/", "http://[::1]:8000/"):
         if loopback:
             outbound.check_url(url)
         else:
-            with pytest.raises(OutboundForbidden, match="only by a server bound to loopback"):
+            with pytest.raises(OutboundForbidden, match="outbound_allow"):
                 outbound.check_url(url)
     await outbound.close()
 

@@ -382,6 +382,14 @@ class Settings(BaseSettings):
         return self.http.is_loopback and self.grpc.is_loopback
 
     @property
+    def is_private(self) -> bool:
+        """Whether only users of this machine call: no other machine reaches the server, and no proxy calls for one.
+
+        Whoever turns on authentication expects other callers, mostly through a proxy on the same machine.
+        """
+        return self.is_loopback and not (self.requires_auth or self.trusted_proxies)
+
+    @property
     def push_retry_policy(self) -> PushRetryPolicy:
         """Retries of push deliveries."""
         assert self.push_give_up is not None

@@ -200,7 +200,7 @@ def open_tls(
 def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOST) -> OutboundClient:
     """Opens the outbound client that all outgoing requests use. Raises SettingsError."""
     policy = targets.OutboundPolicy(
-        AddressPolicy(settings.outbound_allow, loopback=settings.is_loopback),
+        AddressPolicy(settings.outbound_allow, loopback=settings.is_private),
         https_only=settings.outbound_https_only,
         ports=settings.outbound_ports,
     )

@@ -67,7 +67,7 @@ async def serving(service: FakeService | None = None, **options: Any) -> AsyncIt
 
 
 @pytest.mark.parametrize(
-    "partial_head", [b"", b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: here\r\nX-More: "]
+    "partial_head", [b"", b"GET /", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-More: "]
 )
 async def test_an_incomplete_head_times_out(partial_head: bytes) -> None:
     async with (
@@ -121,7 +121,7 @@ async def test_a_slow_response_does_not_time_out() -> None:
         return web.Response(text="well")
 
     async with handling(slow) as (server, clock, bound), RawClient.connect(bound) as peer:
-        await peer.send(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await started.wait()
         clock.now += 100_000
         server.check_all()
@@ -135,7 +135,7 @@ async def test_a_slow_response_does_not_time_out() -> None:
 async def test_a_slow_body_is_rejected_in_the_dialect_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTION_CHECK_INTERVAL", 0.01)
     async with serving(timeouts=HttpTimeouts(body=0.05, rate=1000)) as bound, RawClient.connect(bound) as peer:
-        await peer.send(b"POST /message:send HTTP/1.1\r\nHost: here\r\nContent-Length: 500\r\n\r\n{")
+        await peer.send(b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{")
         status, body = await peer.read_response()
         assert status == 400
         assert b"it arrives too slowly; the limit is 0.05 s plus 1 s for each 1000 bytes received" in body
@@ -150,7 +150,7 @@ async def test_the_time_limit_of_a_body_grows_with_its_size() -> None:
         return web.Response(text=str(len(await request.content.read())))
 
     async with handling(echo) as (server, clock, bound), RawClient.connect(bound) as peer:
-        await peer.send(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 200000\r\n\r\n")
+        await peer.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n")
         await reading.wait()
         async with RawClient.connect(bound) as other:
             for _ in range(20):
@@ -170,7 +170,7 @@ async def test_a_slow_body_that_the_handler_ignores_does_not_fail_the_request() 
         return web.Response(text="well")
 
     async with handling(ignore_body) as (server, clock, bound), RawClient.connect(bound) as peer:
-        await peer.send(b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 200\r\n\r\n")
+        await peer.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200\r\n\r\n")
         await started.wait()
         clock.now += 31
         server.check_all()
@@ -180,7 +180,7 @@ async def test_a_slow_body_that_the_handler_ignores_does_not_fail_the_request() 
 
 
 async def test_all_bodies_share_a_limit_that_disconnects_release() -> None:
-    head = b"POST /message:send HTTP/1.1\r\nHost: here\r\nA2A-Version: 1.0\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-Length: %d\r\n\r\n"
     async with serving(bodies=100_000) as bound, AsyncExitStack() as stack:
         holders = [await stack.enter_async_context(RawClient.connect(bound)) for _ in range(9)]
         for holder in holders:
@@ -216,7 +216,7 @@ async def test_all_bodies_share_a_limit_that_disconnects_release() -> None:
 async def test_a_body_larger_than_the_limit_after_decompression_is_rejected() -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     async with serving(message_bytes=65536) as bound, RawClient.connect(bound) as peer:
-        head = b"POST /message:send HTTP/1.1\r\nHost: here\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
         await peer.send(head % len(bomb) + bomb)
         assert (await peer.read_response())[0] == 413
 
@@ -224,10 +224,10 @@ async def test_a_body_larger_than_the_limit_after_decompression_is_rejected() ->
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: here\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: here\r\nX-Long: " + b"x" * 17_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: here\r\n" + b"X-Many: x\r\n" * 200 + b"\r\n",
-        b"GET / HTTP/1.1\r\nHost: here\r\nX-Endless: " + b"x" * 1_000_000,
+        b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 17_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X-Many: x\r\n" * 200 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Endless: " + b"x" * 1_000_000,
     ],
 )
 async def test_a_head_that_is_too_large_is_rejected(head: bytes) -> None:
@@ -241,14 +241,14 @@ async def test_a_head_that_is_too_large_is_rejected(head: bytes) -> None:
 async def test_a_token_of_fifteen_kilobytes_is_accepted() -> None:
     async with serving() as bound, RawClient.connect(bound) as peer:
         token = b"x" * 15_000
-        await peer.send(b"GET /healthz HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer " + token + b"\r\n\r\n")
+        await peer.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + b"\r\n\r\n")
         assert (await peer.read_response())[0] == 200
 
 
 # WebSocket -------------------------------------------------------------------------------------------------
 
 UPGRADE = (
-    b"GET /ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 
@@ -335,7 +335,7 @@ async def test_a_client_that_reads_nothing_is_dropped_but_a_slow_one_is_not() ->
         RawClient.connect(bound) as slow,
     ):
         for peer in (stuck, slow):
-            await peer.send(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await peer.reader.readexactly(1)
         for _ in range(10):
             clock.now += 40
@@ -371,7 +371,7 @@ async def test_over_the_limit_requests_are_rejected_but_health_is_served(
     monkeypatch.setattr(connections, "OVERFLOW_CONNECTIONS", 2)
     go = asyncio.Event()
     service = FakeService(events=[task_event(), go, status_event(2, states.COMPLETED, ends=True)])
-    subscribe = b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: here\r\nA2A-Version: 1.0\r\n\r\n"
+    subscribe = b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n"
     async with serving(service, connections=2) as bound, AsyncExitStack() as stack:
         streams = []
         for _ in range(2):
@@ -411,7 +411,7 @@ async def test_connections_beyond_the_overflow_are_closed_immediately() -> None:
     async with handling(busy, limit=1) as (_, _, bound), AsyncExitStack() as stack:
         for _ in range(1 + connections.OVERFLOW_CONNECTIONS):
             peer = await stack.enter_async_context(RawClient.connect(bound))
-            await peer.send(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await started.acquire()
         async with RawClient.connect(bound) as late:
             assert await late.read_rest() == b""
@@ -428,5 +428,5 @@ async def test_many_silent_connections_do_not_block_others() -> None:
 async def test_a_stream_with_a_chunk_event_is_complete() -> None:
     service = FakeService(events=[task_event(), chunk_event(2), status_event(3, states.COMPLETED, ends=True)])
     async with serving(service) as bound, RawClient.connect(bound) as peer:
-        await peer.send(b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: here\r\nA2A-Version: 1.0\r\n\r\n")
+        await peer.send(b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n")
         await peer.reader.readuntil(b"TASK_STATE_COMPLETED")

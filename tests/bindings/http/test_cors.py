@@ -199,7 +199,9 @@ async def test_a_request_id_cannot_inject_headers_or_terminal_codes(
         assert client._base_url is not None
         host, port = client._base_url.host, client._base_url.port
         reader, writer = await asyncio.open_connection(host, port, family=socket.AF_INET)
-        writer.write(b"GET /tasks/t1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-ID: " + id + b"\r\n\r\n")
+        writer.write(
+            b"GET /tasks/t1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Request-ID: " + id + b"\r\n\r\n"
+        )
         answer = await reader.read()
         writer.close()
         await writer.wait_closed()

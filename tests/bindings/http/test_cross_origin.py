@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from ipaddress import ip_network
@@ -213,19 +214,46 @@ async def test_pages_of_allowed_origins_may_call() -> None:
         ("evil{}.example", 403),
         ("localhost:1234", 200),
         ("127.0.0.1", 200),
+        ("127.9.9.9:81", 200),
         ("[::1]:8080", 200),
-        ("192.168.1.7:8080", 200),
-        ("agents:8080", 200),
+        ("[::ffff:127.0.0.1]:8080", 200),
         ("demo.localhost", 200),
-        ("host.docker.internal:8080", 200),
-        ("agents.test", 200),
         ("", 200),
+        ("evil.123", 403),
+        ("[evil.com]", 403),
+        ("evil.com:80@127.0.0.1", 403),
+        ("127.0.0.1:80@evil.com", 403),
+        ("localhost:80:80", 403),
+        ("127.1", 403),
+        ("192.168.1.7:8080", 403),
+        ("agents:8080", 403),
+        ("host.docker.internal:8080", 403),
+        ("agents.test", 403),
     ],
 )
-async def test_without_authentication_registrable_host_names_are_rejected(host: str, expected: int) -> None:
+async def test_without_authentication_only_local_host_names_are_served(host: str, expected: int) -> None:
     assert await status({"Host": host}) == expected
     # A matching Origin, as from a page of that name, changes nothing.
     assert await status({"Host": host, "Origin": f"http://{host}"} if host else {}) == expected
+
+
+@pytest.mark.parametrize("host", ["evil.123", "[evil.com]", "evil.com:80@127.0.0.1", "192.168.1.7"])
+async def test_every_path_but_health_checks_host_names(host: str) -> None:
+    fake = service()
+    async with over_http(fake) as client:
+        for endpoint in (*ENDPOINTS, ("GET", "/console/console.js", None), ("GET", "/metrics", None)):
+            assert (await requested(client, endpoint, {"Host": host}))[0] == 403, endpoint
+    assert fake.received == []
+
+
+async def test_each_of_several_hosts_is_checked() -> None:
+    async with over_http(service()) as client:
+        port = client._base_url.port  # type: ignore[union-attr]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /tasks HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+        head = await reader.readline()
+        writer.close()
+        assert head.split()[1] in (b"400", b"403")
 
 
 async def test_a_rejected_host_name_is_reported_with_the_options_that_allow_it() -> None:

@@ -109,10 +109,40 @@ def test_no_entry_allows_forbidden_addresses(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LOOPBACK)
-def test_loopback_may_be_called_only_by_a_server_bound_to_loopback(text: str) -> None:
+def test_loopback_may_be_called_only_by_a_private_server_or_by_an_entry_that_names_it(text: str) -> None:
     assert AddressPolicy(loopback=True).problem(ip_address(text), 80) == ""
-    for reach in (AddressPolicy(), EVERYTHING):
-        assert "only by a server bound to loopback" in reach.problem(ip_address(text), 80, "host.internal")
+    for reach in (AddressPolicy(), EVERYTHING, AddressPolicy((parse_allow_entry("126.0.0.0/7"),))):
+        problem = reach.problem(ip_address(text), 80, "host.internal")
+        assert problem.startswith("loopback addresses may be called only if the operator names them")
+        assert "(outbound_allow)" in problem
+
+
+@pytest.mark.parametrize(
+    ("entry", "allowed", "refused"),
+    [
+        ("127.0.0.0/8", "127.1.2.3", "::1"),
+        ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
+        ("127.0.0.1:80", "::ffff:127.0.0.1", "127.0.0.2"),
+        ("[::1]:80", "::1", "127.0.0.1"),
+        ("::1", "::1", "64:ff9b::127.0.0.1"),
+        ("127.0.0.1", "127.0.0.1", "64:ff9b::127.0.0.1"),
+        ("127.0.0.1", "127.0.0.1", "2002:7f00:1::"),
+    ],
+)
+def test_an_entry_that_names_loopback_allows_that_address_alone(entry: str, allowed: str, refused: str) -> None:
+    policy = AddressPolicy((parse_allow_entry(entry),))
+    assert policy.problem(ip_address(allowed), 80) == ""
+    assert policy.problem(ip_address(refused), 80)
+    assert bool(policy.problem(ip_address(allowed), 81)) == entry.endswith(":80")
+
+
+def test_an_entry_with_localhost_allows_loopback_under_that_name_alone() -> None:
+    policy = AddressPolicy((parse_allow_entry("localhost:9000"),))
+    assert policy.problem(ip_address("127.0.0.1"), 9000, "localhost.") == ""
+    assert policy.problem(ip_address("::1"), 9000, "localhost") == ""
+    assert policy.problem(ip_address("127.0.0.1"), 9001, "localhost")
+    assert policy.problem(ip_address("127.0.0.1"), 9000, "127.0.0.1")
+    assert policy.problem(ip_address("127.0.0.1"), 9000, "hooks.example")
 
 
 def test_a_tunnel_address_is_checked_as_both_addresses() -> None:
@@ -153,8 +183,6 @@ def test_an_invalid_entry_is_rejected_with_the_form(text: str) -> None:
         ("169.254.0.0/16", "never called"),
         ("[fe80::1]:80", "never called"),
         ("100.100.100.200:80", "cloud metadata addresses are never called"),
-        ("127.0.0.1:9000", "only while the server is bound to loopback"),
-        ("::1", "no entry can allow them"),
     ],
 )
 def test_an_entry_without_effect_is_rejected(text: str, rule: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from dragoman.core.net.addresses import AddressPolicy, parse_allow_entry
-from dragoman.core.net.targets import UNSAFE_PORTS, OutboundPolicy, parse_target
+from dragoman.core.net.targets import UNSAFE_PORTS, OutboundPolicy, parse_host_port, parse_target
 
 
 def test_a_url_is_parsed_into_its_parts() -> None:
@@ -148,7 +149,110 @@ def test_ports_can_be_restricted() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "a.localhost", "localhost.localdomain"])
-def test_names_of_this_machine_are_allowed_only_when_bound_to_loopback(host: str) -> None:
+def test_names_of_this_machine_are_allowed_only_where_loopback_is(host: str) -> None:
     target = parse_target(f"http://{host}:8080/")
-    assert "only by a server bound to loopback" in OutboundPolicy().problem(target)
+    for entry in ("10.0.0.0/8", "127.0.0.1:8081", "0.0.0.0/0"):
+        assert "outbound_allow" in OutboundPolicy(AddressPolicy((parse_allow_entry(entry),))).problem(target)
     assert OutboundPolicy(AddressPolicy(loopback=True)).problem(target) == ""
+    for entry in ("127.0.0.1", "127.0.0.1:8080", "[::1]:8080"):
+        assert OutboundPolicy(AddressPolicy((parse_allow_entry(entry),))).problem(target) == ""
+
+
+# Host headers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "is_local"),
+    [
+        ("localhost", "localhost", None, True),
+        ("LOCALHOST.:8080", "localhost", 8080, True),
+        ("demo.localhost:1", "demo.localhost", 1, True),
+        ("127.9.8.7:65535", "127.9.8.7", 65535, True),
+        ("[::1]:8080", "::1", 8080, True),
+        ("[0:0::1]", "::1", None, True),
+        ("[::ffff:127.0.0.1]", "::ffff:7f00:1", None, True),
+        ("[::ffff:10.0.0.1]", "::ffff:a00:1", None, False),
+        ("[64:ff9b::7f00:1]", "64:ff9b::7f00:1", None, False),
+        ("0.0.0.0", "0.0.0.0", None, False),
+        ("192.168.1.7", "192.168.1.7", None, False),
+        ("evil.example", "evil.example", None, False),
+        ("localhost.evil.example", "localhost.evil.example", None, False),
+        ("notlocalhost", "notlocalhost", None, False),
+    ],
+)
+def test_host_headers_are_read(text: str, host: str, port: int | None, is_local: bool) -> None:
+    parsed = parse_host_port(text)
+    assert (parsed.host, parsed.port, parsed.is_local) == (host, port, is_local)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ":80", "evil.123", "[evil.com]", "evil.com:80@127.0.0.1", "user@localhost", "localhost:", "localhost:0"),
+        *(
+            "localhost:65536",
+            "localhost:+1",
+            "localhost:1:2",
+            "localhost/",
+            "localhost,evil.com",
+            "127.1",
+            "127.0.0.1.",
+        ),
+        *(
+            "0x7f.0.0.1",
+            "0177.0.0.1",
+            "2130706433",
+            "::1",
+            "[::1",
+            "[::1%lo]",
+            "[127.0.0.1]",
+            "local host",
+            " localhost",
+        ),
+        *("localhost\n", "localhost..", ".localhost", "localhost\x00", "l\u00f6calhost", "localhost:\u0661"),
+    ],
+)
+def test_anything_but_host_and_port_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_host_port(text)
+
+
+_GRAMMAR = re.compile(
+    r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?)(?::[0-9]{1,5})?", re.ASCII
+)
+"""Every accepted text has this form; which labels, addresses and ports are valid is the parser's business."""
+_PIECES = (
+    "localhost",
+    ".localhost",
+    "127.0.0.1",
+    "[::1]",
+    "[",
+    "]",
+    ":",
+    "@",
+    "/",
+    ".",
+    "evil.com",
+    "8080",
+    "%",
+    "1",
+    "\n",
+)
+
+
+@given(st.one_of(st.text(max_size=20), st.lists(st.sampled_from(_PIECES), max_size=6).map("".join)))
+def test_accepted_host_headers_have_the_strict_form_and_mean_the_same_to_the_standard_library(text: str) -> None:
+    try:
+        parsed = parse_host_port(text)
+    except ValueError:
+        return
+    assert _GRAMMAR.fullmatch(text)
+    split = urlsplit(f"//{text}")
+    assert (split.username, split.password, split.path, split.query, split.fragment) == (None, None, "", "", "")
+    assert split.port == parsed.port
+    if parsed.address is not None:
+        assert ip_address(split.hostname or "") == parsed.address
+    else:
+        assert (split.hostname or "").removesuffix(".") == parsed.host
+    if parsed.is_local:
+        assert parsed.host.endswith("localhost") or parsed.address is not None

@@ -17,7 +17,6 @@ from aiohttp import web
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from yarl import URL
 
 from dragoman.bindings import authentication
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
@@ -304,13 +303,9 @@ async def authorize_http(request: web.BaseRequest, options: HttpOptions, *, for_
 
 
 def _is_local_request(request: web.BaseRequest) -> bool:
-    try:
-        host = URL.build(authority=request.headers.get("Host", "")).host or ""
-    except ValueError:
-        return False
     if cors.is_cross_site(request) or any(name in request.headers for name in _FORWARDING_HEADERS):
         return False
-    return is_loopback_host(request.remote or "") and is_loopback_host(host)
+    return is_loopback_host(request.remote or "") and cors.names_loopback(request)
 
 
 def http_endpoints(

@@ -20,13 +20,12 @@ from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.options import HttpOptions
 from dragoman.core.errors import OriginNotAllowed
+from dragoman.core.net.addresses import is_loopback
+from dragoman.core.net.targets import parse_host_port
 
 _FETCH_SITE_HEADER: Final = "Sec-Fetch-Site"
 _OWN_SITES: Final = ("same-origin", "none")
 """`none`: the user navigated there, no page made the request."""
-
-_RESERVED_DOMAINS: Final = frozenset(("localhost", "test", "internal"))
-"""Top-level names without public registration (RFC 6761 §6.2 and §6.3; `internal`: ICANN, 2024)."""
 
 _MAX_QUOTED_HEADER_CHARS: Final = 100
 """Maximum characters of a header that an error quotes."""
@@ -39,8 +38,8 @@ class CrossOriginPolicy:
       Browsers send it to https and to loopback addresses.
     - `Origin` otherwise, compared with the addresses under which callers see this server.
     - `Host`, because a page's reads from its own address carry neither, and the owner of a domain can resolve it to a
-      visitor's machine (DNS rebinding). A server on loopback without authentication therefore rejects host names that
-      can be registered.
+      visitor's machine (DNS rebinding). A server on loopback without authentication therefore accepts only loopback
+      addresses, `localhost`, names under it, and its configured names.
     """
 
     def __init__(self, agent_cards: Cards, options: HttpOptions) -> None:
@@ -55,9 +54,11 @@ class CrossOriginPolicy:
             and not agent_cards.trusted_proxies
             and is_loopback_host(options.host)
         )
-        self._own_names = {
-            _registrable_name(_authority(address)) for address in (agent_cards.base_url(None), *self._allowed_origins)
-        }
+        self._own_names = frozenset(
+            name
+            for address in (agent_cards.base_url(None), *self._allowed_origins)
+            if (name := _host_name(_authority(address)))
+        )
 
     def check(self, request: web.BaseRequest) -> None:
         """Raises OriginNotAllowed for a request that a browser sends, or could send, for a page that may not call."""
@@ -72,11 +73,14 @@ class CrossOriginPolicy:
                 raise OriginNotAllowed(
                     f"{_describe_origin(request)} may not call; add its origin to --cors to allow it"
                 )
-        if self._checks_host and (name := _registrable_name(headers.get("Host", ""))) and name not in self._own_names:
-            raise OriginNotAllowed(
-                f'Host: "{name[:_MAX_QUOTED_HEADER_CHARS]}" is not a known name of this server; add http://NAME to '
-                "--public-url or --cors, or call localhost or an IP address"
-            )
+        if not self._checks_host:
+            return
+        for host in headers.getall("Host", ()):
+            if host and not _is_local(host) and _host_name(host) not in self._own_names:
+                raise OriginNotAllowed(
+                    f'Host: "{host[:_MAX_QUOTED_HEADER_CHARS]}" is not a known name of this server; add http://NAME to '
+                    "--public-url or --cors, or call localhost or 127.0.0.1"
+                )
 
 
 def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
@@ -99,9 +103,15 @@ def is_cross_site(request: web.BaseRequest, *hosts: str) -> bool:
 def is_loopback_host(host: str) -> bool:
     """Returns whether a host is loopback, without a name lookup."""
     try:
-        return ip_address(host.partition("%")[0]).is_loopback
+        return is_loopback(ip_address(host.partition("%")[0]))
     except ValueError:
         return host == "localhost"
+
+
+def names_loopback(request: web.BaseRequest) -> bool:
+    """Returns whether the request's `Host` is a loopback address or `localhost`, and nothing else."""
+    hosts = request.headers.getall("Host", ())
+    return len(hosts) == 1 and _is_local(hosts[0])
 
 
 def _origin_matches_host(origin: str, host: str) -> bool:
@@ -119,13 +129,20 @@ def _authority(address: str) -> str:
 
 
 @lru_cache(64)
-def _registrable_name(host: str) -> str:
-    """Returns the publicly registrable name in a `Host`; empty for addresses, single labels and reserved names."""
-    name, colon, port = host.lower().rpartition(":")
-    name = (name if colon and port.isdigit() else host.lower()).rstrip(".")
-    last = name.rpartition(".")
-    is_name = bool(last[0]) and not name.startswith("[") and not last[2].isdigit()
-    return name if is_name and last[2] not in _RESERVED_DOMAINS else ""
+def _is_local(host: str) -> bool:
+    try:
+        return parse_host_port(host).is_local
+    except ValueError:
+        return False
+
+
+@lru_cache(64)
+def _host_name(host: str) -> str:
+    """Returns the name or address in a `Host`; empty if it is neither."""
+    try:
+        return parse_host_port(host).host
+    except ValueError:
+        return ""
 
 
 def _describe_origin(request: web.BaseRequest) -> str:

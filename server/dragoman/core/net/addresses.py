@@ -26,7 +26,7 @@ class AddressKind(IntEnum):
     INTERNAL = 1
     """Decided by the operator's allow-list."""
     LOOPBACK = 2
-    """Decided by the listener: loopback may be called while the server is bound to loopback."""
+    """Allowed for a server that only its own machine uses, or by an entry that names loopback itself."""
     FORBIDDEN = 3
     """Never allowed: no receiver can be there, or it hands out credentials."""
 
@@ -144,6 +144,15 @@ class AllowEntry:
     host: str = ""
     port: int | None = None
 
+    @property
+    def names_loopback(self) -> bool:
+        """Whether the entry names loopback itself. A wider network, or another host that resolves to loopback, does
+        not: whoever lists 0.0.0.0/0 does not think of this machine's own services."""
+        if self.network is None:
+            return is_local_name(self.host)
+        found = address_range(self.network.network_address)
+        return found.kind is AddressKind.LOOPBACK and self.network[-1] in found.network
+
     def covers(self, host: str, address: IPAddress, port: int) -> bool:
         """Whether the entry allows calls to this address, to which `host` resolved."""
         if self.port not in (None, port):
@@ -154,6 +163,7 @@ class AllowEntry:
 
 
 _PORT: Final = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
+_LOCAL_NAMES: Final = ("localhost", ".localhost", ".localdomain")
 HOST_NAME: Final = re.compile(
     r"(?=.{1,253}\.?\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.(?!\Z)|\.?\Z))+"
 )
@@ -169,6 +179,18 @@ def normalize_host(host: str) -> str:
     return host.lower().removesuffix(".")
 
 
+def is_local_name(host: str) -> bool:
+    """Whether a host name means this machine, without a lookup (RFC 6761 §6.3)."""
+    name = normalize_host(host)
+    return name in _LOCAL_NAMES or name.endswith(_LOCAL_NAMES[1:])
+
+
+def is_loopback(address: IPAddress) -> bool:
+    """Whether an address is loopback, also as an IPv4-mapped one."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return address_range(mapped or address).kind is AddressKind.LOOPBACK
+
+
 def parse_allow_entry(text: str) -> AllowEntry:
     """Parses an allow-list entry. Raises ValueError, naming the form; also for an entry without effect."""
     entry = _read_entry(text)
@@ -177,9 +199,6 @@ def parse_allow_entry(text: str) -> AllowEntry:
         is_inside = entry.network.version == found.network.version and entry.network[-1] in found.network
         if is_inside and found.kind is AddressKind.FORBIDDEN:
             raise ValueError(f'"{text}": {found.name} addresses are never called; no entry can allow them')
-        if is_inside and found.kind is AddressKind.LOOPBACK:
-            rule = "may be called only while the server is bound to loopback; no entry can allow them"
-            raise ValueError(f'"{text}": {found.name} addresses {rule}')
     return entry
 
 
@@ -208,23 +227,35 @@ def ends_in_number(host: str) -> bool:
     return last.isdecimal() or re.fullmatch(r"0x[0-9a-f]*", last) is not None
 
 
+LOOPBACK_RULE: Final = (
+    "may be called only if the operator names them, such as 127.0.0.1:9000 (outbound_allow), or by a server that "
+    "listens on loopback without authentication and proxy"
+)
+"""Who may call this machine; follows `loopback addresses` in messages."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """The addresses that may be called: public ones, those in `allow`, and loopback if `loopback` is set."""
 
     allow: tuple[AllowEntry, ...] = ()
     loopback: bool = False
+    """Only this machine's own users call the server. Otherwise callers could reach services that trust this machine."""
+
+    def may_call_local_names(self, port: int) -> bool:
+        """Whether names of this machine may be called on this port; their addresses are checked after the lookup."""
+        return self.loopback or any(entry.names_loopback and entry.port in (None, port) for entry in self.allow)
 
     def problem(self, address: IPAddress, port: int, host: str = "") -> str:
         """Why this address, to which `host` resolved, may not be called; empty when it may."""
         embedded = embedded_ipv4(address)
         if not (isinstance(address, IPv6Address) and (address in _MAPPED or address in _NAT64)) and (
-            problem := self._problem(address, port, host, loopback=self.loopback)
+            problem := self._problem(address, port, host, is_local=True)
         ):
             return problem
         # The kernel unwraps only mapped addresses itself; others would reach the loopback of another machine.
-        loopback = self.loopback and isinstance(address, IPv6Address) and address in _MAPPED
-        return next(filter(None, (self._problem(part, port, host, loopback=loopback) for part in embedded)), "")
+        is_local = isinstance(address, IPv6Address) and address in _MAPPED
+        return next(filter(None, (self._problem(part, port, host, is_local=is_local) for part in embedded)), "")
 
     def names_port(self, host: str, port: int) -> bool:
         """Whether an entry names this port of this host or literal address."""
@@ -243,13 +274,19 @@ class AddressPolicy:
                 return True
         return False
 
-    def _problem(self, address: IPAddress, port: int, host: str, *, loopback: bool) -> str:
+    def _problem(self, address: IPAddress, port: int, host: str, *, is_local: bool) -> str:
         found = address_range(address)
         match found.kind:
             case AddressKind.PUBLIC:
                 return ""
+            case AddressKind.LOOPBACK if is_local and self.loopback:
+                return ""
+            case AddressKind.LOOPBACK if is_local and any(
+                entry.names_loopback and entry.covers(host, address, port) for entry in self.allow
+            ):
+                return ""
             case AddressKind.LOOPBACK:
-                return "" if loopback else f"{found.name} addresses may be called only by a server bound to loopback"
+                return f"{found.name} addresses {LOOPBACK_RULE}"
             case AddressKind.INTERNAL if any(entry.covers(host, address, port) for entry in self.allow):
                 return ""
             case AddressKind.INTERNAL:

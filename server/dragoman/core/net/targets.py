@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from dragoman.core.net.addresses import HOST_NAME, AddressPolicy, IPAddress, ends_in_number, normalize_host
+from dragoman.core.net.addresses import (
+    HOST_NAME,
+    LOOPBACK_RULE,
+    AddressPolicy,
+    IPAddress,
+    ends_in_number,
+    is_local_name,
+    is_loopback,
+)
 
 MAX_URL_LENGTH: Final = 2048
 """Maximum characters of a URL."""
@@ -34,7 +42,6 @@ and those of SMB, rsync, Redis and memcached."""
 _URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>[^#]*)(?:#.*)?")
 _AUTHORITY: Final = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]]*))(?P<colon>:(?P<port>[0-9]{0,6}))?", re.ASCII)
 _FORBIDDEN_CHARACTERS: Final = re.compile(r"[^\x21-\x7e]|\\")
-_LOCAL_NAMES: Final = ("localhost", ".localhost", ".localdomain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,35 @@ def parse_target(url: str) -> UrlTarget:
     return UrlTarget(scheme, host, port, path or "/", query if question else "", address)
 
 
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A `Host` header or `:authority` (RFC 9110 §7.2): `host` in lower case, without brackets and trailing dot."""
+
+    host: str
+    address: IPAddress | None
+    port: int | None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no name server decides where it leads: a loopback address, or `localhost` and names under it, which
+        browsers resolve to loopback themselves (RFC 6761 §6.3)."""
+        if self.address is not None:
+            return is_loopback(self.address)
+        return self.host == "localhost" or self.host.endswith(".localhost")
+
+
+def parse_host_port(text: str) -> HostPort:
+    """Parses HOST or HOST:PORT, an IPv6 address in brackets, and nothing else. Raises ValueError."""
+    parts = _AUTHORITY.fullmatch(text)
+    if parts is None:
+        raise ValueError("must be HOST or HOST:PORT, an IPv6 address in brackets")
+    if parts["colon"] and not (parts["port"] and 0 < int(parts["port"]) < 65536):
+        raise ValueError("a port is 1 to 65535")
+    bracketed = parts["v6"] is not None
+    host, address = _parse_host(parts["v6"] if bracketed else parts["host"], bracketed=bracketed)
+    return HostPort(host.removesuffix("."), address, int(parts["port"]) if parts["port"] else None)
+
+
 def _parse_host(text: str, *, bracketed: bool) -> tuple[str, IPAddress | None]:
     """The normalized host, and its address if it is one. Raises ValueError."""
     if bracketed:
@@ -128,9 +164,8 @@ class OutboundPolicy:
         if target.address is not None:
             problem = self.address_policy.problem(target.address, target.port, target.host)
             return problem and f"{target.host}: {problem}"
-        name = normalize_host(target.host)
-        if not self.address_policy.loopback and (name in _LOCAL_NAMES or name.endswith(_LOCAL_NAMES[1:])):
-            return f"{target.host}: this machine may be called only by a server bound to loopback"
+        if is_local_name(target.host) and not self.address_policy.may_call_local_names(target.port):
+            return f"{target.host}: loopback addresses {LOOPBACK_RULE}"
         return ""
 
 
