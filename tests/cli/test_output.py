@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
 from google.protobuf.json_format import ParseDict
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dragoman.cli.output import ConsoleOutput, Progress, format_usage, json_line, state_name, text_of
+from dragoman.cli.output import (
+    ConsoleOutput,
+    Progress,
+    escape_controls,
+    format_usage,
+    json_line,
+    print_note,
+    state_name,
+    text_of,
+)
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -58,12 +71,31 @@ def test_parts_without_text_are_on_separate_lines(part: dict[str, object], line:
     assert written.getvalue() == f"text\n{line}\nmore\n"
 
 
-def test_control_characters_are_removed_on_a_terminal_but_not_in_a_pipe() -> None:
+def test_control_characters_are_escaped_on_a_terminal_but_not_in_a_pipe() -> None:
     evil = "a\x1b]0;owned\x07\tb\x9bc\nd\r"
     ConsoleOutput(out=(terminal := Terminal())).write(evil)
     ConsoleOutput(out=(pipe := io.StringIO())).write(evil)
-    assert terminal.getvalue() == "a]0;owned\tbc\nd"
+    assert terminal.getvalue() == "a\\u001b]0;owned\\u0007\tb\\u009bc\nd\\r"
     assert pipe.getvalue() == evil
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_a_line_stays_one_line(stream: type[io.StringIO]) -> None:
+    ConsoleOutput(out=(out := stream())).line("task t\nstate COMPLETED\r\x1b[2K\x7f\x85\u2028\u202e")
+    assert out.getvalue() == r"task t\nstate COMPLETED\r\u001b[2K\u007f\u0085\u2028\u202e" + "\n"
+
+
+@given(st.text())
+def test_escaped_json_is_the_same_json_without_control_characters(text: str) -> None:
+    escaped = escape_controls(json.dumps({"text": text}, ensure_ascii=False))
+    assert json.loads(escaped) == {"text": text}
+    assert not [c for c in escaped if unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs")]
+    assert len(escape_controls(text).splitlines()) <= 1
+
+
+def test_notes_on_stderr_keep_lines_and_escape_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    print_note("one\ntwo\x1b]0;owned\x07")
+    assert capsys.readouterr().err == "one\ntwo\\u001b]0;owned\\u0007\n"
 
 
 @pytest.mark.parametrize(

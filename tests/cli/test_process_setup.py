@@ -7,6 +7,8 @@ import json
 import logging
 import signal
 import sys
+import unicodedata
+from typing import Final
 
 import pytest
 
@@ -123,6 +125,27 @@ def test_a_traceback_is_a_json_field_and_follows_a_text_line() -> None:
     assert "\n" not in process_setup.JsonLogFormatter().format(failed)
     assert json.loads(process_setup.JsonLogFormatter().format(failed))["exception"].endswith("ValueError: no")
     assert process_setup.TextLogFormatter().format(failed).endswith("ValueError: no")
+
+
+FORGED: Final = "t1\n22:17:05 WARNING dragoman.security: forged\r\x1b[2K\x7f\x9b1A\u2028\u2029\u202e\ud800"
+
+
+def test_no_text_of_a_caller_adds_a_line_or_an_escape_sequence_to_a_log() -> None:
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        info = sys.exc_info()
+    for log_record in (record(task=FORGED), record(task=FORGED, exc_info=info), record(**{FORGED: 1})):
+        text = process_setup.TextLogFormatter().format(log_record)
+        first, *trace = text.split("\n")
+        assert (
+            "\\n22:17:05 WARNING dragoman.security: forged\\r\\u001b[2K\\u007f\\u009b1A\\u2028\\u2029\\u202e" in first
+        )
+        assert all(line.startswith("  ") for line in trace)
+        line = process_setup.JsonLogFormatter().format(log_record)
+        assert FORGED in (fields := json.loads(line)).values() or FORGED in fields
+        for written in (text.replace("\n", ""), line):
+            assert not [c for c in written if unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs") or c == "\u202e"]
 
 
 def test_values_unknown_to_json_are_written_as_text() -> None:

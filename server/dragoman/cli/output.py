@@ -31,7 +31,9 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _JSON_DIALECT: Final = JsonDialect("1.0")
 _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
-_CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL_CHARACTERS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0, DEL, C1, other line ends, overrides of the text direction, and surrogates, which no stream can encode."""
+_SHORT_ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 class ExitCode(IntEnum):
@@ -47,9 +49,23 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+def escape_controls(text: str, *, preserve: str = "") -> str:
+    """Escapes control characters as JSON does (`\\n`, `\\u001b`), so that JSON stays the same JSON.
+
+    Texts of callers, agents and servers could otherwise add lines to a log or control the terminal. preserve:
+    control characters that stay.
+    """
+
+    def escape(match: re.Match[str]) -> str:
+        character = match[0]
+        return character if character in preserve else _SHORT_ESCAPES.get(character) or f"\\u{ord(character):04x}"
+
+    return _CONTROL_CHARACTERS.sub(escape, text)
+
+
 def print_note(text: str) -> None:
-    """Prints a line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Prints a note on stderr; it may have several lines."""
+    print(escape_controls(text, preserve="\n\t"), file=sys.stderr, flush=True)
 
 
 def print_error(error: object, code: ExitCode) -> ExitCode:
@@ -77,7 +93,7 @@ def format_count(count: int, noun: str) -> str:
 
 def text_of(message: pb.Message) -> str:
     """The text parts of a message, joined into one line."""
-    return " ".join(part.text.strip() for part in message.parts if part.HasField("text"))
+    return " ".join(" ".join(part.text.split()) for part in message.parts if part.HasField("text"))
 
 
 def format_usage(task: pb.Task) -> str:
@@ -92,7 +108,7 @@ def json_line(message: Message) -> str:
 
 
 class ConsoleOutput:
-    """Writes results to stdout. On a terminal, control characters are removed: texts come from remote agents.
+    """Writes results to stdout. On a terminal, control characters are escaped: texts come from remote agents.
 
     save: the folder that received files are written to; None prints their names only.
     """
@@ -109,14 +125,14 @@ class ConsoleOutput:
         """Writes text and flushes."""
         if not text:
             return
-        self._out.write(_CONTROL_CHARACTERS.sub("", text) if self.is_terminal else text)
+        self._out.write(escape_controls(text, preserve="\n\t") if self.is_terminal else text)
         self._out.flush()
         self.at_line_start = text.endswith("\n")
 
     def line(self, text: str = "") -> None:
-        """Writes text on a new line."""
+        """Writes text on a new line. It stays one line, also in a pipe: a caller's task id cannot add another."""
         self.end_line()
-        self.write(f"{text}\n")
+        self.write(f"{escape_controls(text)}\n")
 
     def end_line(self) -> None:
         """Ends the current line unless it is empty."""

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
-from dragoman.cli.output import format_count
+from dragoman.cli.output import escape_controls, format_count
 from dragoman.core.trace import CURRENT_TRACE, trace_id_of
 
 T = TypeVar("T")
@@ -171,17 +171,24 @@ _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
 
 
 class TextLogFormatter(logging.Formatter):
-    """`22:17:05 WARNING dragoman.runtime: text  task=… agent=…`, followed by the traceback, if any."""
+    """`22:17:05 WARNING dragoman.runtime: text  task=… agent=…`, followed by the traceback, if any.
+
+    A record is one line, and the lines of its traceback are indented: no text of a caller can pass for a record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         fields = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
         line = f"{when} {record.levelname} {record.name}: {record.getMessage()}"
-        return "\n".join((line + fields, *_traceback_lines(self, record)))
+        trace = "\n".join(_traceback_lines(self, record)).splitlines()
+        return "\n".join((escape_controls(line + fields), *(f"  {escape_controls(each)}" for each in trace)))
 
 
 class JsonLogFormatter(logging.Formatter):
-    """One JSON object per record: `time`, `level`, `logger`, `message`, the extra fields, and `exception`, if any."""
+    """One JSON object per record: `time`, `level`, `logger`, `message`, the extra fields, and `exception`, if any.
+
+    Control characters that JSON allows in strings, such as C1, are escaped too: people read logs on terminals.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -193,7 +200,7 @@ class JsonLogFormatter(logging.Formatter):
         }
         if trace := _traceback_lines(self, record):
             line["exception"] = "\n".join(trace)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return escape_controls(json.dumps(line, ensure_ascii=False, default=str))
 
 
 LOG_FORMATTERS: Final = {"text": TextLogFormatter, "json": JsonLogFormatter}

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.cli.options import DEFAULT_HTTP_URL, Token
-from dragoman.cli.output import ExitCode, print_error
+from dragoman.cli.output import ExitCode, escape_controls, print_error
 
 
 def register(cli: typer.Typer) -> None:
@@ -103,7 +103,8 @@ class MetricsSnapshot:
         found: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                found[sample.name][frozenset(sample.labels.items())] = sample.value
+                labels = {name: escape_controls(value) for name, value in sample.labels.items()}
+                found[sample.name][frozenset(labels.items())] = sample.value
         return cls(at, dict(found))
 
     def value(self, name: str, **labels: str) -> float:

@@ -12,7 +12,7 @@ import typer
 
 from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Grpc, StoreUrl, Token
-from dragoman.cli.output import ExitCode, print_error
+from dragoman.cli.output import ConsoleOutput, ExitCode, print_error
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -70,11 +70,11 @@ def verify(
 
 async def print_audit_log(target: AdminTarget, after: int) -> ExitCode:
     """Prints the entries after number `after`."""
-    request = ops.ExportAuditRequest(after=after)
+    request, out = ops.ExportAuditRequest(after=after), ConsoleOutput()
     async with open_admin_client(target) as client, aclosing(client.export_audit(request)) as responses:
         async for response in responses:
             for line in response.lines:
-                print(line)
+                out.write(f"{line}\n")
     return ExitCode.OK
 
 

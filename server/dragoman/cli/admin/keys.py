@@ -9,7 +9,7 @@ import typer
 
 from dragoman.cli.admin import AdminTarget, open_key_admin, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
-from dragoman.cli.output import ExitCode, format_time, json_line, print_note
+from dragoman.cli.output import ConsoleOutput, ExitCode, format_time, json_line, print_note
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
 from dragoman.core.durations import format_age, parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -174,7 +174,7 @@ async def print_keys(target: AdminTarget, *, all: bool, json: bool) -> ExitCode:
     async with open_key_admin(target) as key_admin:
         response: ops.ListKeysResponse = await key_admin.list_keys(ops.ListKeysRequest(all=all))
     for key in response.keys:
-        print(json_line(key) if json else _format_key(key), flush=True)
+        ConsoleOutput().line(json_line(key) if json else _format_key(key))
     if not response.keys and not json:
         print_note("no keys")
     return ExitCode.OK
@@ -202,7 +202,7 @@ async def revoke_key(target: AdminTarget, id: str, *, json: bool) -> ExitCode:
     """Revokes a key."""
     async with open_key_admin(target) as key_admin:
         response: ops.RevokeKeyResponse = await key_admin.revoke_key(ops.RevokeKeyRequest(id=_key_id(id)))
-    print(json_line(response.key) if json else _format_key(response.key), flush=True)
+    ConsoleOutput().line(json_line(response.key) if json else _format_key(response.key))
     return ExitCode.OK
 
 
