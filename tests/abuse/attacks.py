@@ -171,8 +171,8 @@ async def slow_heads(http: str, grpc_address: str, seconds: float) -> int:
 
 async def slow_bodies(http: str, grpc_address: str, seconds: float) -> int:
     """Requests whose bodies are sent byte by byte."""
-    head = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16000000\r\n\r\n"
-    return await _trickle(http, seconds, head + b'{"')
+    head = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return await _trickle(http, seconds, head + b'Content-Length: 16000000\r\n\r\n{"')
 
 
 async def _repeat(http: str, seconds: float, data: bytes, callers: int = 4) -> int:
@@ -228,8 +228,8 @@ async def tiny_chunks(http: str, grpc_address: str, seconds: float) -> int:
 
 def _post(body: bytes, *headers: str) -> bytes:
     lines = "".join(f"{header}\r\n" for header in headers)
-    head = f"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}{lines}\r\n".encode() + body
+    head = "POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n{lines}\r\n".encode() + body
 
 
 def _message(part: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from bench.load.http2 import Connection, head
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from tests.bindings.fake_service import TASK, FakeService, make_cards, over_grpc
 from tests.bindings.raw_client import RawClient
 
@@ -82,6 +83,43 @@ async def test_a_call_larger_than_the_limit_after_decompression_is_rejected() ->
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"\0" * 5_000_000, compression=grpc.Compression.Gzip)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def called(channel: Any, path: str, data: bytes, *, streams: bool) -> None:
+    """Makes a call of bytes, and reads its responses to the end."""
+    if "Reflection" in path:
+        async for _ in channel.stream_stream(path)([data]):
+            pass
+    elif streams:
+        async for _ in channel.unary_stream(path)(data):
+            pass
+    else:
+        await channel.unary_unary(path)(data)
+
+
+@pytest.mark.parametrize(
+    ("service", "method", "streams"),
+    [
+        ("grpc.health.v1.Health", "Check", False),
+        ("grpc.health.v1.Health", "List", False),
+        ("grpc.health.v1.Health", "Watch", True),
+        ("grpc.reflection.v1.ServerReflection", "ServerReflectionInfo", True),
+        ("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo", True),
+        ("lf.a2a.v1.A2AService", "GetTask", False),
+    ],
+)
+@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe\xff"])
+async def test_an_undecodable_request_is_invalid_and_logs_no_traceback(
+    service: str, method: str, streams: bool, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with over_grpc(FakeService(pb.Task(id="t1"))) as (channel, _):
+        path = f"/{service}/{method}"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await called(channel, path, data, streams=streams)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        health = health_pb2_grpc.HealthStub(channel)
+        assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_thousands_of_concurrent_calls_get_responses() -> None:

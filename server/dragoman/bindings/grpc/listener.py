@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[i
 from dragoman.bindings.admin.handlers import AbortCall, AuthorizeOperator, GrpcContext
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
+from dragoman.core.errors import A2AError
 from dragoman.ports.security import CertificatePair, ServerCertificates
 from dragoman.wire.field_count import parse_message
 from dragoman_pb import _pool
@@ -114,6 +115,40 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
         }
         return health_pb2.HealthListResponse(statuses=statuses)
 
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Returns the handler of the service."""
+
+        def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
+            request_type, respond = _health_request_type(name), getattr(self, name)
+
+            async def call(data: bytes, context: Any) -> bytes:
+                return bytes((await respond(await _parse(request_type, data, context), context)).SerializeToString())
+
+            return grpc.unary_unary_rpc_method_handler(call)
+
+        async def watch(data: bytes, context: Any) -> None:
+            await self.Watch(await _parse(_health_request_type("Watch"), data, context), context)
+
+        handlers = {name: unary(name) for name in ("Check", "List")}
+        handlers["Watch"] = grpc.unary_stream_rpc_method_handler(
+            watch, response_serializer=health_pb2.HealthCheckResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(HEALTH_SERVICE_NAME, handlers)
+
+
+def _health_request_type(name: str) -> type[Message]:
+    method = health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name[name]
+    request_type: type[Message] = getattr(health_pb2, method.input_type.name)
+    return request_type
+
+
+async def _parse(message_type: type[Message], data: bytes, context: Any) -> Any:
+    """Parses a request of a library's service. gRPC would log a traceback for an invalid one, and answer UNKNOWN."""
+    try:
+        return parse_message(message_type, data)
+    except A2AError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
+
 
 CHANNELZ_SERVICE: Final = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"]
 CHANNELZ_FILE: Final = channelz_pb2.DESCRIPTOR
@@ -174,11 +209,16 @@ def add_reflection(server: grpc.aio.Server, names: Iterable[str]) -> None:
         _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
     _adopt_reflection_v1()
     servicer = reflection.aio.ReflectionServicer((*names, *REFLECTION_SERVICES), pool=_pool.POOL)
-    handler = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
+
+    async def respond(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        async def parsed() -> AsyncIterator[Any]:
+            async for data in requests:
+                yield await _parse(reflection_pb2.ServerReflectionRequest, data, context)
+
+        async for response in servicer.ServerReflectionInfo(parsed(), context):
+            yield response.SerializeToString()
+
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(respond)
     server.add_generic_rpc_handlers(
         tuple(
             grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": handler})

@@ -16,7 +16,7 @@ from typing import Any, Final, Never
 
 import grpc
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
@@ -122,7 +122,7 @@ async def serve_grpc(
 async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.HealthServicer:
     """Adds health (grpc.health.v1) for each service, and reflection of all services."""
     health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    server.add_generic_rpc_handlers((health_servicer.handler(),))
     for name in (*names, listener.HEALTH_SERVICE_NAME):
         await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     listener.add_reflection(server, (*names, listener.HEALTH_SERVICE_NAME))
