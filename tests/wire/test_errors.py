@@ -365,3 +365,16 @@ def test_the_retry_delay_over_grpc_is_a_detail(dialect: Dialect) -> None:
 def test_a_permanent_error_has_no_retry_delay() -> None:
     assert "data" not in errors.jsonrpc_error(core.TaskNotFound(), V03)
     assert len(errors.jsonrpc_error(core.TaskNotFound(), V1)["data"]) == 1
+
+
+@pytest.mark.parametrize("dialect", [V1, V03, GOOGLE])
+def test_a_lack_of_memory_is_the_same_error_wherever_it_was_raised(dialect: Dialect) -> None:
+    wrapped = ValueError("the query could not be encoded")
+    wrapped.__cause__ = MemoryError()
+    for error in (MemoryError(), wrapped, RuntimeError("can't start new thread"), core.OutOfMemory()):
+        status = errors.grpc_status(error, dialect)
+        assert status.code is RpcCode.RESOURCE_EXHAUSTED
+        assert b"OUT_OF_MEMORY" in status.status_bin
+        assert errors.rest_error(error, dialect).status == 503
+        assert errors.jsonrpc_error(error, dialect)["code"] == -32603
+        assert "memory" in status.details

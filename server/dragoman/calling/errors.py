@@ -265,6 +265,7 @@ _ERROR_CLASSES_BY_REASON: Final[Mapping[str, type[ClientError]]] = {
     "TASK_NOT_CANCELABLE": Conflict,
     "IDEMPOTENCY_KEY_REUSED": Conflict,
     "AGENT_TAKEN": Conflict,
+    "OUT_OF_MEMORY": Busy,
     "RATE_LIMITED": Busy,
     "UNAVAILABLE": Busy,
     "INVALID_AGENT_RESPONSE": CallRefused,

@@ -167,5 +167,28 @@ class Unavailable(A2AError):
     """Whether the request may have been executed, or may still be."""
 
 
+class OutOfMemory(Unavailable):
+    """The server is out of memory; try again later."""
+
+    retry_after = 1.0
+
+
 class InternalError(A2AError):
     """Internal error."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error, or what caused it, is that no memory was left: also none for the stack of a thread."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError | OutOfMemory) or str(cause) == "can't start new thread":
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def out_of_memory(error: BaseException) -> OutOfMemory:
+    """OutOfMemory caused by this error."""
+    mapped = OutOfMemory()
+    mapped.__cause__ = error
+    return mapped

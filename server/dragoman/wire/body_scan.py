@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import cast
+from typing import Final, cast
 
 import orjson
 
@@ -38,6 +38,18 @@ class AmbiguousJson(InvalidParams):
         """The parsed value without the invalid member, so that the error response can name the request id."""
 
 
+LARGE_BODY_BYTES: Final = 64 * 1024
+MEMORY_FACTOR: Final = 16
+"""Bytes that orjson may request for each byte of a large body, to parse or to encode it. Without them it calls the body
+invalid, or crashes the process."""
+
+
+def _check_memory(body: bytes) -> None:
+    """Raises MemoryError if orjson could not get its memory. It is not touched, so that this costs next to nothing."""
+    if len(body) > LARGE_BODY_BYTES:
+        bytes(MEMORY_FACTOR * len(body))
+
+
 def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     """Parses a JSON text (dicts, lists, strings, numbers, booleans, None).
 
@@ -45,6 +57,7 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     JSON, InvalidParams for too many values, and AmbiguousJson with the path for duplicate keys, integer literals
     beyond 2**53 and deep nesting.
     """
+    _check_memory(body)
     # Few bodies are so large, and most of those are long texts.
     if len(body) > MAX_VALUES and _count_structure(body) > MAX_VALUES:
         _check_count(body)
@@ -61,6 +74,7 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
 
 def _check(body: bytes, value: object, *, lossy_numbers: bool) -> None:
     try:
+        _check_memory(body)
         # The re-encoded value shows what parsing dropped. orjson fails here if the value is too deep or an integer too
         # large.
         reencoded = orjson.dumps(value, option=0 if lossy_numbers else orjson.OPT_STRICT_INTEGER)

@@ -121,6 +121,7 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     errors.Unauthenticated: ErrorCodes(RpcCode.UNAUTHENTICATED, 401, -32603, "UNAUTHENTICATED"),
     errors.PermissionDenied: ErrorCodes(RpcCode.PERMISSION_DENIED, 403, -32603, "PERMISSION_DENIED"),
     errors.Unavailable: ErrorCodes(RpcCode.UNAVAILABLE, 503, -32603, "UNAVAILABLE"),
+    errors.OutOfMemory: ErrorCodes(RpcCode.RESOURCE_EXHAUSTED, 503, -32603, "OUT_OF_MEMORY"),
     errors.InternalError: ErrorCodes(RpcCode.INTERNAL, 500, -32603, "INTERNAL_ERROR"),
 }
 
@@ -239,7 +240,12 @@ _DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
 
 
 def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
-    """The error with field names of the dialect in its texts, if it is one that names fields."""
+    """The error with field names of the dialect in its texts, if it is one that names fields.
+
+    A lack of memory is the caller's OutOfMemory, wherever it was raised.
+    """
+    if not isinstance(error, A2AError) and errors.lacks_memory(error):
+        return errors.OutOfMemory()
     terms = _DIALECT_TERMS.get(dialect)
     if terms is None or not isinstance(error, (InvalidParams, errors.ContentTypeNotSupported)):
         return error

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from tests.postgres import Server, execute, free_port
 
+from dragoman.core.errors import OutOfMemory, Unavailable
 from dragoman.settings.settings import Settings
 from dragoman.stores.postgres import InvalidDatabase, open_store
+from dragoman.stores.postgres.errors import explain, map_error
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import StartError
 
@@ -84,3 +87,17 @@ async def test_a_user_without_create_permission_gets_the_missing_permission(post
 async def test_an_invalid_url_is_reported_without_its_password() -> None:
     message = await refused("postgresql://me:secret-of-mine@127.0.0.1:port/db")
     assert "secret-of-mine" not in message
+
+
+def test_a_full_disk_is_an_outage_with_what_to_do() -> None:
+    full = asyncpg.DiskFullError("could not extend file: No space left on device")
+    outage = map_error(full)
+    assert isinstance(outage, Unavailable)
+    assert outage.message == "the store is full; what it has acknowledged is safe, this request was not done"
+    assert explain(full).endswith("the disk is full; free some space, nothing that was acknowledged is lost")
+
+
+def test_an_error_that_a_lack_of_memory_caused_is_a_lack_of_memory() -> None:
+    error = asyncpg.DataError("invalid input for query argument $1")
+    error.__cause__ = MemoryError()
+    assert isinstance(map_error(error), OutOfMemory)

@@ -7,7 +7,7 @@ from typing import Final
 
 import asyncpg
 
-from dragoman.core.errors import Unavailable
+from dragoman.core.errors import OutOfMemory, Unavailable, lacks_memory, out_of_memory
 from dragoman.stores.shared.rows import SchemaTooNew
 
 
@@ -92,6 +92,8 @@ def map_error(error: BaseException, *, is_write: bool = True) -> BaseException:
         outage = f"does not respond; what it has acknowledged is safe{undone}"
     elif isinstance(error, asyncpg.DiskFullError):
         outage = f"is full; what it has acknowledged is safe{undone}"
+    elif lacks_memory(error):  # asyncpg wraps the MemoryError in errors of its own
+        return error if isinstance(error, OutOfMemory) else out_of_memory(error)
     else:
         return error
     unavailable = Unavailable(f"the store {outage}")
