@@ -24,6 +24,7 @@ LAYERS: Final = {
     "ids": 1,
     "wire": 2,
     "ports": 2,
+    "supervision": 2,
     "calling": 3,
     "agents": 4,
     "stores": 4,
@@ -44,7 +45,7 @@ NAMES_ADAPTERS: Final = {"wiring", "types", "testing", "__init__"}
 NEEDS_ONLY: Final = {
     "calling": {"calling", "wire", "core"},
     "client": {"client", "calling", "wire", "core"},
-    "runtime": {"runtime", "ports", "core", "ids"},
+    "runtime": {"runtime", "ports", "supervision", "core", "ids"},
     "ports": {"core"},
     "cli": {
         "cli",
@@ -53,6 +54,7 @@ NEEDS_ONLY: Final = {
         "wire",
         "core",
         "ports",
+        "supervision",
         "settings",
         "wiring",
         "worker",
@@ -306,7 +308,7 @@ def test_class_names_are_unique_in_the_package() -> None:
         (
             "runtime/scheduler.py",
             "from dragoman.stores.sqlite import open_store",
-            "runtime uses only core, ids, ports, runtime",
+            "runtime uses only core, ids, ports, runtime, supervision",
         ),
         ("runtime/scheduler.py", "import sqlite3", "runtime must not import it"),
         ("bindings/cards.py", "import dragoman.agents.values", "only the composition root and the public modules"),

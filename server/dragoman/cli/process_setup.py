@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
 from dragoman.cli.output import escape_controls, format_count
 from dragoman.core.trace import CURRENT_TRACE, trace_id_of
+from dragoman.supervision import FAILURES, describe_fault, end_process, is_expected, log_fault
 
 T = TypeVar("T")
 
@@ -73,6 +75,28 @@ class Signals:
     async def next(self) -> int:
         """Waits for the next signal and returns its number."""
         return await self._queue.get()
+
+
+def end_on_failure() -> None:
+    """From now on a failure that cannot be repaired ends the process, and says so on stderr. Call it on the loop."""
+    with suppress(AttributeError, ValueError):  # stderr is no file
+        faulthandler.enable()  # native code may crash when it gets no memory
+    FAILURES.end_process = end_process
+    asyncio.get_running_loop().set_exception_handler(handle_loop_error)
+
+
+def handle_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handles an error that the event loop reports: one line for those from outside of the code.
+
+    A callback that got no memory ends the process: nobody knows what waits for it, and nothing repeats it.
+    """
+    error, message = context.get("exception"), str(context.get("message", "the event loop failed"))
+    if isinstance(error, MemoryError) and message.startswith("Exception in callback"):
+        FAILURES.end_process(f"{describe_fault(error)} ({message[:200]})")
+    elif isinstance(error, Exception) and is_expected(error):
+        log_fault(log, message[:200], error)
+    else:
+        loop.default_exception_handler(context)
 
 
 class StartInterrupted(Exception):
@@ -210,11 +234,21 @@ def configure_logging(log_format: Literal["text", "json"]) -> None:
     """Logs everything from INFO up to stderr in this format, replacing any earlier configuration."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMATTERS[log_format]())
+    handler.addFilter(shorten_library_fault)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     # A line per request is useful to log collectors; people at a terminal look for errors.
     logging.getLogger("dragoman.access").setLevel(logging.INFO if log_format == "json" else logging.WARNING)
+
+
+def shorten_library_fault(record: logging.LogRecord) -> bool:
+    """Replaces a library's traceback by one line with what to do, if the error comes from outside of the code."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and not record.name.startswith("dragoman") and is_expected(error):
+        record.msg, record.args = f"{record.getMessage()[:200]}: {describe_fault(error)}", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:

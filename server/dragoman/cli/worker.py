@@ -18,6 +18,7 @@ from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,
     drain_until_signal,
+    end_on_failure,
     enter_until_signal,
     run_until_complete,
 )
@@ -237,6 +238,7 @@ def run_worker(options: WorkerOptions) -> ExitCode:
 
 async def _serve_until_stopped(options: WorkerOptions, app: LoadedApp) -> None:
     signals = Signals()
+    end_on_failure()
     async with AsyncExitStack() as stack:
         await enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
         await _serve(options, app, signals, await _open_tracer(stack, options))

@@ -38,6 +38,7 @@ from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, Sched
 from dragoman.runtime.sessions import LEASE_SECONDS, ClaimRecovery, Heartbeat, Reaper
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.input import ReferenceResolver
+from dragoman.supervision import Background, start_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,22 +189,17 @@ async def open_runtime(
     registry = AgentRegistry(store, event_log, scheduler, by_id, specs, retention_ages)
     registry.add_listener(service.on_agent_added)
     # Not a TaskGroup: it would wrap exceptions of the caller's block.
-    polling_versions = asyncio.create_task(feeds.poll_forever(), name="poll versions")
-    reaping = asyncio.create_task(reaper.poll_forever(), name="reaper")
+    polling_versions = start_task(Background.FEEDS, feeds.poll_forever)
+    reaping = start_task(Background.REAPER, reaper.poll_forever)
     heartbeat.start()
     watchdog = Watchdog(asyncio.get_running_loop())
-    compacting = asyncio.create_task(compact_forever(store), name="compaction")
-    retaining = asyncio.create_task(retention_job.run_forever(), name="retention")
-    ending_abandoned = asyncio.create_task(registry.poll_forever(), name="end abandoned tasks")
-    recovering = asyncio.create_task(ClaimRecovery(event_log, scheduler).poll_forever(), name="claim recovery")
-    polls = (
-        []
-        if exclusive
-        else [
-            asyncio.create_task(scheduler.poll_forever(), name="poll backlog"),
-            asyncio.create_task(cancel_operation.poll_forever(), name="poll cancel requests"),
-        ]
-    )
+    compacting = start_task(Background.COMPACTION, partial(compact_forever, store))
+    retaining = start_task(Background.RETENTION, retention_job.run_forever)
+    ending_abandoned = start_task(Background.ABSENT_AGENTS, registry.poll_forever)
+    recovering = start_task(Background.CLAIM_RECOVERY, ClaimRecovery(event_log, scheduler).poll_forever)
+    polls = [start_task(Background.SCHEDULER, scheduler.poll_forever)]
+    if not exclusive:
+        polls.append(start_task(Background.CANCEL_REQUESTS, cancel_operation.poll_forever))
     try:
         await scheduler.start()
         if push_scheduler:

@@ -286,10 +286,7 @@ class TaskFeeds:
         """Polls the versions of followed tasks every VERSION_POLL_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(VERSION_POLL_INTERVAL)
-            try:
-                await self.poll()
-            except Exception:
-                log.exception("could not poll the store for new events of followed tasks")
+            await self.poll()
 
     async def poll(self) -> None:
         """One poll of versions."""

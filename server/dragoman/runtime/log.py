@@ -15,10 +15,11 @@ from typing import Final, TypeVar
 
 from dragoman.core.cards.agent_spec import resume_metadata
 from dragoman.core.durations import Backoff
-from dragoman.core.errors import TaskNotFound, Unavailable
+from dragoman.core.errors import OutOfMemory, TaskNotFound, Unavailable
 from dragoman.core.task import frames
 from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRef
 from dragoman.ports import Bus, Store, TaskSnapshot
+from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -26,6 +27,9 @@ T = TypeVar("T")
 
 STORE_RETRY_BACKOFF: Final = Backoff(0.5, 30.0)
 """Between attempts to write the end of a turn, or to read its input."""
+
+MEMORY_RETRIES: Final = 2
+"""Retries of the end of a turn while the server is out of memory; then the turn ends without its result."""
 
 
 class EventLog:
@@ -57,13 +61,14 @@ class EventLog:
             error = done.exception()
             if error is None:
                 appended = done.result()
-                self.committed_events += len(appended.events)
-                if appended.events and appended.record.visible:
-                    self._bus.publish(change.task, appended.events)
-                    if self._on_push_due is not None and appended.record.has_live_push:
-                        self._on_push_due(change.task)
-                if on_result is not None:
-                    on_result(appended)
+                try:
+                    self._publish(appended)
+                    if on_result is not None:
+                        on_result(appended)
+                except Exception as failure:
+                    log_fault(log, "what follows from a commit failed", failure, task=appended.record.id)
+                    if appended.claimed:  # the turn has to begin, or end, all the same
+                        self.on_unknown_outcome(change.task)
                 if not future.done():
                     future.set_result(appended)
                 return
@@ -82,19 +87,30 @@ class EventLog:
         self._store.append(change).add_done_callback(committed)
         return future
 
+    def _publish(self, appended: Appended) -> None:
+        """Tells subscribers and webhooks of committed events. What fails here, their polls of the store find."""
+        self.committed_events += len(appended.events)
+        if appended.events and appended.record.visible:
+            self._bus.publish(appended.record.ref, appended.events)
+            if self._on_push_due is not None and appended.record.has_live_push:
+                self._on_push_due(appended.record.ref)
+
     async def insist(
         self, change: Append, on_result: Callable[[Appended | None], None], log_fields: Callable[[], Mapping[str, str]]
     ) -> Appended:
         """Writes the end of a turn, retrying for as long as the store is unavailable.
 
-        The agent's result must not be lost, and a full disk may be emptied. `log_fields` gives the fields of the log
-        line about waiting. Raises core.task.log.AppendRejected.
+        The agent's result must not be lost, and a full disk may be emptied. But a result that does not fit into memory
+        is given up after MEMORY_RETRIES. `log_fields` gives the fields of the log line about waiting. Raises
+        core.task.log.AppendRejected, OutOfMemory.
         """
         failures = 0
         while True:
             try:
                 return await self.append(change, on_result)
             except Unavailable as error:
+                if isinstance(error, OutOfMemory) and failures >= MEMORY_RETRIES:
+                    raise
                 log.error("the end of a turn waits for the store: %s", error, extra=log_fields())
             failures += 1
             await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))

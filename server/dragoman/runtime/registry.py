@@ -116,10 +116,7 @@ class AgentRegistry:
         """Polls every ABSENCE_POLL_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(ABSENCE_POLL_INTERVAL)
-            try:
-                await self.end_abandoned_tasks()
-            except Exception:
-                log.exception("could not poll the store for tasks of absent agents")
+            await self.end_abandoned_tasks()
 
     async def end_abandoned_tasks(self) -> int:
         """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""

@@ -25,6 +25,7 @@ from dragoman.runtime.log import EventLog
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.input import ReferenceResolver
 from dragoman.runtime.turn.runner import TurnRunner
+from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -35,7 +36,7 @@ WORKER_WAIT_SECONDS: Final = 300.0
 """Seconds that tasks wait for an absent remote agent, unless the settings say otherwise."""
 
 BACKLOG_POLL_INTERVAL: Final = 2.0
-"""Seconds between polls for tasks that another process left waiting, where others share the store."""
+"""Seconds between polls for tasks that were left waiting."""
 
 STOP_NOTICE_SECONDS: Final = 30.0
 """Seconds before the end of the drain at which turns are notified (`turn.stopping`)."""
@@ -252,17 +253,23 @@ class Scheduler:
         self.remote_capacity.acquire(record.agent)
         self._last_principal = record.principal
         self._idle.clear()
-        if message is None:
-            runner.resume(self._spawn)
-        else:
-            runner.begin(message, self._spawn, fresh_context=fresh_context)
+        try:
+            if message is None:
+                runner.resume(self._spawn)
+            else:
+                runner.begin(message, self._spawn, fresh_context=fresh_context)
+        except Exception:  # out of memory: ClaimRecovery begins it again
+            del self._runners[record.ref]
+            self.remote_capacity.release(record.agent)
+            self._update_idle()
+            raise
         if self._stopping:  # claimed before the stop: it has to begin in order to end
             asyncio.get_running_loop().call_soon(runner.drain)
         return runner
 
     def _spawn(self, runner: TurnRunner) -> asyncio.Task[None]:
         task, began = self._start_task(self.run_turns(runner), f"run {runner.task_id}"), time.perf_counter()
-        task.add_done_callback(lambda _: self._on_runner_ended(runner, time.perf_counter() - began))
+        task.add_done_callback(lambda done: self._on_runner_ended(runner, done, time.perf_counter() - began))
         return task
 
     def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -271,7 +278,13 @@ class Scheduler:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _on_runner_ended(self, runner: TurnRunner, seconds: float) -> None:
+    def _on_runner_ended(self, runner: TurnRunner, done: asyncio.Task[None], seconds: float) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None and runner.record.running:
+            log_fault(log, "a turn failed outside of its agent", error, task=runner.record.id)
+            self._start_task(runner.abort(), f"end {runner.task_id}").add_done_callback(
+                lambda aborted: self._on_runner_ended(runner, aborted, seconds)
+            )
+            return
         counts = self.counts[runner.record.agent]
         counts.ended_by_state[runner.record.state] += 1
         counts.seconds.add(seconds)
@@ -308,10 +321,7 @@ class Scheduler:
             self._start_task(self._fetch_local(), "take waiting tasks")
 
     async def poll_forever(self) -> None:
-        """Polls the store every BACKLOG_POLL_INTERVAL seconds: the process that left a task waiting may have died.
-
-        Runs until canceled.
-        """
+        """Polls the store every BACKLOG_POLL_INTERVAL seconds: what was to take a task may have failed, or died."""
         while True:
             await asyncio.sleep(BACKLOG_POLL_INTERVAL)
             self._has_backlog = True
@@ -334,10 +344,9 @@ class Scheduler:
                 if records:
                     self._has_backlog = True
                     await asyncio.gather(*map(self._claim, records))
-        except Exception:
+        except Exception as error:
             self._has_backlog = True
-            asyncio.get_running_loop().call_later(BACKLOG_POLL_INTERVAL, self._fill_slots)
-            log.exception("could not take waiting tasks; retrying")
+            log_fault(log, "could not take waiting tasks; retrying", error)
         finally:
             self._fetching = False
 
@@ -351,10 +360,9 @@ class Scheduler:
                 if records:
                     self.remote_capacity.note_backlog(agent)
                     await asyncio.gather(*map(self._claim, records))
-        except Exception:
+        except Exception as error:
             self.remote_capacity.note_backlog(agent)
-            asyncio.get_running_loop().call_later(BACKLOG_POLL_INTERVAL, self._fill_slots)
-            log.exception("could not take waiting tasks of agent %s; retrying", agent)
+            log_fault(log, f"could not take waiting tasks of agent {agent}; retrying", error)
         finally:
             self.remote_capacity.end_fetch(agent)
 

@@ -35,6 +35,7 @@ from dragoman.ports import Bus, Job, Store
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.status import SERVER_STOPPED, retry_status, system_status
+from dragoman.supervision import Background, log_fault, start_thread
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -65,7 +66,7 @@ class Heartbeat:
         self._lease = lease
         self._interval = interval
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dragoman-session", daemon=True)
+        self._thread: threading.Thread | None = None
         self._renew_lock = threading.Lock()
         self._renewed = clock()
         self._renewed_since: float | None = self._renewed
@@ -73,12 +74,13 @@ class Heartbeat:
 
     def start(self) -> None:
         """Starts the thread."""
-        self._thread.start()
+        self._thread = start_thread(Background.SESSION, self._run)
 
     def stop(self) -> None:
         """Ends the thread. The session then expires by itself."""
         self._stop.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         with self._renew_lock:  # waits for a renewal of another thread
             pass
 
@@ -92,8 +94,8 @@ class Heartbeat:
                 return False
             try:
                 remaining = self._store.renew_session(self._session, self._lease) / 1000
-            except Exception:
-                log.exception("the session could not be renewed; other processes may take over its tasks")
+            except Exception as error:
+                log_fault(log, "the session could not be renewed; other processes may take over its tasks", error)
                 self._renewed_since = None
                 return False
             now = self._clock()
@@ -137,10 +139,7 @@ class Reaper:
         """Polls every RENEW_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(RENEW_INTERVAL)
-            try:
-                await self.reap()
-            except Exception:
-                log.exception("could not poll the store for tasks of dead sessions")
+            await self.reap()
 
     async def reap(self) -> int:
         """Ends every such task as FAILED, INTERRUPTED, or has its turn repeated. Returns how many there were.
@@ -215,10 +214,7 @@ class ClaimRecovery:
         while True:
             await self._has_claims.wait()
             await asyncio.sleep(CLAIM_POLL_INTERVAL)
-            try:
-                await self.poll()
-            except Exception:
-                log.exception("could not check claims of unknown outcome")
+            await self.poll()
 
     async def poll(self) -> None:
         """Checks each claim once, and begins the turns that this process holds."""

@@ -19,6 +19,7 @@ import grpc
 
 from dragoman import __version__
 from dragoman.core.durations import Backoff
+from dragoman.supervision import Background, start_thread
 from dragoman.telemetry import spans as messages
 from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
 
@@ -134,8 +135,7 @@ class SpanExporter:
         self.sent = 0
         self.failed = 0
         """Failed requests, which are retried."""
-        self._thread = threading.Thread(target=self._run, name="dragoman-traces", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(Background.TRACES, self._run)
 
     def close(self) -> None:
         """Sends the remaining spans, with FINAL_EXPORT_TIMEOUT per request, and stops. Blocks."""

@@ -23,6 +23,7 @@ from dragoman.runtime.registry import AgentRegistry
 from dragoman.security.tls.certificate_files import FileStamps
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
+from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, RunningExecutors, open_executors
 from dragoman.wiring.infra import StartError, open_outbound
 
@@ -57,8 +58,8 @@ class ServerAgents:
         self.upstreams.attach_registry(registry)
         if exclusive:
             return
-        for name, sync in (("worker registry", self.worker_hub.run_sync()), ("upstreams", self.upstreams.run_sync())):
-            stack.callback(asyncio.create_task(sync, name=name).cancel)
+        stack.callback(start_task(Background.WORKER_REGISTRY, self.worker_hub.run_sync).cancel)
+        stack.callback(start_task(Background.UPSTREAMS, self.upstreams.run_sync).cancel)
         sources: dict[RegistryChange, LocalWorkerHub | LocalUpstreamRegistry] = {
             RegistryChange.WORKERS: self.worker_hub,
             RegistryChange.UPSTREAMS: self.upstreams,
@@ -222,6 +223,5 @@ def open_card_file(
         file = CardFile(path, on_change)
     except InvalidCardFile as error:
         raise SettingsError(f"--card-file: {error}") from error
-    watching = asyncio.create_task(file.watch(), name="card file")
-    stack.callback(watching.cancel)
+    stack.callback(start_task(Background.CARD_FILE, file.watch).cancel)
     return file

@@ -40,6 +40,7 @@ from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookS
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
+from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import load_app
 from dragoman.wiring.agents import CardFile, open_agents, open_card_file, run_startup_hooks
 from dragoman.wiring.infra import (
@@ -357,8 +358,7 @@ async def _watch_signing_keys(stack: AsyncExitStack, signing_keys: StoredSigning
     """Re-signs cards when the signing key changes, until the stack closes."""
     await signing_keys.current()
     signing_keys.change_listeners.append(cards.clear_cache)
-    watch = asyncio.create_task(signing_keys.watch(), name="signing keys")
-    stack.callback(watch.cancel)
+    stack.callback(start_task(Background.SIGNING_KEYS, signing_keys.watch).cancel)
 
 
 async def _listen(

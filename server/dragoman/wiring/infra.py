@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import sqlite3
@@ -23,6 +22,7 @@ from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
 from dragoman.stores.sqlite.maintenance.backup import DatabaseDamaged
+from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadError, load_module
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, StoreLock, hold_store
 
@@ -192,8 +192,7 @@ def open_tls(
     except InvalidCertificate as error:
         names = "--tls-cert, --tls-key" + (", --tls-client-ca, --tls-client-revoked" if settings.tls_client_ca else "")
         raise SettingsError(f"{names}: {error}") from error
-    watch = asyncio.create_task(certificates.watch(), name="certificates")
-    stack.callback(watch.cancel)
+    stack.callback(start_task(Background.CERTIFICATES, certificates.watch).cancel)
     return certificates, authenticator
 
 

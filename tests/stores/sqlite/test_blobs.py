@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended
 from dragoman.ports import CompactionResult
 from dragoman.stores.sqlite import SqliteStore, open_store
@@ -118,7 +119,7 @@ async def test_bytes_that_cannot_be_written_fail_their_append_alone(
     monkeypatch.setattr(BlobFiles, "write", full)
     lost = store.append(by_runner(claimed, file("a", CONTENT)))
     after = store.append(by_runner(claimed, file("a", b"small")))
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(Unavailable, match="the store is full"):
         await lost
     assert (await after).events[0].sequence == 2
     assert await raw_of(store, claimed) == [b"small"]

@@ -19,6 +19,7 @@ from dragoman.core.errors import A2AError
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ids import IDS
 from dragoman.ports.remote_agents import failed_turn_end, oversized_event_text
+from dragoman.supervision import Background, start_task
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.executor")
@@ -80,7 +81,7 @@ class ExecutorSupervisor:
 
     async def open(self) -> WorkerAgent:
         """Starts the process and supervises it from then on. Raises ExecutorStartFailed."""
-        self._supervision = asyncio.create_task(self._supervise(), name=f"executor {self._executor.id}")
+        self._supervision = start_task(Background.EXECUTOR, self._supervise, self._executor.id)
         return await self._ready
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.ids import IDS
 from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
+from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.upstream")
 
@@ -252,7 +254,9 @@ class LocalUpstreamRegistry:
             self._agent_registry.capacity_changed()
 
     def _start_refresh(self, entry: UpstreamEntry) -> None:
-        entry.refresh_task = asyncio.create_task(self._run_refresh(entry), name=f"upstream {entry.upstream.location}")
+        entry.refresh_task = start_task(
+            Background.UPSTREAM_REFRESH, partial(self._run_refresh, entry), str(entry.upstream.location)
+        )
 
     async def _run_refresh(self, entry: UpstreamEntry) -> None:
         """Reads the card periodically, and more often while the agent is unavailable. Runs until canceled."""
@@ -269,10 +273,7 @@ class LocalUpstreamRegistry:
             if entry.agent.is_unavailable:
                 probes += 1
                 await asyncio.sleep(PROBE_BACKOFF.delay(probes))
-            try:
-                await self.refresh(entry)
-            except Exception:
-                log.exception("could not refresh agent %s", entry.agent.spec.id)
+            await self.refresh(entry)
 
     async def refresh(self, entry: UpstreamEntry) -> None:
         """Reads a card and applies it."""
@@ -300,10 +301,7 @@ class LocalUpstreamRegistry:
                 async with asyncio.timeout(UPSTREAM_SYNC_INTERVAL):
                     await self.wakeup.wait()
             self.wakeup.clear()
-            try:
-                await self.sync_once()
-            except Exception:
-                log.exception("could not synchronize upstream agents")
+            await self.sync_once()
 
     async def sync_once(self) -> None:
         """Applies the changes in the store once."""

@@ -240,10 +240,7 @@ class LocalWorkerHub:
             now = asyncio.get_running_loop().time()
             due = now - written_at >= WORKER_SYNC_INTERVAL / 2
             written_at = now if due else written_at
-            try:
-                await self.sync_once(write_presence=due)
-            except Exception:
-                log.exception("worker registry cannot be synchronized; retrying")
+            await self.sync_once(write_presence=due)
 
     async def sync_once(self, *, write_presence: bool = True) -> None:
         """One round of synchronization. Without `write_presence` it only reads, so that it can run often."""

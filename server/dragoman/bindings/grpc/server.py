@@ -33,6 +33,7 @@ from dragoman.core.task.projection import cached_encoding
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
+from dragoman.supervision import Background, log_fault, start_task
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect, recorded_dialect
 from dragoman.wire.errors import grpc_status
@@ -106,8 +107,10 @@ async def serve_grpc(
     await server.start()
     cards.grpc = bound = BoundAddress(options.host, port, tls=options.certificates is not None)
     # No TaskGroup: it would wrap exceptions of the caller's block.
-    health_task = asyncio.create_task(_watch_draining(options.draining, health_servicer), name="grpc-health")
-    credentials_task = asyncio.create_task(streams.watch_credentials(options.authenticator), name="grpc-credentials")
+    health_task = start_task(Background.GRPC_HEALTH, partial(_watch_draining, options.draining, health_servicer))
+    credentials_task = start_task(
+        Background.CREDENTIALS, partial(streams.watch_credentials, options.authenticator), "over gRPC"
+    )
     try:
         yield bound
     finally:
@@ -287,7 +290,7 @@ async def _abort_call(
     context: GrpcContext, error: Exception, log_entry: RequestLogEntry, dialect: Dialect, options: ServerOptions
 ) -> Never:
     if not isinstance(error, A2AError):
-        _log.error("%s failed", log_entry.method, exc_info=error)
+        log_fault(_log, f"{log_entry.method} failed", error)
     options.auth_failures.record(error, peer=context.peer(), method=log_entry.method)
     status = grpc_status(error, dialect, table=options.error_table)
     log_entry.finish(status.code.name)

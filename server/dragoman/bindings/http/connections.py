@@ -11,6 +11,8 @@ connections: a timer per request would cost more than all of this module.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Never
 
@@ -20,8 +22,11 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from dragoman.bindings.options import HttpTimeouts
 from dragoman.bindings.request_log import AuthFailureLog
 from dragoman.core.errors import InvalidRequest, Unavailable
+from dragoman.supervision import log_fault
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect
+
+_log: Final = logging.getLogger("dragoman.http")
 
 OVERFLOW_CONNECTIONS: Final = 64
 """Maximum connections beyond the limit, which still get an error response."""
@@ -88,6 +93,7 @@ class HttpConnections(web.Server):
         """`max_body_bytes`: in total, of all bodies being received. `clock`: seconds, monotonic."""
         # Handlers of disconnected clients are canceled: their response would not be read.
         super().__init__(self._serve, handler_cancellation=True)
+        self._lacks_descriptors = False
         self._handler = handler
         self._max_connections = max_connections
         self.timeouts = timeouts
@@ -120,7 +126,21 @@ class HttpConnections(web.Server):
         """Checks all connections every CONNECTION_CHECK_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(CONNECTION_CHECK_INTERVAL)
+            self.check_descriptors()
             self.check_all()
+
+    def check_descriptors(self) -> None:
+        """Logs, once, that no file can be opened: the event loop then drops new connections in silence."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            if not self._lacks_descriptors:
+                log_fault(_log, "new connections cannot be accepted", error)
+            self._lacks_descriptors = True
+            return
+        if self._lacks_descriptors:
+            _log.info("new connections are accepted again")
+        self._lacks_descriptors = False
 
     def check_all(self) -> None:
         """Closes connections that exceed a timeout, then the largest unread messages over the byte limit."""

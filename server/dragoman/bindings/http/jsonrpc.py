@@ -34,6 +34,7 @@ from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.feeds import EventStream
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
+from dragoman.supervision import log_fault
 from dragoman.wire import errors, jsonrpc
 from dragoman.wire.body_scan import AmbiguousJson
 from dragoman.wire.dialects import Dialect, json_mixed, parse_recorded, parts
@@ -364,7 +365,7 @@ def _rows_by_shape(rows: dict[Dialect, JsonRpcRow], params: object) -> dict[Dial
 def encode_failure(error: BaseException, id: str | int | None, dialect: Dialect, log_entry: RequestLogEntry) -> bytes:
     """Returns the response to a failed call. Logs errors other than A2AError, and hides them from the caller."""
     if not isinstance(error, A2AError):
-        _log.error("%s failed", log_entry.method, exc_info=error)
+        log_fault(_log, f"{log_entry.method} failed", error)
     error_object = errors.jsonrpc_error(error, dialect)
     log_entry.finish(error_object["code"])
     return jsonrpc.encode_error(id, error_object)

@@ -9,12 +9,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
 from dragoman.bindings.http.connections import HttpConnections
 from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.supervision import Background, start_task
 
 TLS_HANDSHAKE_TIMEOUT: Final = 10.0
 """Seconds for a TLS handshake."""
@@ -56,7 +58,7 @@ async def listen_http(
     )
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
-    watch_task = asyncio.create_task(server.watch(), name="http-connections")
+    watch_task = start_task(Background.HTTP_CONNECTIONS, server.watch)
     tls_listener = (
         TlsListener(server, options.certificates.ssl_context, shared=options.shared) if options.certificates else None
     )
@@ -110,7 +112,9 @@ class TlsListener:
         except OSError:
             await self.close()
             raise
-        self._accept_tasks = [asyncio.create_task(self._accept(each), name="tls-accept") for each in self._sockets]
+        self._accept_tasks = [
+            start_task(Background.TLS_LISTENER, partial(self._accept, each)) for each in self._sockets
+        ]
         address = self._sockets[0].getsockname()
         return address[0], address[1]
 
@@ -129,7 +133,7 @@ class TlsListener:
                 connection, _ = await loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    log.error("new connections cannot be accepted: %s", error.strerror)
+                    # `HttpConnections` logs it, also for ports without TLS.
                     await asyncio.sleep(ACCEPT_RETRY_DELAY)
                 continue
             if len(self._handshakes) >= MAX_HANDSHAKES:

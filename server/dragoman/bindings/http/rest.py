@@ -35,6 +35,7 @@ from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.service import TaskService
+from dragoman.supervision import log_fault
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, recorded_dialect
 from dragoman.wire.errors import MethodNotAllowed
@@ -71,7 +72,7 @@ def retry_after_header(error: Exception) -> dict[str, str]:
 def error_response(request: web.BaseRequest, error: Exception, dialect: Dialect, options: HttpOptions) -> web.Response:
     """Returns the response to a failed request. Logs errors other than A2AError, and hides them from the caller."""
     if not isinstance(error, A2AError):
-        _log.error("%s %s failed", request.method, request.rel_url.raw_path, exc_info=error)
+        log_fault(_log, f"{request.method} {request.rel_url.raw_path} failed", error)
     options.auth_failures.record(
         error, peer=request.remote or "", method=f"{request.method} {request.rel_url.raw_path}"
     )
@@ -266,7 +267,7 @@ class RestRoute:
 
         def encode_error(error: Exception) -> bytes:
             if not isinstance(error, A2AError):
-                _log.error("the stream of %s failed", self._name, exc_info=error)
+                log_fault(_log, f"the stream of {self._name} failed", error)
             with_list = self.dialect is Dialect.GOOGLE and google_parameters.wants_error_list(request)
             return errors.rest_error(error, self.dialect, table=self._options.error_table, with_list=with_list).body
 

@@ -6,10 +6,9 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Final, cast
 
 import orjson
@@ -32,6 +31,7 @@ from dragoman.core.access.identity import Identity
 from dragoman.core.errors import MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
 from dragoman.runtime.operations.service import TaskService
+from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
 from dragoman.wire.http.routes import Candidate, Match, NoMatch, Routes
@@ -70,7 +70,9 @@ async def serve_http(
     streams = StreamRegistry()
     options.request_metrics.add_stream_count("http", lambda: streams.count)
     server = _HttpServer(service, cards, options, streams, admin)
-    credentials_task = asyncio.create_task(streams.watch_credentials(options.authenticator), name="http-credentials")
+    credentials_task = start_task(
+        Background.CREDENTIALS, partial(streams.watch_credentials, options.authenticator), "over HTTP"
+    )
     try:
         async with listener.listen_http(server.handle, options) as bound:
             cards.http = bound

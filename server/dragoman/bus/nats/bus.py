@@ -23,6 +23,7 @@ from dragoman.bus.nats.codec import BusHeartbeat, InvalidBusMessage, Subjects
 from dragoman.bus.nats.connection import NATS_CONNECT_TIMEOUT, NatsConnection
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
+from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.bus")
 
@@ -86,7 +87,7 @@ class NatsBus:
             self._subjects.heartbeats, self._message_handler(codec.decode_heartbeat, self._on_heartbeat)
         )
         self._connection.open()
-        self._heartbeat_task = asyncio.create_task(self._run_heartbeat(), name="bus presence")
+        self._heartbeat_task = start_task(Background.BUS_HEARTBEAT, self._run_heartbeat)
         with suppress(TimeoutError):
             async with asyncio.timeout(NATS_CONNECT_TIMEOUT):
                 await self._connection.attempted.wait()

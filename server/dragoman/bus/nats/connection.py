@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from nats.aio.client import Client
@@ -24,6 +25,7 @@ from nats.errors import Error
 from dragoman.bus.nats.address import NatsAddress
 from dragoman.core.durations import Backoff
 from dragoman.ports import Unsubscribe
+from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.bus")
 
@@ -133,7 +135,7 @@ class NatsConnection:
 
     def open(self) -> None:
         """Starts to connect."""
-        self._run_task = asyncio.create_task(self._run(), name="bus")
+        self._run_task = start_task(Background.BUS, self._run)
 
     async def close(self) -> None:
         """Sends queued messages within NATS_FLUSH_TIMEOUT and disconnects. May be called twice."""
@@ -188,7 +190,7 @@ class NatsConnection:
                 **credentials,
             )
             self._mark_up(client)
-            pump = asyncio.create_task(self._send_queued(client), name="bus sends")
+            pump = start_task(Background.BUS_SENDER, partial(self._send_queued, client))
             try:
                 await self._resubscribe(client)
                 await client.ended.wait()

@@ -24,6 +24,7 @@ from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,
     drain_until_signal,
+    end_on_failure,
     enter_until_signal,
     raise_open_file_limit,
     run_until_complete,
@@ -128,6 +129,7 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
 
 async def _serve(settings: Settings, own: LoadedApp, parent: SupervisorChannel | None) -> None:
     signals = Signals()
+    end_on_failure()
     async with AsyncExitStack() as stack:
         if parent is not None:
             await parent.open()

@@ -75,7 +75,7 @@ class Retention:
                 await self.run_once()
             except Exception:
                 self.counts.failed += 1
-                log.exception("the retention policy could not be applied; the next round tries again")
+                raise
             await asyncio.sleep(RETENTION_INTERVAL)
 
     async def run_once(self) -> None:
@@ -159,8 +159,5 @@ COMPACTION_INTERVAL: Final = 5.0
 async def compact_forever(store: Store) -> None:
     """Compacts the store at once, then every COMPACTION_INTERVAL seconds. Runs until canceled."""
     while True:
-        try:
-            await store.compact()
-        except Exception:
-            compaction_log.exception("could not compact the store; the next round tries again")
+        await store.compact()
         await asyncio.sleep(COMPACTION_INTERVAL)

@@ -19,6 +19,7 @@ from dragoman.ports import AuditLog
 from dragoman.runtime.operations.call import Call
 from dragoman.runtime.operations.send import SendResult
 from dragoman.runtime.operations.service import TaskService
+from dragoman.supervision import Background, start_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.audit")
@@ -94,7 +95,7 @@ class Auditor:
             return
         self._pending.append(entry)
         if self._write_task is None:
-            self._write_task = asyncio.get_running_loop().create_task(self._write_soon(), name="audit log")
+            self._write_task = start_task(Background.AUDIT, self._write_soon)
 
     async def record(self, entry: AuditEntry) -> None:
         """Writes an entry after the pending ones. Raises the store's errors."""
@@ -132,10 +133,7 @@ class Auditor:
     async def _write_soon(self) -> None:
         while self._pending:
             await asyncio.sleep(AUDIT_FLUSH_SECONDS)
-            try:
-                await self._write()
-            except Exception:
-                log.exception("the audit log could not be written; %d entries are pending", len(self._pending))
+            await self._write()
         self._write_task = None
 
     async def _write(self, *last: AuditEntry) -> None:

@@ -27,6 +27,7 @@ from dragoman.runtime.maintenance.retention import Retention
 from dragoman.runtime.push.scheduler import PushScheduler
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.runner import TurnRunner
+from dragoman.supervision import FAILURES, Background, log_fault, start_thread
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -82,11 +83,12 @@ class RuntimeMetrics:
     async def _read_stats(self) -> StoreStats | None:
         try:
             self._store_stats = await self._deps.store.stats()
-        except Exception:
+        except Exception as error:
             self._store_stats = None
-            log.exception("the statistics of the store could not be read")
-        self._stats_expire = asyncio.get_running_loop().time() + STATS_CACHE_SECONDS
-        self._stats_task = None
+            log_fault(log, "the statistics of the store could not be read", error)
+        finally:
+            self._stats_expire = asyncio.get_running_loop().time() + STATS_CACHE_SECONDS
+            self._stats_task = None
         return self._store_stats
 
     def _process_families(self) -> Iterator[MetricFamily]:
@@ -117,6 +119,13 @@ class RuntimeMetrics:
             "loop_delay_seconds", "Delay of the event loop until it runs a new callback.", deps.watchdog.delays
         )
         yield gauge("bus_up", "Whether the bus delivers events to other servers at once.", not deps.bus.problem)
+        yield MetricFamily(
+            "background_failures",
+            "counter",
+            "Failures of background work, which started again.",
+            ("work",),
+            [MetricSample((work.value,), count) for work, count in FAILURES.counts.items()],
+        )
         retention = deps.retention.counts
         yield counter("tasks_expired", "Tasks ended because they received no reply in time.", retention.expired)
         yield counter("tasks_erased", "Tasks erased at the end of their retention time.", retention.erased)
@@ -254,8 +263,7 @@ class Watchdog:
         """Seconds until the loop ran a new callback, sampled several times a second."""
         self._last_alive = time.monotonic()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dragoman-watchdog", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(Background.WATCHDOG, self._run)
 
     def stop(self) -> None:
         """Ends the thread."""

@@ -111,10 +111,7 @@ class CancelOperation:
         """Polls every CANCEL_POLL_INTERVAL seconds, until canceled."""
         while True:
             await asyncio.sleep(CANCEL_POLL_INTERVAL)
-            try:
-                await self.poll()
-            except Exception:
-                log.exception("could not poll the store for cancel requests")
+            await self.poll()
 
     async def poll(self) -> None:
         """Stops the turns of this process for which the store has a cancel request."""

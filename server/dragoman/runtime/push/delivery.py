@@ -49,6 +49,7 @@ from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import gap_event, read_task
 from dragoman.runtime.observe.tracing import task_trace_context
 from dragoman.runtime.push.breaker import HostBreaker
+from dragoman.supervision import Background, start_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.push")
@@ -318,7 +319,7 @@ class DeliveryRecorder:
         future: asyncio.Future[PushRecord | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((report, future))
         if self._writing is None:
-            self._writing = asyncio.create_task(self._write(), name="push delivery recorder")
+            self._writing = start_task(Background.PUSH_RECORDER, self._write)
         return future
 
     async def close(self) -> None:
@@ -329,23 +330,14 @@ class DeliveryRecorder:
             self._writing.cancel()
 
     async def _write(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                records = await self._commit([report for report, _ in batch])
-                for (_, future), push in zip(batch, records, strict=True):
-                    if not future.done():
-                        future.set_result(push)
-        finally:
-            self._writing = None
-
-    async def _commit(self, batch: list[DeliveryReport]) -> list[PushRecord | None]:
-        while True:
-            try:
-                return await self._pushes.apply_reports(batch)
-            except Exception:
-                log.exception("delivery results could not be recorded; retrying")
-                await asyncio.sleep(RECORD_RETRY_SECONDS)
+        while self._waiting:
+            batch = self._waiting[:]
+            records = await self._pushes.apply_reports([report for report, _ in batch])
+            for (_, future), push in zip(batch, records, strict=True):
+                if not future.done():
+                    future.set_result(push)
+            del self._waiting[: len(batch)]
+        self._writing = None
 
 
 SNAPSHOT_READ_EVENTS: Final = 256

@@ -20,6 +20,7 @@ from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
 from dragoman.runtime.push.delivery import DeliveryCounters, DeliveryDeps, PushDelivery
+from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.push")
 
@@ -129,7 +130,7 @@ class PushScheduler:
     async def start(self, bus: Bus) -> None:
         """Starts polling and listening to the bus."""
         self._unsubscribe = await bus.subscribe_signals(self._on_signal)
-        self._running = asyncio.create_task(self._run(), name="push scheduler")
+        self._running = start_task(Background.PUSH, self._run)
 
     async def stop(self) -> None:
         """Stops. Requests in flight get PUSH_STOP_TIMEOUT seconds. May be called twice."""
@@ -160,8 +161,7 @@ class PushScheduler:
                     await self.poll()
             except Exception:
                 self.counts.failed_polls += 1
-                log.exception("could not poll the store for due pushes")
-                await asyncio.sleep(self._poll_interval)
+                raise
             try:
                 async with asyncio.timeout_at(self._next_poll):
                     await self._wakeup.wait()

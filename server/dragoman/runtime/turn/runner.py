@@ -30,7 +30,7 @@ from dragoman.core.task.log import (
 )
 from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, TurnResult, WorkerLost
-from dragoman.runtime.log import EventLog
+from dragoman.runtime.log import STORE_RETRY_BACKOFF, EventLog
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
 from dragoman.runtime.turn.input import NO_MESSAGE, ReadableTurn, ReferenceResolver
 from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
@@ -45,6 +45,7 @@ from dragoman.runtime.turn.status import (
     retry_status,
     system_status,
 )
+from dragoman.supervision import log_fault
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -141,10 +142,9 @@ class TurnRunner(ReadableTurn):
                 stop_at_once = self._prepare_next_turn()
         except AppendRejected as rejection:
             log.info("run stopped: %s", rejection.reason, extra=self._log_fields())
-        except Exception:
-            log.exception("the end of a turn could not be written", extra=self._log_fields())
-            self._finishing = True
-            await self._insist(self._build_append([system_status(TURN_ABORTED, self.record)], NO_CHANGE, release=True))
+        except Exception as error:
+            log_fault(log, "the end of a turn could not be written", error, **self._log_fields())
+            await self.abort()
         finally:
             self.deadlines.close()
             self._batch.close()
@@ -153,6 +153,20 @@ class TurnRunner(ReadableTurn):
                 self.first_response.set_result(None)
             if not self.turn_ended.done():
                 self.turn_ended.set_result(False)
+
+    async def abort(self) -> None:
+        """Ends the task as FAILED without a result, trying again until the store takes that or rejects it."""
+        self._finishing, failures = True, 0
+        while self.record.running:
+            try:
+                end = self._build_append([system_status(TURN_ABORTED, self.record)], NO_CHANGE, release=True)
+                await self._log.insist(end, self._on_committed, self._log_fields)
+            except AppendRejected:
+                return
+            except Exception as error:
+                failures += 1
+                log_fault(log, "a turn cannot be ended, trying again", error, **self._log_fields())
+                await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
 
     def cancel(self, reason: str = "client", metadata: bytes = b"") -> None:
         """Asks the agent to stop. After FENCE_TIMEOUT the task ends without it.

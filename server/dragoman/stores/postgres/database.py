@@ -261,6 +261,7 @@ class SideConnection:
     def __init__(self, url: str, name: str) -> None:
         self._url = url
         self._thread = ThreadPoolExecutor(1, name)
+        self._thread.submit(int)  # starts the thread now: later there may be no memory for it
         self._runner: asyncio.Runner | None = None
         self._connection: Connection | None = None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dragoman.core.errors import OutOfMemory
 from dragoman.core.task import blob_references
 from dragoman.core.task.blob_references import (
     EVENT_TREE,
@@ -100,6 +101,13 @@ class BlobRestorer:
         return f"{self._base_url()}/blobs/{digest}?{query}"
 
 
+def _committed_without_memory() -> OutOfMemory:
+    """The error of an append that was committed, but cannot be returned."""
+    error = OutOfMemory("the server ran out of memory; this request may have been done, so check before you repeat it")
+    error.outcome_unknown = True
+    return error
+
+
 class BlobOffloader(ABC):
     """Takes large parts out of changes. A subclass stores them.
 
@@ -159,8 +167,11 @@ class BlobOffloader(ABC):
             future = self._submit(change)
             self._hand_over(change.task, handed_over)
             appended = await future
-            for event in appended.events:
-                event.data = self._blob_restorer.restore(event.data, EVENT_TREE, contents)
+            try:
+                for event in appended.events:
+                    event.data = self._blob_restorer.restore(event.data, EVENT_TREE, contents)
+            except MemoryError as error:
+                raise _committed_without_memory() from error
             if not result.done():
                 result.set_result(appended)
         except Exception as error:

@@ -23,6 +23,8 @@ from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads
 from dragoman.stores.sqlite.blobs import BlobFiles
+from dragoman.stores.sqlite.errors import map_error
+from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.store")
 
@@ -48,8 +50,8 @@ class SqliteBlobRestorer(BlobRestorer):
     def content_of(self, digest: bytes) -> bytes | None:
         try:
             return self._blob_files.path(digest).read_bytes()
-        except OSError:
-            log.exception("the file of a large part cannot be read; a link is given instead")
+        except OSError as error:
+            log_fault(log, "the file of a large part cannot be read; a link is given instead", error)
             return None
 
     def read(
@@ -114,7 +116,13 @@ class SqliteBlobOffloader(BlobOffloader):
         self._threads.shutdown(wait=False)
 
     async def _offload(self, change: Append) -> OffloadedChange:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._write, change)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._write, change)
+        except (OSError, MemoryError, RuntimeError) as error:
+            if (mapped := map_error(error)) is error:
+                raise
+            log_fault(log, "the file of a large part cannot be written", error)
+            raise mapped from error
 
     def _release(self, contents: Mapping[bytes, bytes]) -> None:
         self._blob_files.release(contents.keys())

@@ -114,7 +114,8 @@ class SqliteStore:
         self._backup_source = _open_backup_source(path)
         self._loop_reader = LoopReader(connect(path, readonly=True), marker)
         self._reader_connections: list[sqlite3.Connection] = []
-        self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader", self._open_reader)
+        # Without an initializer: if one fails, for lack of memory or descriptors, the pool is unusable for good.
+        self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader")
         self._blob_files = BlobFiles(backup.blob_folder(path))
         self.blobs = SqliteBlobRestorer(self._blob_files, secret, marker, sizes.inline_bytes, clock)
         self._blob_offloader = SqliteBlobOffloader(self._blob_files, self.blobs, marker, self._writer.submit)
@@ -315,25 +316,33 @@ class SqliteStore:
         self._checkpointer.close()
         self._writer.close()
 
-    def _open_reader(self) -> None:
-        if self._files.problem():
-            raise Unavailable(_FILES_LOST)
-        self._reader_local.connection = connection = connect(self._path, readonly=True)
-        self._reader_connections.append(connection)
+    def _reader(self) -> sqlite3.Connection:
+        """The connection of this reader thread, opened when it is first used."""
+        connection: sqlite3.Connection | None = getattr(self._reader_local, "connection", None)
+        if connection is None:
+            if self._files.problem():
+                raise Unavailable(_FILES_LOST)
+            connection = connect(self._path, readonly=True)
+            self._reader_connections.append(connection)
+            self._reader_local.connection = connection
+        return connection
 
     async def _read(
         self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         def run() -> T:
-            connection: sqlite3.Connection = self._reader_local.connection
             try:
+                connection = self._reader()
                 connection.execute("BEGIN")  # one snapshot, however many statements
                 try:
                     return read(connection, *args, **kwargs)
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-            except sqlite3.Error as error:
+            except (sqlite3.Error, MemoryError) as error:
                 raise map_error(error, is_write=False) from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, run)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, run)
+        except RuntimeError as error:  # no thread could be started; another one may still do the read, unheard
+            raise map_error(error, is_write=False) from error

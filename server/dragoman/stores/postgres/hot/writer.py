@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from asyncpg import Connection
 
 from dragoman.core.counters import CommitCounters
-from dragoman.core.errors import Unavailable
+from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.task.log import Append, Appended
 from dragoman.stores.postgres.database import Database
@@ -28,6 +29,7 @@ from dragoman.stores.postgres.errors import explain
 from dragoman.stores.postgres.hot.quota_counters import COUNTER_SLOTS
 from dragoman.stores.postgres.hot.transaction import AppendResult, PostgresTransaction, lock_numbers
 from dragoman.stores.postgres.maintenance.compaction import PostgresArtifactGrowth
+from dragoman.supervision import Background, log_fault, start_task
 
 log = logging.getLogger("dragoman.store")
 
@@ -56,7 +58,9 @@ class PostgresWriter:
         self._queue: deque[PostgresQueuedWrite] = deque()
         self._queue_filled = asyncio.Event()
         self._closed = False
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="the store's writer")
+        self._taken: list[PostgresQueuedWrite] = []
+        """Writes whose callers have no result yet."""
+        self._task = start_task(Background.POSTGRES_WRITER, self._run)
 
     def submit(self, change: Append) -> asyncio.Future[Appended]:
         """Queues a change for the next commit."""
@@ -75,12 +79,28 @@ class PostgresWriter:
         await asyncio.shield(self._task)
 
     async def _run(self) -> None:
+        """Called again after a failure; no caller of the failed round may wait for ever."""
+        self._settle_failed_round()
         while self._queue or not self._closed:
             await self._queue_filled.wait()
             self._queue_filled.clear()
             while self._queue:
-                batch = [self._queue.popleft() for _ in range(min(MAX_BATCH_WRITES, len(self._queue)))]
-                await self._write(batch)
+                self._taken = list(islice(self._queue, MAX_BATCH_WRITES))
+                for _ in self._taken:
+                    self._queue.popleft()
+                await self._write(self._taken)
+                self._taken = []
+
+    def _settle_failed_round(self) -> None:
+        """Tells the callers of a round that failed that its outcome is not known: it may have been committed."""
+        for queued in self._taken:
+            if not queued.future.done():
+                error = Unavailable("the store failed: it is not known whether this request was done; check it")
+                error.outcome_unknown = True
+                queued.future.set_exception(error)
+        self._taken = []
+        if self._queue:
+            self._queue_filled.set()
 
     async def _write(self, batch: Sequence[PostgresQueuedWrite]) -> None:
         try:
@@ -105,8 +125,8 @@ class PostgresWriter:
             (result,) = await self._commit_together([queued])
             return result
         except Exception as error:
-            log.exception("a write failed")
-            return error
+            log_fault(log, "a write failed", error)
+            return out_of_memory(error) if lacks_memory(error) else error
 
     async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> Sequence[AppendResult]:
         changes, started = [queued.change for queued in batch], time.perf_counter()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.stores.sqlite.errors import explain
+from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
 
@@ -49,8 +50,7 @@ class Checkpointer:
         self._restart_pending = False
         """Most of the log was moved; the writer may move the rest and restart the log."""
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="dragoman-checkpoint", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(Background.SQLITE_CHECKPOINT, self._run)
 
     def after_commit(self, writer: sqlite3.Connection) -> None:
         """Called by the writer after each commit, outside of a transaction."""

@@ -31,6 +31,7 @@ from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
 from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
 
@@ -159,8 +160,15 @@ class SqliteWriter:
         self._low_priority_writes: deque[SqliteQueuedWrite] = deque()
         self._commits_since_low_priority = 0
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="dragoman-writer", daemon=True)
-        self._thread.start()
+        self._open_for_more = True
+        """Whether the thread takes more writes: until it was told to close."""
+        self._taken: list[SqliteQueuedWrite] = []
+        """Writes that the thread took and that have no result yet."""
+        self._arriving: list[SqliteQueuedWrite] = []
+        """The part of them that was taken from the queue last."""
+        self._results: list[WriteResult] = []
+        """Results that were not delivered yet."""
+        self._thread = start_thread(Background.SQLITE_WRITER, self._run)
 
     def submit(self, job: WriteJob, *, low_priority: bool = False) -> asyncio.Future[Any]:
         """Queues a write for the next commit, or for a commit of its own when nothing else waits (`low_priority`).
@@ -215,24 +223,37 @@ class SqliteWriter:
         self._thread.join()
 
     def _run(self) -> None:
-        open_for_more = True
-        while open_for_more:
-            work, open_for_more = self._next_batch()
+        """Called again after a failure; no caller of the failed round may wait for ever."""
+        self._settle_failed_round()
+        while self._open_for_more:
+            work = self._next_batch()
             self._write_urgent()
             self._write(work)
             self._commits_since_low_priority += 1
-            while (
-                open_for_more
-                and self._low_priority_writes
-                and (self._idle or self._commits_since_low_priority > LOW_PRIORITY_COMMIT_INTERVAL)
-            ):
-                self._commits_since_low_priority = 0
-                self._write([self._low_priority_writes.popleft()])
+            self._write_low_priority()
         while self._low_priority_writes:
             self._write([self._low_priority_writes.popleft()])
         self._write_urgent()
         self._checkpointer.truncate(self._connection)
         self._connection.close()
+
+    def _write_low_priority(self) -> None:
+        """Runs the low-priority writes that are due."""
+        while (
+            self._open_for_more
+            and self._low_priority_writes
+            and (self._idle or self._commits_since_low_priority > LOW_PRIORITY_COMMIT_INTERVAL)
+        ):
+            self._commits_since_low_priority = 0
+            self._write([self._low_priority_writes.popleft()])
+
+    def _settle_failed_round(self) -> None:
+        """Delivers the results of a round that failed; its writes without a result were rolled back."""
+        for item in (*self._taken, *self._arriving):
+            if not any(result.future is item.future for result in self._results):
+                self._results.append(WriteResult(item.future, error=Unavailable(_ROUND_FAILED)))
+        self._taken, self._arriving = [], []
+        self._deliver()
 
     @property
     def _idle(self) -> bool:
@@ -254,45 +275,54 @@ class SqliteWriter:
 
     def _write(self, writes: list[SqliteQueuedWrite]) -> None:
         if writes:
-            self._deliver(self._commit(writes))
+            self._taken = writes
+            self._commit(writes)
+            self._taken = self._arriving = []
+            self._deliver()
             self._checkpointer.after_commit(self._connection)
 
-    def _next_batch(self) -> tuple[list[SqliteQueuedWrite], bool]:
-        """The writes that wait, and whether there may be more."""
-        work: list[SqliteQueuedWrite] = []
+    def _next_batch(self) -> list[SqliteQueuedWrite]:
+        """The writes that wait."""
+        work = self._taken = []
         item = self._queue.get()
-        try:
+        with suppress(Empty):
             while True:
                 if item is WriterSignal.CLOSE:
-                    return work, False
+                    self._open_for_more = False
+                    break
                 if isinstance(item, list):
+                    self._arriving = item
                     work += item
                 if len(work) >= MAX_BATCH_WRITES:
-                    return work, True
+                    break
                 item = self._queue.get_nowait()
-        except Empty:
-            return work, True
+        return work
 
-    def _commit(self, batch: list[SqliteQueuedWrite]) -> list[WriteResult]:
+    def _commit(self, batch: list[SqliteQueuedWrite]) -> None:
+        """Adds the result of each write to `_results`."""
         try:
-            return self._commit_together(batch)
+            self._commit_together(batch)
+            return
         except Exception:
-            if len(batch) > 1:
-                log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
-        results = []
+            if self._results:  # committed, and then something failed that is no part of it
+                raise
+        if len(batch) > 1:
+            log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
         for item in batch:
+            done = len(self._results)
             try:
-                results += self._commit_together([item])
+                self._commit_together([item])
             except Exception as error:
+                if len(self._results) > done:
+                    raise
                 mapped = map_error(error)
                 if mapped is error:
                     log.exception("a write failed")
                 else:
                     log.error("a write failed: %s", explain(error))
-                results.append(WriteResult(item.future, error=mapped))
-        return results
+                self._results.append(WriteResult(item.future, error=mapped))
 
-    def _commit_together(self, batch: list[SqliteQueuedWrite]) -> list[WriteResult]:
+    def _commit_together(self, batch: list[SqliteQueuedWrite]) -> None:
         connection, started = self._connection, time.perf_counter()
         self._begin()
         try:
@@ -300,9 +330,10 @@ class SqliteWriter:
                 connection, self._clock, self._owner_numbers, self._artifact_growth, self.quota_counters
             )
             transaction.load_records(item.job for item in batch if isinstance(item.job, Append))
-            results = [self._apply_write(transaction, item) for item in batch]
+            results = [*self._results, *(self._apply_write(transaction, item) for item in batch)]
             transaction.flush()
             connection.execute("COMMIT")
+            self._results = results
         except BaseException:
             self.commits.failed_batches += 1
             self._owner_numbers.clear()  # numbers assigned inside the transaction were rolled back
@@ -311,7 +342,6 @@ class SqliteWriter:
             raise
         self.commits.changes.add(len(batch))
         self.commits.seconds.add(time.perf_counter() - started)
-        return results
 
     def _begin(self) -> None:
         if self._connection.in_transaction:  # the rollback of an earlier transaction failed, like its commit
@@ -332,15 +362,20 @@ class SqliteWriter:
         except AppendRejected as rejected:  # before anything of it was written
             return WriteResult(item.future, error=rejected)
 
-    def _deliver(self, results: list[WriteResult]) -> None:
+    def _deliver(self) -> None:
+        """Delivers what has a result. After a failure it may be called again: a future takes one result."""
         by_loop: dict[asyncio.AbstractEventLoop, list[WriteResult]] = {}
-        for item in results:
+        for item in self._results:
             by_loop.setdefault(item.future.get_loop(), []).append(item)
         for loop, items in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_deliver_all, items)
             except RuntimeError:  # that loop is closed: no caller is left
                 log.debug("%d callers disconnected before their commit", len(items))
+        self._results = []
+
+
+_ROUND_FAILED: Final = "the store failed, this request was not done; try again"
 
 
 def _deliver_all(items: list[WriteResult]) -> None:

@@ -1,0 +1,200 @@
+"""Background work of the process: no task or thread of it ends alone.
+
+Everything that runs without a caller who waits for it is a member of `Background` and is started by `start_task` or
+`start_thread`. Work that fails starts again after a backoff, with one log line and a counter. Work whose failures
+nothing can wait for (`MAX_FAILURES`) ends the process, if the process has said how: systemd, Kubernetes or an operator
+starts it again, and what it acknowledged is on disk. Work that returns has ended on purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final, NoReturn
+
+from dragoman.core.durations import Backoff
+from dragoman.core.errors import Unavailable, lacks_memory
+
+log = logging.getLogger("dragoman.background")
+
+EXIT_CODE: Final = 70
+"""Exit code of a process that ends because of its background work: EX_SOFTWARE of sysexits.h."""
+
+RESTART_BACKOFF: Final = Backoff(0.1, 5.0)
+"""Before failed work starts again. All restarts up to MAX_FAILURES fit into the 15 s of a stuck task (G3)."""
+
+MAX_FAILURES: Final = 7
+"""Failures in a row of work that everything waits for, after which the process ends: about 6 s."""
+
+STABLE_SECONDS: Final = 30.0
+"""Work that ran for so long begins again with the first delay of the backoff."""
+
+LOW_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+"""Errors of a process, or a system, that has too many files open."""
+
+
+class Background(Enum):
+    """All background work. The value is its name in logs and metrics."""
+
+    SQLITE_WRITER = "sqlite writer"
+    SQLITE_CHECKPOINT = "sqlite checkpoint"
+    POSTGRES_WRITER = "postgres writer"
+    SESSION = "session"
+    REAPER = "reaper"
+    CLAIM_RECOVERY = "claim recovery"
+    SCHEDULER = "scheduler"
+    CANCEL_REQUESTS = "cancel requests"
+    FEEDS = "feeds"
+    PUSH = "push scheduler"
+    PUSH_RECORDER = "push recorder"
+    RETENTION = "retention"
+    COMPACTION = "compaction"
+    ABSENT_AGENTS = "absent agents"
+    AUDIT = "audit log"
+    WATCHDOG = "watchdog"
+    TRACES = "traces"
+    BUS = "bus"
+    BUS_SENDER = "bus sender"
+    BUS_HEARTBEAT = "bus heartbeat"
+    WORKER_REGISTRY = "worker registry"
+    UPSTREAMS = "upstreams"
+    UPSTREAM_REFRESH = "upstream refresh"
+    EXECUTOR = "executor"
+    SIGNING_KEYS = "signing keys"
+    CERTIFICATES = "certificates"
+    CARD_FILE = "card file"
+    CREDENTIALS = "credentials of streams"
+    GRPC_HEALTH = "grpc health"
+    HTTP_CONNECTIONS = "http connections"
+    TLS_LISTENER = "tls listener"
+
+
+ESSENTIAL: Final = frozenset({Background.SQLITE_WRITER, Background.POSTGRES_WRITER, Background.SESSION})
+"""Every call, or every claim of this process, waits for these."""
+
+
+class BackgroundFailures:
+    """Counts failures of background work, and decides how its work goes on."""
+
+    def __init__(self, backoff: Backoff = RESTART_BACKOFF) -> None:
+        self._backoff = backoff
+        self.counts: Counter[Background] = Counter(dict.fromkeys(Background, 0))
+        """Failures so far."""
+        self.end_process: Callable[[str], None] = lambda _: None
+        """Ends the process, for the reason given. A program that embeds the server is never ended."""
+
+    def record(self, work: Background, error: BaseException, in_a_row: int) -> float:
+        """Counts and logs a failure. Returns the seconds until the work starts again. Raises nothing."""
+        delay = self._backoff.delay(in_a_row)
+        with suppress(Exception):  # out of memory, even to write a line
+            self.counts[work] += 1
+            log.error(
+                "background work failed: %s: %s; it starts again in %g s",
+                work.value, describe_fault(error), delay, exc_info=None if is_expected(error) else error,
+            )  # fmt: skip
+        if in_a_row >= MAX_FAILURES and work in ESSENTIAL:
+            self.end_process(f"{work.value} failed {in_a_row} times in a row")
+        return delay
+
+
+FAILURES: Final = BackgroundFailures()
+"""Of this process."""
+
+
+def start_task(
+    work: Background,
+    run: Callable[[], Coroutine[Any, Any, None]],
+    detail: str = "",
+    failures: BackgroundFailures = FAILURES,
+) -> asyncio.Task[None]:
+    """Runs `run` in a task until it returns or the task is canceled, again after each failure.
+
+    `detail` tells tasks of the same work apart.
+    """
+    name = f"{work.value} {detail}" if detail else work.value
+    return asyncio.get_running_loop().create_task(_run_task(work, run, failures), name=name)
+
+
+async def _run_task(
+    work: Background, run: Callable[[], Coroutine[Any, Any, None]], failures: BackgroundFailures
+) -> None:
+    task, in_a_row = asyncio.current_task(), 0
+    assert task is not None
+    while True:
+        started = time.monotonic()
+        try:
+            return await run()
+        except Exception as error:
+            failure: BaseException = error
+        except asyncio.CancelledError as error:
+            if task.cancelling():
+                raise
+            failure = error  # of something that it waited for
+        in_a_row = 1 if time.monotonic() - started > STABLE_SECONDS else in_a_row + 1
+        delay = failures.record(work, failure, in_a_row)
+        del failure
+        await asyncio.sleep(delay)
+
+
+def start_thread(
+    work: Background, run: Callable[[], None], failures: BackgroundFailures = FAILURES
+) -> threading.Thread:
+    """Runs `run` in a daemon thread until it returns, again after each failure."""
+    name = "dragoman-" + work.value.replace(" ", "-")
+    thread = threading.Thread(target=_run_thread, args=(work, run, failures), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _run_thread(work: Background, run: Callable[[], None], failures: BackgroundFailures) -> None:
+    in_a_row = 0
+    while True:
+        started = time.monotonic()
+        try:
+            return run()
+        except BaseException as error:
+            in_a_row = 1 if time.monotonic() - started > STABLE_SECONDS else in_a_row + 1
+            delay = failures.record(work, error, in_a_row)
+        time.sleep(delay)
+
+
+def end_process(reason: str) -> NoReturn:
+    """Ends this process at once, with one log line. Nothing is cleaned up: what was acknowledged is on disk."""
+    with suppress(Exception):
+        log.critical("%s; the process ends, start it again (systemd and Kubernetes do)", reason)
+    with suppress(Exception):
+        sys.stderr.flush()
+    os._exit(EXIT_CODE)
+
+
+def log_fault(logger: logging.Logger, text: str, error: BaseException, **fields: str) -> None:
+    """Logs a failure: in one line with what to do, if it comes from outside of the code, else with its traceback."""
+    logger.error("%s: %s", text, describe_fault(error), exc_info=None if is_expected(error) else error, extra=fields)
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether a failure comes from outside of the code, so that a traceback would explain nothing."""
+    return isinstance(error, Unavailable | OSError) or lacks_memory(error)
+
+
+def describe_fault(error: BaseException) -> str:
+    """A failure in one line, with what to do if it comes from outside of the code."""
+    if lacks_memory(error):
+        return "memory is used up: raise the memory limit, or lower --message-bytes or --connections"
+    if isinstance(error, OSError) and error.errno in LOW_DESCRIPTORS:
+        return f"{error.strerror}: raise `ulimit -n` (LimitNOFILE), or lower --connections"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"{error.strerror}: free some space on the disk"
+    text = " ".join(str(error).split())
+    return (
+        text if isinstance(error, Unavailable) else f"{type(error).__name__}: {text}" if text else type(error).__name__
+    )
