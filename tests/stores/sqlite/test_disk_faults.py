@@ -334,3 +334,23 @@ async def test_writes_are_accepted_again_when_the_file_is_back(
     reopened = open_store(path)
     assert await reopened.read(task) is not None
     await reopened.close()
+
+
+READ_AND_CLOSE = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as connection:
+    connection.execute("SELECT count(*) FROM tasks").fetchone()
+connection.close()
+"""
+
+
+async def test_another_program_that_reads_the_store_leaves_its_log_alone(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    await store.append(created(new_ref()))
+    log = tmp_path / "t.db-wal"
+    before = log.stat().st_ino
+    reader = await asyncio.create_subprocess_exec(sys.executable, "-c", READ_AND_CLOSE, str(tmp_path / "t.db"))
+    assert await reader.wait() == 0
+    assert log.exists()
+    assert log.stat().st_ino == before
+    await store.close()

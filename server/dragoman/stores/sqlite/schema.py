@@ -29,10 +29,12 @@ _INSERT_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldes
 def create_private_file(path: Path) -> None:
     """Creates the file if it does not exist, readable for its owner only.
 
-    SQLite gives the files beside it the same permissions. Errors are left to SQLite, which explains them.
+    SQLite gives the files beside it the same permissions. Errors are left to SQLite, which explains them. An existing
+    file is not opened: closing it would release every lock that SQLite holds on it for this process. Another program
+    that reads and closes the database would then be the last one to use it, and delete the log with its commits.
     """
     with suppress(OSError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = False) -> sqlite3.Connection:
