@@ -82,6 +82,17 @@ def test_sqlite_neither_waits_for_the_lock_nor_releases_it(tmp_path: Path) -> No
             pass
 
 
+def test_a_second_attempt_in_the_same_process_leaves_the_locks_of_sqlite_alone(tmp_path: Path) -> None:
+    store = tmp_path / "tasks.db"
+    with hold_store(store), closing(sqlite3.connect(store)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreInUseError), hold_store(store):
+            pass
+        write = f"import sqlite3; sqlite3.connect({str(store)!r}, timeout=0).execute('CREATE TABLE t (n)')"
+        other = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, check=False)
+        assert "database is locked" in other.stderr
+
+
 def test_a_file_with_several_names_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store, other = tmp_path / "tasks.db", tmp_path / "other.db"
     with hold_store(store):

@@ -92,6 +92,9 @@ def hold_store(store: Path) -> Iterator[StoreLock]:
     notice = store.with_name(f"{store.name}-lock")
     was_lost = not store.exists() and notice.exists()
     create_private_file(store)
+    # Of this process: closing another descriptor of the file would release SQLite's own locks on it.
+    if any(os.path.samestat(os.stat(store), os.fstat(held)) for held in _held_files):
+        raise StoreInUseError(_describe_holder(store, notice))
     file = os.open(store, os.O_RDWR)
     try:
         try:
