@@ -75,6 +75,7 @@ LONG = \
 	tests/stores/postgres \
 	tests/stores/sqlite/test_next_schema.py \
 	tests/isolation \
+	tests/test_background_faults.py \
 	tests/test_push_crash.py \
 	tests/test_subscribers.py \
 	tests/agents/upstream \

@@ -176,6 +176,8 @@ class CardFile:
         self._path = path
         self._on_change = on_change
         self._stamps = FileStamps(path)
+        self._unapplied = False
+        """Whether the file has changed since it was applied."""
         self._overrides = self._read()
         on_change(self._overrides)
 
@@ -184,19 +186,22 @@ class CardFile:
 
         An invalid file is logged once, until it changes again; with `force` each time.
         """
-        if not self._stamps.changed() and not force:
+        self._unapplied = self._stamps.changed() or force or self._unapplied
+        if not self._unapplied:
             return False
         try:
             overrides = self._read()
         except InvalidCardFile as error:
             log.error("the card file is invalid, cards stay unchanged: %s", error)
+            self._unapplied = False
             return False
-        if overrides == self._overrides:
-            return False
-        self._overrides = overrides
-        self._on_change(overrides)
-        log.info("cards now have the overrides in %s", self._path)
-        return True
+        changed = overrides != self._overrides
+        if changed:
+            self._on_change(overrides)
+            self._overrides = overrides
+            log.info("cards now have the overrides in %s", self._path)
+        self._unapplied = False
+        return changed
 
     async def watch(self, pause: float = CARD_FILE_POLL_INTERVAL) -> Never:
         """Checks the file every `pause` seconds, until canceled."""
