@@ -311,12 +311,13 @@ class FakeDatabase:
     def __init__(self, fault: Fault) -> None:
         self._fault = fault
 
-    async def commit(self, *_: Any) -> list[str]:
+    async def commit(self, job: Any, *_: Any) -> list[Any]:
         try:
             self._fault()
         except MemoryError:
-            return []
-        return ["done"]
+            return [None]
+        (batch,) = job.args
+        return [(queued, "done") for queued in batch]
 
 
 @asynccontextmanager

@@ -179,9 +179,11 @@ class Settings(BaseSettings):
     sqlite_synchronous: Literal["full", "normal"] = "full"
     """`normal` may lose the last commits on power loss, but not when the process dies."""
     postgres_connections: int = Field(default=10, ge=1)
-    """PostgreSQL connections, in addition to three for appends, the session and links."""
+    """PostgreSQL connections, in addition to four for appends, maintenance, the session and links."""
     postgres_pooler: bool = False
     """PostgreSQL is behind a pooler that may use another connection for each transaction."""
+    postgres_statement_timeout: Seconds = 5.0
+    """Seconds for a statement, for a connection attempt, and until a connection is free; then calls fail."""
     bus: SecretStr = SecretStr("")
     """NATS URLs of the bus between servers of one store: `nats://` or `tls://`, comma-separated; empty: no bus."""
     bus_prefix: str = Field(default="dragoman", max_length=100, pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")

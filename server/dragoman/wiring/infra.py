@@ -100,6 +100,7 @@ async def _open_postgres(settings: Settings, create: bool) -> Store:
             sizes=StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes),
             connections=settings.postgres_connections,
             pooled=settings.postgres_pooler,
+            statement_timeout=settings.postgres_statement_timeout,
         )
     except postgres.InvalidDatabase as error:
         raise store_start_error(settings.store_name, error) from None  # the cause may contain a password

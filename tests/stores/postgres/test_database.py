@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -15,12 +16,10 @@ from tests.stores.postgres.two_stores import all_of, reasons
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
-from dragoman.core.task.log import (
-    Append,
-    Appended,
-)
+from dragoman.core.task.log import Append, Appended, NotTerminal, TaskRef
 from dragoman.stores.postgres import PostgresStore, database, open_store
 from dragoman.stores.postgres import errors as trouble
+from dragoman.stores.postgres.hot import writer
 from dragoman.testing.fixtures import (
     by_runner,
     chunk,
@@ -29,6 +28,10 @@ from dragoman.testing.fixtures import (
     running,
     status,
 )
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+SHORT_TIMEOUT = 0.5
+"""Seconds for one statement, in tests that wait for the end of it."""
 
 
 async def test_broken_connections_are_reopened(store: PostgresStore, postgres_url: str) -> None:
@@ -69,7 +72,7 @@ async def test_a_restart_of_the_server_loses_and_repeats_no_write(
     own_postgres: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped, or crashes, under load, and comes back within the retry time of writes."""
-    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 60.0)  # longer than any start
+    monkeypatch.setattr(writer, "WRITE_RETRY_TIMEOUT", 60.0)  # longer than any start
     store = await open_store(own_postgres.url())
     acknowledged: list[Appended] = []
     refused: list[Append] = []
@@ -122,6 +125,7 @@ async def test_an_unreachable_server_is_reported_in_bounded_time(
     ]
     with monkeypatch.context() as patched:
         patched.setattr(database, "WRITE_RETRY_TIMEOUT", 0.2)
+        patched.setattr(writer, "WRITE_RETRY_TIMEOUT", 0.2)
         patched.setattr(database, "READ_RETRY_TIMEOUT", 0.2)
         for call, suffix in calls:
             with pytest.raises(Unavailable, match=f"^{outage}{suffix}$"):
@@ -167,8 +171,7 @@ async def test_a_commit_without_a_response_is_executed_once(
 async def test_a_commit_that_never_gets_a_response_has_an_unknown_outcome(
     own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "UNKNOWN_COMMIT_TIMEOUT", 0.2)
-    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 0.1)
+    monkeypatch.setattr(writer, "WRITE_RETRY_TIMEOUT", 0.1)
     store = await open_store(own_postgres.url())
     change = created(new_ref())
     breaking = Breaking(monkeypatch, done=True)
@@ -218,3 +221,178 @@ async def test_the_default_isolation_level_of_a_database_has_no_effect(
     assert set(reasons(await all_of((first, second), changes))) == {""}
     await first.close()
     await second.close()
+
+
+async def backends(url: str) -> set[int]:
+    """The processes that serve the connections to a database."""
+    query = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    return {row[0] for row in await execute(url, query)}
+
+
+async def test_a_frozen_server_is_an_error_within_the_statement_timeout(own_postgres: Server) -> None:
+    store = await open_store(own_postgres.url(), statement_timeout=SHORT_TIMEOUT)
+    ref = (await running(store)).record.ref
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.append(created(new_ref())),
+        lambda: store.read(ref),
+        lambda: store.messages(ref),
+        lambda: store.open_session(10),
+        lambda: asyncio.to_thread(store.renew_session, 1, 10),
+    ]
+    for call in calls:
+        await call()
+    before = await backends(own_postgres.url())
+    for number, call in enumerate(calls * 2):  # on an open connection, then on a new one
+        own_postgres.freeze()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(Unavailable, match="does not respond"):
+            await call()
+        assert loop.time() - began < 3 * SHORT_TIMEOUT, number
+        own_postgres.thaw()
+    for call in calls:
+        await call()
+    # A connection whose statement timed out is never used again.
+    assert not before & await backends(own_postgres.url())
+    await store.close()
+
+
+async def test_readers_beyond_the_pool_get_an_error_in_time(own_postgres: Server) -> None:
+    store = await open_store(own_postgres.url(), statement_timeout=SHORT_TIMEOUT, connections=2)
+    ref = (await running(store)).record.ref
+    own_postgres.freeze()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    results = await asyncio.gather(*(store.read(ref) for _ in range(20)), return_exceptions=True)
+    assert loop.time() - began < 4 * SHORT_TIMEOUT
+    assert {type(result) for result in results} == {Unavailable}
+    own_postgres.thaw()
+    assert await store.read(ref) is not None
+    await store.close()
+
+
+async def test_a_lock_that_is_held_for_too_long_is_an_error(store: PostgresStore, postgres_url: str) -> None:
+    """The server ends the statement that waits for it, too."""
+    claimed = await running(store)
+    impatient = await open_store(postgres_url, statement_timeout=SHORT_TIMEOUT)
+    blocker = await asyncpg.connect(postgres_url)
+    async with blocker.transaction():
+        await blocker.execute("SELECT 1 FROM tasks FOR UPDATE")
+        with pytest.raises(Unavailable, match="this request was not done"):
+            await impatient.append(Append(task=claimed.record.ref, guard=NotTerminal()))
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        for _ in range(100):
+            if not (await execute(postgres_url, waits))[0][0]:
+                break
+            await asyncio.sleep(0.02)
+        assert not (await execute(postgres_url, waits))[0][0]
+    await blocker.close()
+    await impatient.append(Append(task=claimed.record.ref, guard=NotTerminal()))
+    await impatient.close()
+
+
+async def test_locks_of_a_frozen_process_are_released(postgres_url: str) -> None:
+    """A process that stands still within a transaction does not block the others."""
+    store = await open_store(postgres_url, statement_timeout=SHORT_TIMEOUT)
+    claimed = await running(store)
+    async with store._database._pool.acquire() as frozen:
+        await frozen.execute("BEGIN; SELECT 1 FROM tasks FOR UPDATE")
+        await store.append(by_runner(claimed, chunk("out", "x")))
+        assert [event.sequence for event in await store.events(claimed.record.ref, 0)] == [1, 2]
+    await store.close()
+
+
+async def slow_commits(url: str, table: str, seconds: float) -> None:
+    """Commits that insert into this table take so long from now on, as with a standby that is slow to answer."""
+    await execute(
+        url,
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$",
+    )
+    await execute(
+        url,
+        f"CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION slow()",
+    )
+
+
+async def test_a_commit_that_takes_too_long_has_an_unknown_outcome_and_is_not_canceled(postgres_url: str) -> None:
+    """Canceled, it would end the wait for a synchronous standby, and count as done without being replicated."""
+    store = await open_store(postgres_url, statement_timeout=SHORT_TIMEOUT)
+    await running(store)
+    await slow_commits(postgres_url, "tasks", 3 * SHORT_TIMEOUT)
+    change = created(new_ref())
+    with pytest.raises(Unavailable, match="it is not known whether this request was done") as late:
+        await store.append(change)
+    assert late.value.outcome_unknown
+    for _ in range(200):
+        if await store.last_sequences([change.task]):
+            break
+        await asyncio.sleep(0.02)
+    assert await store.last_sequences([change.task]) == {change.task.key: 1}
+    await store.close()
+
+
+async def test_events_of_a_turn_wait_for_the_outcome_of_their_commit(postgres_url: str) -> None:
+    store = await open_store(postgres_url, statement_timeout=SHORT_TIMEOUT)
+    claimed = await running(store)
+    await slow_commits(postgres_url, "chunks", 3 * SHORT_TIMEOUT)
+    appended = await store.append(by_runner(claimed, chunk("out", "x")))
+    assert [event.sequence for event in appended.events] == [2]
+    assert [event.sequence for event in await store.events(claimed.record.ref, 0)] == [1, 2]
+    await store.close()
+
+
+def text_of(event: bytes) -> str:
+    """The text of an artifact event."""
+    return pb.StreamResponse.FromString(event).artifact_update.artifact.parts[0].text
+
+
+async def test_a_server_that_freezes_under_load_makes_no_answer_wrong(own_postgres: Server) -> None:
+    """What was acknowledged is stored, what was refused is not, and everything is stored at most once."""
+    store = await open_store(own_postgres.url(), statement_timeout=SHORT_TIMEOUT)
+    stop = asyncio.Event()
+    acknowledged: list[TaskRef] = []
+    refused: list[TaskRef] = []
+    unknown: list[TaskRef] = []
+    turns: list[Appended] = [await running(store) for _ in range(4)]
+    written = [0] * len(turns)
+
+    async def send() -> None:
+        while not stop.is_set():
+            change = created(new_ref())
+            try:
+                acknowledged.append((await store.append(change)).record.ref)
+            except Unavailable as error:
+                (unknown if error.outcome_unknown else refused).append(change.task)
+
+    async def work(number: int) -> None:
+        while not stop.is_set():
+            await store.append(by_runner(turns[number], chunk("out", f"{written[number]} ")))
+            written[number] += 1
+
+    def sends_reach(number: int) -> bool:
+        return len(acknowledged) >= number
+
+    def failures_reach(number: int) -> bool:
+        return len(refused) + len(unknown) >= number
+
+    callers = [asyncio.create_task(send()) for _ in range(16)]
+    workers = [asyncio.create_task(work(number)) for number in range(len(turns))]
+    for _ in range(6):
+        before, failed = len(acknowledged), len(refused) + len(unknown)
+        await eventually(partial(sends_reach, before + 200))
+        own_postgres.freeze()
+        await eventually(partial(failures_reach, failed + len(callers)))
+        own_postgres.thaw()
+    stop.set()
+    await asyncio.gather(*callers, *workers)
+    stored = await store.last_sequences([*acknowledged, *refused, *unknown])
+    assert {ref.key for ref in acknowledged} <= stored.keys()
+    assert not {ref.key for ref in refused} & stored.keys()
+    assert set(stored.values()) == {1}
+    for turn, count in zip(turns, written, strict=True):
+        events = [event for first in range(0, count + 1, 256) for event in await store.events(turn.record.ref, first)]
+        assert [event.sequence for event in events] == list(range(1, count + 2))
+        assert [text_of(event.data) for event in events[1:]] == [f"{number} " for number in range(count)]
+    await store.close()

@@ -141,8 +141,11 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
             "full|normal",
             "normal: faster; a power failure (not a crash) can lose the last commits. [full]",
         ),
-        ServeOption("postgres_connections", "N", "PostgreSQL connections in the pool; three more are used. [10]"),
+        ServeOption("postgres_connections", "N", "PostgreSQL connections in the pool; four more are used. [10]"),
         ServeOption("postgres_pooler", "", "PostgreSQL is behind a pooler in transaction mode.", bool),
+        ServeOption(
+            "postgres_statement_timeout", "S", "Seconds within which PostgreSQL must respond to a statement. [5]"
+        ),
         ServeOption("fold_rows", "N", "Chunks of a task after which the store compacts them; 0: never. [256]"),
         ServeOption("cut_after", "S", "Seconds after its end when a task's log is cut to 64 events; 0: never. [86400]"),
         ServeOption("inline_bytes", "SIZE", "Size of large parts in a response; the rest become links. [16MiB]"),

@@ -1,8 +1,9 @@
-"""Connections to one database, without state between transactions, and retries.
+"""Connections to one database, without state between transactions, deadlines and retries.
 
 A write is a transaction of a few round trips. It begins with an advisory lock that all writers share (WRITE_LOCK); a
 write that has to be alone takes it exclusively. All locks and settings end with their transaction, so a pooler may
-give each transaction another connection.
+give each transaction another connection. Deadlines are kept on this side, because a frozen server keeps none; a
+connection whose statement has timed out is closed.
 """
 
 from __future__ import annotations
@@ -20,23 +21,30 @@ import asyncpg
 from asyncpg import Connection, Pool
 
 from dragoman.core.errors import Unavailable
-from dragoman.stores.postgres.errors import CommitOutcomeUnknown, explain, is_collision, is_unreachable, map_error
+from dragoman.stores.postgres.errors import (
+    CommitOutcomeUnknown,
+    explain,
+    is_collision,
+    is_timeout,
+    is_unreachable,
+    map_error,
+)
 from dragoman.stores.postgres.rows import prepare_connection
 from dragoman.stores.postgres.schema import MIGRATION_LOCK
 
 log = logging.getLogger("dragoman.store")
 
 WRITE_LOCK: Final = MIGRATION_LOCK + 1
-DATABASE_CONNECT_TIMEOUT: Final = 5.0
-"""Seconds for one attempt to connect."""
-STATEMENT_TIMEOUT: Final = 60.0
-"""Seconds for one statement."""
+STATEMENT_TIMEOUT: Final = 5.0
+"""Default seconds for one statement, for a connection attempt, and until a connection of the pool is free."""
+MAINTENANCE_TIMEOUT: Final = 60.0
+"""The same for compaction and erasure: a statement may touch many rows, and no caller waits for it."""
 WRITE_RETRY_TIMEOUT: Final = 10.0
-"""Seconds for which a write is retried while the server is unreachable, before its caller gets the error."""
+"""Seconds for which a write is retried while connections fail, before its caller gets the error."""
 READ_RETRY_TIMEOUT: Final = 5.0
 """The same for reads."""
-UNKNOWN_COMMIT_TIMEOUT: Final = 60.0
-"""The same for a commit whose outcome is unknown."""
+UNKNOWN_COMMIT_TIMEOUT: Final = 300.0
+"""Seconds for which a running turn waits for the outcome of its commit: well within COMMIT_MARK_TTL."""
 COMMIT_MARK_TTL: Final = 600.0
 """Seconds for which the mark of a commit is kept."""
 DATABASE_RETRY_INTERVAL: Final = 0.1
@@ -48,6 +56,8 @@ SQL_NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 
 
 # Whatever the database's default is: a statement has to see what was committed while it waited for a lock.
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN_READ: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+_BEGIN_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # Statements look up a few rows of many by key. The statistics of a young table would suggest a sequential scan, and one
 # generic plan suits all arguments.
@@ -64,12 +74,19 @@ BEGIN_WRITE: Final = f"{_BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lo
 BEGIN_EXCLUSIVE_WRITE: Final = f"{_BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
 
 Clock = Callable[[], int]
+MayRetry = Callable[[Unavailable], bool]
+"""Whether a write is tried again after this failure."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def create_pool(
-    url: str, *, max_size: int, pooled: bool, init: Callable[[Connection], Awaitable[None]] = prepare_connection
+    url: str,
+    *,
+    max_size: int,
+    pooled: bool,
+    timeout: float = STATEMENT_TIMEOUT,
+    init: Callable[[Connection], Awaitable[None]] = prepare_connection,
 ) -> Pool:
     """A pool that connects on demand. pooled: a pooler in between gives each transaction another connection."""
     return asyncpg.create_pool(
@@ -78,11 +95,22 @@ def create_pool(
         max_size=max_size,
         init=init,
         reset=_no_reset,
-        timeout=DATABASE_CONNECT_TIMEOUT,
-        command_timeout=STATEMENT_TIMEOUT,
+        timeout=timeout,
+        command_timeout=timeout,
+        server_settings=None if pooled else server_settings(timeout),  # a pooler would reject or share them
         statement_cache_size=0 if pooled else 200,
         max_cached_statement_lifetime=0,
     )
+
+
+def server_settings(timeout: float) -> dict[str, str]:
+    """Ends on the server what this side has given up: statements that wait for locks, and transactions of a frozen
+    process, whose locks would block the other servers.
+
+    Not `statement_timeout`: during a COMMIT it would end the wait for a synchronous standby as if that had answered.
+    """
+    milliseconds = str(round(timeout * 1000))
+    return {"lock_timeout": milliseconds, "idle_in_transaction_session_timeout": milliseconds}
 
 
 async def _no_reset(_: Connection) -> None:
@@ -92,12 +120,22 @@ async def _no_reset(_: Connection) -> None:
 class Database:
     """Access to one database from one event loop."""
 
-    def __init__(self, url: str, clock: Clock | None, *, connections: int, pooled: bool) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock: Clock | None,
+        *,
+        connections: int,
+        pooled: bool,
+        timeout: float = STATEMENT_TIMEOUT,
+    ) -> None:
+        """timeout: seconds for one statement, for a connection attempt, and until a connection is free."""
         self._clock = clock
         self._pooled = pooled
+        self._timeout = timeout
         # A pool of its own, so that many readers never keep an append waiting for a connection.
-        self._append_pool = create_pool(url, max_size=1, pooled=pooled)
-        self._pool = create_pool(url, max_size=connections, pooled=pooled)
+        self._append_pool = create_pool(url, max_size=1, pooled=pooled, timeout=timeout)
+        self._pool = create_pool(url, max_size=connections, pooled=pooled, timeout=timeout)
 
     @property
     def fixed_now(self) -> int | None:
@@ -118,7 +156,7 @@ class Database:
         """Closes its connections."""
         for pool in (self._append_pool, self._pool):
             try:
-                await asyncio.wait_for(pool.close(), DATABASE_CONNECT_TIMEOUT)
+                await asyncio.wait_for(pool.close(), self._timeout)
             except TimeoutError:
                 pool.terminate()
 
@@ -127,13 +165,13 @@ class Database:
     ) -> T:
         """Reads with one statement. Raises Unavailable when the server cannot be reached."""
         # Behind a pooler, a statement outside of a transaction may run on another connection than its preparation.
-        return await self._read("read_committed" if self._pooled else "", query, *args, **kwargs)
+        return await self._read(_BEGIN_READ if self._pooled else "", query, *args, **kwargs)
 
     async def read_snapshot(
         self, query: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Reads with several statements on one snapshot."""
-        return await self._read("repeatable_read", query, *args, **kwargs)
+        return await self._read(_BEGIN_SNAPSHOT, query, *args, **kwargs)
 
     async def write(
         self, job: Callable[Concatenate[Connection, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -147,36 +185,61 @@ class Database:
         """The same, while no other process writes."""
         return await self._write(self._pool, BEGIN_EXCLUSIVE_WRITE, lambda connection: job(connection, *args, **kwargs))
 
-    async def commit(self, job: Callable[[Connection], Awaitable[T]], lock_numbers: Sequence[int]) -> T:
+    async def commit(
+        self, job: Callable[[Connection], Awaitable[T]], lock_numbers: Sequence[int], may_retry: MayRetry
+    ) -> T:
         """The same, on the connection for appends, with these advisory locks taken in this order."""
         locks = "".join(f"; SELECT pg_advisory_xact_lock({name})" for name in lock_numbers)
-        return await self._write(self._append_pool, BEGIN_WRITE + locks, job)
+        return await self._write(self._append_pool, BEGIN_WRITE + locks, job, may_retry)
 
-    async def _read(self, isolation: str, query: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+    async def _read(self, begin_sql: str, query: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         async def once() -> T:
-            async with self._pool.acquire() as connection:
-                if not isolation:
-                    return await query(connection, *args, **kwargs)
-                async with connection.transaction(isolation=isolation, readonly=True):
-                    return await query(connection, *args, **kwargs)
+            connection = await self._acquire(self._pool)
+            try:
+                if begin_sql:
+                    await connection.execute(begin_sql)
+                result = await query(connection, *args, **kwargs)
+                if begin_sql:
+                    await connection.execute("COMMIT")
+            except BaseException as error:
+                if begin_sql or isinstance(error, TimeoutError):
+                    await _roll_back(connection, error)
+                raise
+            finally:
+                await self._release(self._pool, connection)
+            return result
 
-        try:
-            return await self._retry(once, READ_RETRY_TIMEOUT)
-        except Exception as error:
-            raise map_error(error, is_write=False) from error
+        def mapped(error: Exception) -> BaseException:
+            return map_error(error, is_write=False)
+
+        return await _retry(once, mapped, _retries_for(READ_RETRY_TIMEOUT))
 
     async def delete_commit_marks(self) -> None:
         """Deletes the marks of commits that are too old to be retried."""
         await self.write(_delete_commit_marks)
 
-    async def _write(self, pool: Pool, begin_sql: str, job: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _acquire(self, pool: Pool) -> Connection:
+        async with asyncio.timeout(self._timeout):
+            return await pool.acquire()
+
+    async def _release(self, pool: Pool, connection: Connection) -> None:
+        with suppress(Exception):  # a transaction that was committed is not repeated because of this
+            await pool.release(connection, timeout=self._timeout)
+
+    async def _write(
+        self,
+        pool: Pool,
+        begin_sql: str,
+        job: Callable[[Connection], Awaitable[T]],
+        may_retry: MayRetry | None = None,
+    ) -> T:
         marked = (
             f"{begin_sql}; INSERT INTO commits VALUES ('\\x{_commit_mark(time.time(), secrets.token_bytes(10)).hex()}')"
         )
         unknown_results: list[T] = []
 
         async def once() -> T:
-            connection = await pool.acquire()
+            connection = await self._acquire(pool)
             try:
                 return await run_transaction(connection, marked, job, unknown_results)
             except asyncpg.UniqueViolationError as error:
@@ -184,56 +247,64 @@ class Database:
                     return unknown_results[-1]
                 raise
             finally:
-                with suppress(Exception):  # a committed write is not retried because of this
-                    await pool.release(connection)
+                await self._release(pool, connection)
 
+        def mapped(error: Exception) -> BaseException:
+            return map_error(error, is_unknown=bool(unknown_results))
+
+        return await _retry(once, mapped, may_retry or _retries_for(WRITE_RETRY_TIMEOUT))
+
+
+def _retries_for(seconds: float) -> MayRetry:
+    """Retries for so long while connections fail. A server that does not respond has used up the time of its caller."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    return lambda unavailable: not is_timeout(unavailable.__cause__) and loop.time() < until
+
+
+async def _retry(
+    attempt: Callable[[], Awaitable[T]], mapped: Callable[[Exception], BaseException], may_retry: MayRetry
+) -> T:
+    """The result of the first attempt that succeeds. Raises the mapped error of the last one."""
+    collisions = 0
+    while True:
         try:
-            return await self._retry(once, WRITE_RETRY_TIMEOUT)
+            return await attempt()
         except Exception as error:
-            is_unknown = bool(unknown_results)
-            mapped = map_error(CommitOutcomeUnknown(str(error)) if is_unknown and is_unreachable(error) else error)
-            if isinstance(mapped, Unavailable):
-                mapped.outcome_unknown = is_unknown
-            raise mapped from error
-
-    async def _retry(self, attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
-        loop = asyncio.get_running_loop()
-        started, collisions = loop.time(), 0
-        until = started + seconds
-        while True:
-            try:
-                return await attempt()
-            except Exception as error:
-                if is_collision(error) and collisions < MAX_COLLISION_RETRIES:
-                    collisions += 1
-                elif isinstance(error, CommitOutcomeUnknown) and loop.time() < started + UNKNOWN_COMMIT_TIMEOUT:
-                    until = started + UNKNOWN_COMMIT_TIMEOUT
-                elif is_unreachable(error) and loop.time() < until:
-                    log.debug("the store cannot be reached; retrying: %s", explain(error))
-                    await asyncio.sleep(DATABASE_RETRY_INTERVAL)
-                else:
-                    raise
+            if is_collision(error) and collisions < MAX_COLLISION_RETRIES:
+                collisions += 1
+                continue
+            result = mapped(error)
+            if not isinstance(result, Unavailable):
+                raise
+            if not ((is_unreachable(error) or result.outcome_unknown) and may_retry(result)):
+                raise result from error
+            log.debug("the store cannot be reached; retrying: %s", explain(error))
+        await asyncio.sleep(DATABASE_RETRY_INTERVAL)
 
 
 async def run_transaction(
     connection: Connection, begin_sql: str, job: Callable[[Connection], Awaitable[T]], unknown_results: list[T]
 ) -> T:
-    """Runs one transaction. Raises CommitOutcomeUnknown when the connection breaks during the commit.
+    """Runs one transaction. Raises CommitOutcomeUnknown when the commit gets no response.
 
     `unknown_results` then gets the result. A retry with the same mark fails on that mark if the commit succeeded, and
-    waits for it if it is still in progress.
+    waits for it if it is still in progress; if it can write the mark, the commit failed, and the list is emptied.
     """
     try:
         await connection.execute(begin_sql)
+        unknown_results.clear()
         result = await job(connection)
-    except BaseException:
-        if not connection.is_closed():
-            with suppress(Exception):
-                await connection.execute("ROLLBACK")
+    except BaseException as error:
+        await _roll_back(connection, error)
         raise
     try:
         status: Any = await connection.execute("COMMIT")
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) or is_unreachable(error):
+            # At once, before the driver asks the server to cancel the statement: that would end its wait for a
+            # synchronous standby, and an unreplicated commit would count as done.
+            _terminate(connection)
         if is_unreachable(error):
             unknown_results.append(result)
             raise CommitOutcomeUnknown(str(error)) from error
@@ -241,6 +312,22 @@ async def run_transaction(
     if status != "COMMIT":  # the job swallowed an error
         raise RuntimeError(f"the transaction was rolled back: {status}")
     return result
+
+
+async def _roll_back(connection: Connection, error: BaseException) -> None:
+    """Ends a failed transaction. Closes the connection if its server does not respond."""
+    if isinstance(error, TimeoutError):
+        _terminate(connection)
+        return
+    try:
+        await connection.execute("ROLLBACK")
+    except Exception:
+        _terminate(connection)
+
+
+def _terminate(connection: Connection) -> None:
+    with suppress(asyncpg.InterfaceError):  # closed before, and so no longer of the pool
+        connection.terminate()
 
 
 def _commit_mark(seconds: float, random_bytes: bytes) -> bytes:
@@ -258,8 +345,10 @@ SIDE_CONNECTION_ATTEMPTS: Final = 2
 class SideConnection:
     """One connection, opened when it is first used. Every method blocks; thread-safe."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, *, timeout: float = STATEMENT_TIMEOUT) -> None:
+        """timeout: seconds for one statement, for a connection attempt, and until the connection is free."""
         self._url = url
+        self._timeout = timeout
         self._thread = ThreadPoolExecutor(1, name)
         self._thread.submit(int)  # starts the thread now: later there may be no memory for it
         self._runner: asyncio.Runner | None = None
@@ -267,7 +356,7 @@ class SideConnection:
 
     def run(self, job: Callable[[Connection], Awaitable[T]]) -> T:
         """Runs a job in a transaction. Raises Unavailable when the server cannot be reached."""
-        return self._thread.submit(self._run, job).result()
+        return self._thread.submit(self._run, job, time.monotonic() + self._timeout).result()
 
     def close(self) -> None:
         """Closes the connection and ends the thread. Idempotent."""
@@ -275,13 +364,15 @@ class SideConnection:
             self._thread.submit(self._close).result()
         self._thread.shutdown()
 
-    def _run(self, job: Callable[[Connection], Awaitable[T]]) -> T:
+    def _run(self, job: Callable[[Connection], Awaitable[T]], deadline: float) -> T:
         self._runner = self._runner or asyncio.Runner()
         for attempt in range(SIDE_CONNECTION_ATTEMPTS):
             try:
+                if time.monotonic() > deadline:
+                    raise TimeoutError("earlier requests got no response")
                 return self._runner.run(self._run_once(job))
             except Exception as error:
-                if attempt + 1 == SIDE_CONNECTION_ATTEMPTS or not is_unreachable(error):
+                if attempt + 1 == SIDE_CONNECTION_ATTEMPTS or not is_unreachable(error) or is_timeout(error):
                     raise map_error(error) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -289,16 +380,15 @@ class SideConnection:
         connection = self._connection
         if connection is None or connection.is_closed():
             connection = self._connection = await asyncpg.connect(
-                self._url, timeout=DATABASE_CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT, statement_cache_size=0
+                self._url, timeout=self._timeout, command_timeout=self._timeout, statement_cache_size=0
             )
             await prepare_connection(connection)
-        async with connection.transaction():
-            return await job(connection)
+        return await run_transaction(connection, "BEGIN", job, [])
 
     def _close(self) -> None:
         if self._runner is not None:
             if self._connection is not None and not self._connection.is_closed():
                 with suppress(Exception):
-                    self._runner.run(self._connection.close(timeout=DATABASE_CONNECT_TIMEOUT))
+                    self._runner.run(self._connection.close(timeout=self._timeout))
             self._runner.close()
             self._runner = self._connection = None

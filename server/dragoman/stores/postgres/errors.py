@@ -20,7 +20,7 @@ class PostgresSchemaTooNew(InvalidDatabase, SchemaTooNew):
 
 
 class CommitOutcomeUnknown(Exception):
-    """The connection broke during a commit: it is not known whether it happened."""
+    """A commit got no response: it is not known whether it happened. The cause says why."""
 
 
 _UNREACHABLE_ERRORS: Final[Sequence[type[BaseException]]] = (
@@ -31,10 +31,12 @@ _UNREACHABLE_ERRORS: Final[Sequence[type[BaseException]]] = (
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.LockNotAvailableError,
+    CommitOutcomeUnknown,
     OSError,
     TimeoutError,
 )
-"""The server is unreachable, is starting or stopping, or is now a standby."""
+"""The server is unreachable, does not respond in time, is starting or stopping, or is now a standby."""
 
 _COLLISION_ERRORS: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
@@ -57,6 +59,7 @@ _ADVICE: Final[Sequence[tuple[tuple[type[BaseException], ...], str]]] = (
     ((asyncpg.CannotConnectNowError,), "it is starting or stopping; try again"),
     ((asyncpg.ReadOnlySQLTransactionError,), "it is read-only; use the primary"),
     ((asyncpg.DiskFullError,), "the disk is full; free some space, nothing that was acknowledged is lost"),
+    ((asyncpg.LockNotAvailableError,), "another session has held a lock for too long; see pg_locks"),
     ((TimeoutError,), "it does not respond; check that it is running, and that no firewall is in between"),
     ((OSError,), "it cannot be reached; check that it is running there and listening"),
 )
@@ -72,18 +75,27 @@ def is_unreachable(error: BaseException) -> bool:
     return isinstance(error, tuple(_UNREACHABLE_ERRORS))
 
 
+def is_timeout(error: BaseException | None) -> bool:
+    """Whether the server did not respond in time, or a lock was not free in time."""
+    if isinstance(error, CommitOutcomeUnknown):
+        error = error.__cause__
+    return isinstance(error, (TimeoutError, asyncpg.LockNotAvailableError))
+
+
 def is_collision(error: BaseException) -> bool:
     """Whether a transaction was rolled back because of another one, and can simply be retried."""
     return isinstance(error, _COLLISION_ERRORS)
 
 
-def map_error(error: BaseException, *, is_write: bool = True) -> BaseException:
+def map_error(error: BaseException, *, is_write: bool = True, is_unknown: bool = False) -> BaseException:
     """The exception to raise for an error: Unavailable when it concerns the server, otherwise the error itself.
 
-    is_write: a write failed, and was not done. A failed read may belong to a request that is already done.
+    is_write: a write failed, and was not done. A failed read may belong to a request that is already done. is_unknown:
+    an earlier attempt of this write may have been done.
     """
     undone = ", this request was not done" if is_write else ""
-    if isinstance(error, CommitOutcomeUnknown):
+    is_unknown = is_unknown or isinstance(error, CommitOutcomeUnknown)
+    if is_unknown:
         outage = (
             "stopped responding during a commit: it is not known whether this request was done, "
             "so check before you repeat it"
@@ -97,6 +109,7 @@ def map_error(error: BaseException, *, is_write: bool = True) -> BaseException:
     else:
         return error
     unavailable = Unavailable(f"the store {outage}")
+    unavailable.outcome_unknown = is_unknown
     unavailable.__cause__ = error
     return unavailable
 

@@ -22,6 +22,9 @@ MIGRATION_LOCK: Final = 0x647261676F6D616E
 MIGRATION_LOCK_TIMEOUT: Final = "2s"
 """How long a migration may wait for a table lock: everything that comes after it waits, too."""
 
+MIGRATION_STEP_TIMEOUT: Final = 24 * 3600.0
+"""Seconds for one step, and for the migration of another server: rewriting a large table takes as long as it takes."""
+
 MIGRATION_ATTEMPTS: Final = 10
 MIGRATION_RETRY_INTERVAL: Final = 1.0
 """Seconds between two attempts, in which others can use the table."""
@@ -57,7 +60,7 @@ async def migrate(connection: Connection, *, make: bool = True) -> None:
 async def _migrate(connection: Connection, *, make: bool) -> None:
     steps = dict(_steps())
     async with connection.transaction(isolation="read_committed"):
-        await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+        await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_STEP_TIMEOUT)
         if not await connection.fetchval("SELECT to_regclass('meta') IS NOT NULL"):
             if not make:
                 raise InvalidDatabase("this database has no store; check that it is the right one")
@@ -72,7 +75,7 @@ async def _migrate(connection: Connection, *, make: bool) -> None:
             return
         await connection.execute(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK_TIMEOUT}'")
         for number in range(version + 1, known + 1):
-            await connection.execute(steps[number])
+            await connection.execute(steps[number], timeout=MIGRATION_STEP_TIMEOUT)
         if version < known:
             await connection.execute(_UPSERT_META, "schema", str(known))
             await connection.execute(_UPSERT_META, "oldest", str(maintenance.min_schema(steps.items())))

@@ -36,7 +36,7 @@ from dragoman.core.task.maintenance import (
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs, claims, reads, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
-from dragoman.stores.postgres.database import DATABASE_CONNECT_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
+from dragoman.stores.postgres.database import MAINTENANCE_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
 from dragoman.stores.postgres.errors import InvalidDatabase, explain
 from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
@@ -75,25 +75,29 @@ class PostgresStore:
         self,
         url: str,
         database: Database,
+        maintenance: Database,
         epoch: str,
         secret: bytes,
         sizes: StorageOptions,
         clock: Callable[[], int] | None,
+        statement_timeout: float,
     ) -> None:
+        """maintenance: the same database, with the deadlines of compaction and erasure."""
         self._database = database
+        self._maintenance = maintenance
         self._epoch = epoch
         self._secret = secret
         self._writer = PostgresWriter(database)
         self.commit_counters = self._writer.commits
-        self._session_connection = SideConnection(url, "dragoman-session-rows")
-        self._link_connection = SideConnection(url, "dragoman-links")
+        self._session_connection = SideConnection(url, "dragoman-session-rows", timeout=statement_timeout)
+        self._link_connection = SideConnection(url, "dragoman-links", timeout=statement_timeout)
         marker = hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
         self.blobs = PostgresBlobRestorer(
             self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
-        self._compactor = PostgresCompactor(database, sizes)
-        self._eraser = Eraser(PostgresErasureStatements(database, self._writer.counter_slot))
+        self._compactor = PostgresCompactor(maintenance, sizes)
+        self._eraser = Eraser(PostgresErasureStatements(maintenance, self._writer.counter_slot))
         self.api_keys = PostgresApiKeys(database)
         self.pushes = PostgresPushes(database)
         self.worker_registry = PostgresWorkerRegistry(database)
@@ -192,12 +196,12 @@ class PostgresStore:
         return await self._database.read(claims.live_sessions, self._database.fixed_now)
 
     async def compact(self) -> CompactionResult:
-        await self._database.delete_commit_marks()
+        await self._maintenance.delete_commit_marks()
         await self.cancel_requests.delete_obsolete()
         result = CompactionResult(
             await self._compactor.compact_artifacts(),
             await self._compactor.truncate_logs(),
-            await blobs.remove_unused_blobs(self._database),
+            await blobs.remove_unused_blobs(self._maintenance),
         )
         if result != CompactionResult():
             log.info("compacted the store: %s", result)
@@ -246,6 +250,7 @@ class PostgresStore:
         await self._blob_offloader.close()
         await self._writer.close()
         await self._database.close()
+        await self._maintenance.close()
         await asyncio.to_thread(self._session_connection.close)
         await asyncio.to_thread(self._link_connection.close)
         await asyncio.to_thread(self.blobs.close)
@@ -262,7 +267,7 @@ MIN_SERVER_VERSION: Final = 140_000
 """The oldest supported PostgreSQL, as `server_version_num`."""
 
 DEFAULT_CONNECTIONS: Final = 10
-"""Pool size of one process, besides three connections for appends, its session and blob links."""
+"""Pool size of one process, besides four connections for appends, maintenance, its session and blob links."""
 
 _SERVER_SETTINGS: Final = """
 SELECT current_setting('server_version_num')::int AS version, current_setting('server_version') AS called,
@@ -281,16 +286,18 @@ async def open_store(
     connections: int = DEFAULT_CONNECTIONS,
     pooled: bool = False,
     make: bool = True,
+    statement_timeout: float = STATEMENT_TIMEOUT,
 ) -> PostgresStore:
     """Opens the database, creating or migrating its tables first; `make=False` rejects a database without tables.
 
     url: `postgresql://USER@HOST:PORT/DATABASE`, as libpq has it. clock: milliseconds instead of the server's time.
     pooled: a pooler in between may give each transaction another connection, so no statement is prepared.
+    statement_timeout: seconds for one statement, one connection attempt, and until a connection is free.
     Raises InvalidDatabase with one line, without secrets.
     """
     try:
         connection = await asyncpg.connect(
-            url, timeout=DATABASE_CONNECT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT, statement_cache_size=0
+            url, timeout=statement_timeout, command_timeout=statement_timeout, statement_cache_size=0
         )
         try:
             async with connection.transaction():
@@ -299,14 +306,18 @@ async def open_store(
             async with connection.transaction():
                 meta = dict(await connection.fetch("SELECT name, value FROM meta"))
         finally:
-            await connection.close(timeout=DATABASE_CONNECT_TIMEOUT)
+            await connection.close(timeout=statement_timeout)
     except InvalidDatabase:
         raise
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise InvalidDatabase(_without_secrets(explain(error), url)) from None  # its traceback shows arguments
-    database = Database(url, clock, connections=connections, pooled=pooled)
+    database = Database(url, clock, connections=connections, pooled=pooled, timeout=statement_timeout)
+    maintenance_timeout = max(MAINTENANCE_TIMEOUT, statement_timeout)
+    maintenance = Database(url, clock, connections=1, pooled=pooled, timeout=maintenance_timeout)
     await database.open()
-    return PostgresStore(url, database, meta["epoch"], bytes.fromhex(meta["secret"]), sizes, clock)
+    await maintenance.open()
+    secret = bytes.fromhex(meta["secret"])
+    return PostgresStore(url, database, maintenance, meta["epoch"], secret, sizes, clock, statement_timeout)
 
 
 async def check_server(connection: Connection) -> None:

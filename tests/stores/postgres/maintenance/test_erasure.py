@@ -45,7 +45,7 @@ async def test_tasks_created_while_their_principal_is_erased_exist_or_are_erased
 async def test_an_erasure_in_progress_in_another_process_is_not_resumed(stores: Stores, clock: Clock) -> None:
     created_tasks = [(await running(stores[0])).record for _ in range(5)]
     seen, go_on = asyncio.Event(), asyncio.Event()
-    database = stores[0]._database
+    database = stores[0]._maintenance
     change = database.write
 
     async def slow(write: object, *arguments: object) -> object:

@@ -2,7 +2,11 @@
 
 A change whose guard fails is rejected alone. If the database itself fails on an item, which no guard foresees, the
 batch is rolled back and each item is retried alone, so its neighbors are not affected; no caller had a result of the
-batch before. An unreachable server is retried for a while: before a commit is sent, nothing can be lost.
+batch before.
+
+When the server does not respond, callers get Unavailable soon, and their changes are left out of later attempts;
+running turns wait. A commit without a response is repeated with its mark, so that it happens once, for as long as a
+turn waits for it: a turn cannot ask its agent for the same events again.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ from asyncpg import Connection
 from dragoman.core.counters import CommitCounters
 from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
 from dragoman.core.limits.admission import TokenBuckets
-from dragoman.core.task.log import Append, Appended
-from dragoman.stores.postgres.database import Database
-from dragoman.stores.postgres.errors import explain
+from dragoman.core.task.log import Append, Appended, ClaimHeld
+from dragoman.stores.postgres.database import UNKNOWN_COMMIT_TIMEOUT, WRITE_RETRY_TIMEOUT, Database
+from dragoman.stores.postgres.errors import explain, is_timeout, map_error
 from dragoman.stores.postgres.hot.quota_counters import COUNTER_SLOTS
 from dragoman.stores.postgres.hot.transaction import AppendResult, PostgresTransaction, lock_numbers
 from dragoman.stores.postgres.maintenance.compaction import PostgresArtifactGrowth
@@ -36,13 +40,27 @@ log = logging.getLogger("dragoman.store")
 MAX_BATCH_WRITES: Final = 512
 """Changes in one commit: bounds how long the first waits for the last."""
 
+TURN_RETRY_TIMEOUT: Final = 60.0
+"""Seconds for which events of a running turn wait for the server, before the turn fails."""
+
 
 @dataclass(slots=True)
 class PostgresQueuedWrite:
-    """A change, and the future of its caller."""
+    """A change, the future of its caller, and when it was queued, on the loop's clock."""
 
     change: Append
     future: asyncio.Future[Appended]
+    queued_at: float
+    given_up: bool = False
+    """Whether the caller was told that the store does not respond. It is then no longer written."""
+
+    @property
+    def is_of_turn(self) -> bool:
+        """Whether it belongs to a running turn, in which no caller waits for a response."""
+        return isinstance(self.change.guard, ClaimHeld)
+
+
+WriteResult = tuple[PostgresQueuedWrite, AppendResult]
 
 
 class PostgresWriter:
@@ -64,11 +82,12 @@ class PostgresWriter:
 
     def submit(self, change: Append) -> asyncio.Future[Appended]:
         """Queues a change for the next commit."""
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
         if self._closed:
             future.set_exception(RuntimeError("the store is closed"))
         else:
-            self._queue.append(PostgresQueuedWrite(change, future))
+            self._queue.append(PostgresQueuedWrite(change, future, loop.time()))
             self._queue_filled.set()
         return future
 
@@ -104,42 +123,84 @@ class PostgresWriter:
 
     async def _write(self, batch: Sequence[PostgresQueuedWrite]) -> None:
         try:
-            results: Sequence[AppendResult | Exception] = await self._commit_together(batch)
+            results = await self._commit_together(batch)
         except Unavailable as error:
-            log.error("a batch of %d writes failed: %s", len(batch), explain(error.__cause__ or error))
-            results = [error] * len(batch)
+            _fail(batch, error)
+            return
         except Exception:
             if len(batch) > 1:
                 log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
-            results = [await self._commit_alone(queued) for queued in batch]
-        for queued, result in zip(batch, results, strict=True):
-            if queued.future.done():  # the caller was canceled; what is written stays written
+            results = []
+            for queued in batch:
+                if not queued.given_up:
+                    results += await self._commit_alone(queued)
+        for queued, result in results:
+            # Canceled by the caller, or given up before its commit was found to have succeeded.
+            if queued.future.done():
                 continue
             if isinstance(result, Exception):
                 queued.future.set_exception(result)
             else:
                 queued.future.set_result(result)
 
-    async def _commit_alone(self, queued: PostgresQueuedWrite) -> AppendResult | Exception:
+    async def _commit_alone(self, queued: PostgresQueuedWrite) -> list[WriteResult]:
         try:
-            (result,) = await self._commit_together([queued])
-            return result
+            return await self._commit_together([queued])
         except Exception as error:
-            log_fault(log, "a write failed", error)
-            return out_of_memory(error) if lacks_memory(error) else error
+            if not isinstance(error, Unavailable):
+                log_fault(log, "a write failed", error)
+            _fail([queued], out_of_memory(error) if lacks_memory(error) else error)
+            return []
 
-    async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> Sequence[AppendResult]:
-        changes, started = [queued.change for queued in batch], time.perf_counter()
+    async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> list[WriteResult]:
+        """Results of the writes that were still wanted. Raises Unavailable, or the error of the database."""
+        started = time.perf_counter()
         try:
-            results = await self._database.commit(partial(self._apply, changes), lock_numbers(changes))
+            results = await self._database.commit(
+                partial(self._apply, batch),
+                lock_numbers([queued.change for queued in batch]),
+                partial(self._wait_on, batch),
+            )
         except Exception:
             self.commits.failed_batches += 1
             raise
-        self.commits.changes.add(len(batch))
+        self.commits.changes.add(len(results))
         self.commits.seconds.add(time.perf_counter() - started)
         return results
 
-    async def _apply(self, changes: Sequence[Append], connection: Connection) -> list[AppendResult]:
-        return await PostgresTransaction(connection, self.counter_slot, self._artifact_growth, self._token_buckets).run(
-            changes, self._database.fixed_now
-        )
+    async def _apply(self, batch: Sequence[PostgresQueuedWrite], connection: Connection) -> list[WriteResult]:
+        waiting = [queued for queued in batch if not queued.given_up]
+        transaction = PostgresTransaction(connection, self.counter_slot, self._artifact_growth, self._token_buckets)
+        results = await transaction.run([queued.change for queued in waiting], self._database.fixed_now)
+        return list(zip(waiting, results, strict=True))
+
+    def _wait_on(self, batch: Sequence[PostgresQueuedWrite], error: Unavailable) -> bool:
+        """After a failed attempt: fails the writes that must not wait longer. True if others of this batch do.
+
+        Queued writes that wait behind the batch have not been tried, so these were certainly not done.
+        """
+        assert error.__cause__ is not None
+        cause, now = error.__cause__, asyncio.get_running_loop().time()
+
+        def must_wait(queued: PostgresQueuedWrite) -> bool:
+            age = now - queued.queued_at
+            if queued.is_of_turn and not self._closed:
+                return age < (UNKNOWN_COMMIT_TIMEOUT if error.outcome_unknown else TURN_RETRY_TIMEOUT)
+            return not is_timeout(cause) and age < WRITE_RETRY_TIMEOUT
+
+        not_done = map_error(cause if not error.outcome_unknown else TimeoutError())
+        _fail([queued for queued in batch if not must_wait(queued)], error)
+        _fail([queued for queued in self._queue if not must_wait(queued)], not_done)
+        self._queue = deque(queued for queued in self._queue if not queued.given_up)
+        return not all(queued.given_up for queued in batch)
+
+
+def _fail(writes: Sequence[PostgresQueuedWrite], error: BaseException) -> None:
+    """Gives their callers the error, unless these have a result."""
+    failed = [queued for queued in writes if not queued.given_up]
+    if failed and isinstance(error, Unavailable):
+        log.error("%d writes failed: %s", len(failed), explain(error.__cause__ or error))
+    for queued in failed:
+        queued.given_up = True
+        if not queued.future.done():  # else the caller was canceled
+            queued.future.set_exception(error)
