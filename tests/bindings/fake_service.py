@@ -180,5 +180,5 @@ def details(error: grpc.aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo, e
     assert (status.code, status.message) == (error.code().value[0], error.details())
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     for detail in status.details:
-        assert detail.Unpack(info) or detail.Unpack(bad)
+        assert detail.Unpack(info) or detail.Unpack(bad) or detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR)
     return info, bad

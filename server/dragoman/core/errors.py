@@ -163,6 +163,7 @@ class OriginNotAllowed(PermissionDenied):
 class Unavailable(A2AError):
     """The server is not ready or is shutting down; try again."""
 
+    retry_after = 1.0
     outcome_unknown = False
     """Whether the request may have been executed, or may still be."""
 

@@ -369,17 +369,24 @@ async def direct_reply(result: SendResult) -> pb.Message | None:
 
 
 async def read_stored_task(store: Store, result: SendResult, history: int | None) -> TaskSnapshot:
-    """The task of a stored message: as it is, or as created while the store is unavailable.
-
-    Raises Unavailable for a task that existed before; the error says that the message must not be sent again.
-    """
+    """The task of a stored message: as it is, or as `known_task` while the store is unavailable."""
     try:
         return await read_task(store, result.record.ref, history=history)
     except Unavailable as error:
-        if result.created and (task := TaskProjection(result.events).task(result.record, history)):
-            return TaskSnapshot(result.record, task)
-        text = (
-            f"the message was stored for task {result.record.id}, but the store is unavailable now; "
-            "do not send it again, read the task later"
-        )
-        raise Unavailable(text, metadata={"task": result.record.id}) from error
+        return known_task(result, history, error)
+
+
+def known_task(result: SendResult, history: int | None, error: Unavailable) -> TaskSnapshot:
+    """The task of a stored message as created, while the store is unavailable.
+
+    Raises Unavailable for a task that existed before; the error says that the message must not be sent again.
+    """
+    if result.created and (task := TaskProjection(result.events).task(result.record, history)):
+        return TaskSnapshot(result.record, task)
+    text = (
+        f"the message was stored for task {result.record.id}, but the store is unavailable now; "
+        "do not send it again, read the task later"
+    )
+    stored = Unavailable(text, metadata={"task": result.record.id})
+    stored.retry_after = 0.0
+    raise stored from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 
 from dragoman.core.access.identity import (
     ANONYMOUS,
@@ -53,6 +53,7 @@ from dragoman.runtime.operations.send import (
     SendOperation,
     SendResult,
     direct_reply,
+    known_task,
     new_context_id,
     new_task_key,
     read_stored_task,
@@ -205,12 +206,14 @@ class TaskService:
                 return None
             if runner.turn_ended.result():
                 return runner.projection.task(runner.record, history)
-        with suppress(Unavailable):  # then the response shows the task as far as it is known
+        try:
             async with self._feeds.subscribe(result.record.ref) as subscriber:
                 record = (await read_task(self._store, result.record.ref, history=0)).record
                 subscriber.position = record.last_sequence
                 if record.has_open_turn:
                     await self.pending_waits.until_turn_ends(subscriber, deadline)
+        except Unavailable as error:
+            return known_task(result, history, error).task
         return None
 
     def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:

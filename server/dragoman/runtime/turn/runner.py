@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dragoman.core.errors import A2AError
+from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import (
@@ -33,7 +33,7 @@ from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, Stor
 from dragoman.runtime.log import STORE_RETRY_BACKOFF, EventLog
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
 from dragoman.runtime.turn.input import NO_MESSAGE, ReadableTurn, ReferenceResolver
-from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
+from dragoman.runtime.turn.limits import STORE_WAIT_SECONDS, TurnDeadlines, UsageTracker, call_on_loop
 from dragoman.runtime.turn.status import (
     CONTEXT_CHANGED,
     DRAINED,
@@ -277,6 +277,7 @@ class TurnRunner(ReadableTurn):
     async def _finish_turn(self, result: TurnResult) -> bool:
         """Writes the end of the turn. True when unread messages require another turn."""
         self._finishing = True
+        self.deadlines.after(STORE_WAIT_SECONDS, self._release_callers)
         if self.usage_tracker is not None:
             await self.usage_tracker.flush()
         try:
@@ -362,7 +363,8 @@ class TurnRunner(ReadableTurn):
         await self._log.append(
             Append(task=self.record.ref, guard=self._guard, discard=True, reply=message.SerializeToString())
         )
-        self.first_response.set_result(message)
+        if not self.first_response.done():
+            self.first_response.set_result(message)
         return True
 
     def _build_append(self, changes: list[Change], state_update: StateUpdate, *, release: bool = False) -> Append:
@@ -404,11 +406,22 @@ class TurnRunner(ReadableTurn):
             if self._response_error is None:
                 self.first_response.set_result(None)
             else:
-                self.first_response.set_exception(self._response_error)
-                self.first_response.exception()  # nobody may wait for it any more
+                self._fail_response(self._response_error)
         # `ready`: released, to be repeated. Usage is part of the task and of no event, so it has to be read.
         if not (self.record.has_open_turn or self.turn_ended.done()):
             self.turn_ended.set_result(self.usage_tracker is None)
+
+    def _fail_response(self, error: A2AError) -> None:
+        self.first_response.set_exception(error)
+        self.first_response.exception()  # nobody may wait for it any more
+
+    def _release_callers(self) -> None:
+        """Lets callers go whose turn has ended, but is not written yet: the store does not respond."""
+        if not self.turn_ended.done():
+            self.turn_ended.set_result(False)
+        if not self.first_response.done():
+            text = "the store does not respond; this request may still be done, so check before you repeat it"
+            self._fail_response(Unavailable(text))
 
     def _show_working(self) -> None:
         if self.record.state == states.SUBMITTED and not self._finishing and not self._batch.busy:
