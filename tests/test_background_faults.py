@@ -30,7 +30,7 @@ from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings.grpc import server as grpc_server
 from dragoman.bindings.http.connections import HttpConnections
 from dragoman.bindings.http.listener import TlsListener
-from dragoman.bindings.options import HttpTimeouts
+from dragoman.bindings.options import HttpTimeouts, ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.bus.local import LocalBus
 from dragoman.core.agent_sources import ExecutorSpec
@@ -498,12 +498,16 @@ async def with_credentials(stage: Stage) -> AsyncIterator[None]:
 @asynccontextmanager
 async def with_grpc_health(stage: Stage) -> AsyncIterator[None]:
     class Health:
+        async def report(self, *, serving: bool) -> None:
+            """Nothing is served."""
+
         async def enter_graceful_shutdown(self) -> None:
             stage.fault()
 
     draining = asyncio.Event()
     stage.fault.armed = True
-    task = start_task(Background.GRPC_HEALTH, partial(grpc_server._watch_draining, draining, cast(Any, Health())))
+    run = partial(grpc_server._watch_readiness, ServerOptions(draining=draining), cast(Any, Health()))
+    task = start_task(Background.GRPC_HEALTH, run)
     draining.set()
     yield
     await task

@@ -130,3 +130,17 @@ async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still
             assert await reaper(new, trusts_expiry=news.renew).reap() == 0
             assert await goes_on(times, news, seconds=12) == [True]
             assert await reaper(new, trusts_expiry=news.renew).reap() == 1
+
+
+async def test_a_session_that_was_not_renewed_for_two_intervals_is_a_problem_of_the_store(tmp_path: Path) -> None:
+    times = Times()
+    store = open_store(tmp_path / "tasks.db", clock=times.store)
+    async with open_harness(tmp_path, holds, store=store) as here:
+        beat = keeps(here, times)
+        await goes_on(times, beat, seconds=4)
+        times.pass_(4)  # two intervals
+        assert beat.problem == ""
+        times.pass_(1)
+        assert beat.problem == "the session was not renewed for 5 s; see the log"
+        await goes_on(times, beat, seconds=2)
+        assert beat.problem == ""

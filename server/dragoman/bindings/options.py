@@ -65,6 +65,10 @@ class HttpTimeouts:
     """Between two requests: longer than load balancers keep connections (Google's: 600 s), so those close first."""
 
 
+def _no_problem() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Options of both servers. Port 0 lets the system choose a free port."""
@@ -102,14 +106,8 @@ class ServerOptions:
     """Writes operator calls to the audit log."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process starts to stop: `/readyz` and gRPC health report it, calls are still served."""
-
-
-def _always_ready() -> bool:
-    return True
-
-
-def _no_problem() -> str:
-    return ""
+    store_problem: Callable[[], str] = _no_problem
+    """Returns why the store is not usable, empty if it is; `/readyz` and gRPC health then report not ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +131,5 @@ class HttpOptions(ServerOptions):
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
-    ready: Callable[[], bool] = _always_ready
-    """Further conditions for `/readyz`."""
     bus_problem: Callable[[], str] = _no_problem
     """Returns the problem of the bus, empty for none; reported by `/readyz`, which stays ready."""

@@ -232,11 +232,12 @@ def liveness_response() -> web.Response:
 
 
 def readiness_response(options: HttpOptions) -> web.Response:
-    """Reports readiness: 200 or 503, and a problem of the bus, if any."""
+    """Reports readiness: 200 or 503, and a problem of the store or the bus, if any."""
     if options.draining.is_set():
         return web.json_response({"status": "draining"}, status=503, headers=_NO_STORE_HEADERS)
-    if not options.ready():
-        return web.json_response({"status": "not ready"}, status=503, headers=_NO_STORE_HEADERS)
+    if problem := options.store_problem():
+        body = {"status": "not ready", "reason": f"store: {problem}"}
+        return web.json_response(body, status=503, headers=_NO_STORE_HEADERS)
     if problem := options.bus_problem():
         return web.json_response({"status": "degraded", "reason": f"bus: {problem}"}, headers=_NO_STORE_HEADERS)
     return web.json_response({"status": "ok"}, headers=_NO_STORE_HEADERS)

@@ -55,6 +55,8 @@ class Runtime:
     metrics: RuntimeMetrics
     push_scheduler: PushScheduler | None
     """Delivers push notifications; None on a server without them."""
+    store_problem: Callable[[], str]
+    """Returns why the store is not usable now; empty if it is."""
     auditor: Auditor | None = None
     """Writes the audit log; None without one."""
 
@@ -222,6 +224,7 @@ async def open_runtime(
             registry,
             RuntimeMetrics(deps),
             push_scheduler,
+            lambda: heartbeat.problem,
             auditor,
         )
     finally:

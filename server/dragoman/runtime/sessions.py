@@ -72,6 +72,13 @@ class Heartbeat:
         self._renewed_since: float | None = self._renewed
         """Start of the unbroken series of renewals in time; None after a failed renewal."""
 
+    @property
+    def problem(self) -> str:
+        """Why the store is not usable: no renewal for two intervals. Empty if it is usable."""
+        # By the clock, because a renewal may hang for as long as a statement may.
+        age = self._clock() - self._renewed
+        return f"the session was not renewed for {age:.0f} s; see the log" if age > 2 * self._interval else ""
+
     def start(self) -> None:
         """Starts the thread."""
         self._thread = start_thread(Background.SESSION, self._run)

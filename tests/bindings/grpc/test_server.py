@@ -252,6 +252,18 @@ async def test_health_reports_both_services_and_draining() -> None:
         watch.cancel()
 
 
+async def test_health_reports_a_store_that_is_not_usable() -> None:
+    problem = ""
+    async with over_grpc(FakeService(), store_problem=lambda: problem) as (channel, _):
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        problem = "it does not respond"
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        problem = ""
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+
+
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 async def test_reflection_lists_every_service_with_its_files(version: str) -> None:
     request = reflection_pb2.ServerReflectionRequest

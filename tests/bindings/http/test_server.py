@@ -29,9 +29,13 @@ async def test_a_draining_server_is_alive_but_not_ready() -> None:
                 assert answer.status == status
 
 
-async def test_the_ready_option_can_report_not_ready() -> None:
-    async with over_http(FakeService(), ready=lambda: False) as client, client.get("/readyz") as answer:
-        assert answer.status == 503
+async def test_a_server_without_its_store_is_alive_but_not_ready() -> None:
+    async with over_http(FakeService(), store_problem=lambda: "it does not respond") as client:
+        async with client.get("/readyz") as answer:
+            assert answer.status == 503
+            assert await answer.json() == {"status": "not ready", "reason": "store: it does not respond"}
+        async with client.get("/healthz") as answer:
+            assert answer.status == 200
 
 
 async def test_a_server_without_its_bus_is_ready_but_degraded() -> None:

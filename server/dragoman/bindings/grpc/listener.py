@@ -108,6 +108,12 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
         super().__init__()
         self._names = ("", *names)
 
+    async def report(self, *, serving: bool) -> None:
+        """Sets the status of every service."""
+        status = health_pb2.HealthCheckResponse
+        for name in self._names:
+            await self.set(name, status.SERVING if serving else status.NOT_SERVING)
+
     async def List(self, request: object, context: Any) -> Any:  # noqa: N802  # the RPC's name
         """Lists the status of every service."""
         statuses = {

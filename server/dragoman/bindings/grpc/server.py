@@ -16,7 +16,6 @@ from typing import Any, Final, Never
 
 import grpc
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
 from dragoman.bindings import a2a_headers, authentication, event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
@@ -107,7 +106,7 @@ async def serve_grpc(
     await server.start()
     cards.grpc = bound = BoundAddress(options.host, port, tls=options.certificates is not None)
     # No TaskGroup: it would wrap exceptions of the caller's block.
-    health_task = start_task(Background.GRPC_HEALTH, partial(_watch_draining, options.draining, health_servicer))
+    health_task = start_task(Background.GRPC_HEALTH, partial(_watch_readiness, options, health_servicer))
     credentials_task = start_task(
         Background.CREDENTIALS, partial(streams.watch_credentials, options.authenticator), "over gRPC"
     )
@@ -126,15 +125,25 @@ async def _add_health(server: grpc.aio.Server, names: list[str]) -> listener.Hea
     """Adds health (grpc.health.v1) for each service, and reflection of all services."""
     health_servicer = listener.HealthServicer((*names, listener.HEALTH_SERVICE_NAME))
     server.add_generic_rpc_handlers((health_servicer.handler(),))
-    for name in (*names, listener.HEALTH_SERVICE_NAME):
-        await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    await health_servicer.report(serving=True)
     listener.add_reflection(server, (*names, listener.HEALTH_SERVICE_NAME))
     return health_servicer
 
 
-async def _watch_draining(draining: asyncio.Event, health: listener.HealthServicer) -> None:
-    """Reports NOT_SERVING as soon as the process starts to shut down."""
-    await draining.wait()
+HEALTH_POLL_INTERVAL: Final = 0.25
+"""Seconds between looks at the store's readiness."""
+
+
+async def _watch_readiness(options: ServerOptions, health: listener.HealthServicer) -> None:
+    """Reports NOT_SERVING while the store is not usable, and for good as soon as the process starts to shut down."""
+    was_serving: bool | None = None
+    while not options.draining.is_set():
+        if (serving := not options.store_problem()) != was_serving:
+            was_serving = serving
+            await health.report(serving=serving)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEALTH_POLL_INTERVAL):
+                await options.draining.wait()
     await health.enter_graceful_shutdown()
 
 
