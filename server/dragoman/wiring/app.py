@@ -145,7 +145,7 @@ async def open_app(
         agents, startup_hooks = app.agents, [*app.startup_hooks, *startup_hooks]
     check_role(settings)
     async with AsyncExitStack() as stack:
-        lock, store = await open_store(stack, settings)
+        lock, store = await open_store(stack, settings, wait=True)
         stack.push_async_callback(store.close)
         if settings.role != "server":  # which runs no turn of these agents
             await stack.enter_async_context(run_startup_hooks(agents, startup_hooks))
@@ -222,6 +222,7 @@ async def open_app(
                 connections=settings.connections,
                 shared=shared,
                 draining=draining,
+                store_problem=runtime.store_problem,
                 bus_problem=lambda: bus.problem,
             )
             await server_agents.attach(stack, runtime.registry, bus, exclusive=False)
@@ -292,6 +293,7 @@ async def open_app(
             request_metrics=request_metrics,
             auditor=auditor,
             draining=draining,
+            store_problem=runtime.store_problem,
         )
         http_options = HttpOptions(
             host=settings.http.host,
@@ -311,6 +313,7 @@ async def open_app(
             auditor=auditor,
             cors=settings.cors,
             draining=draining,
+            store_problem=runtime.store_problem,
             keepalive=settings.keepalive,
             lossy_numbers=settings.lossy_numbers,
             openapi=openapi_files(),

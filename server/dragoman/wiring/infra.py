@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
+import re
 import sqlite3
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.caller_credentials import CertificatePrincipals
+from dragoman.core.durations import Backoff
 from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.ports import Bus, Store
@@ -46,15 +50,15 @@ def store_start_error(store: str, error: BaseException) -> StartError:
 
 
 async def open_store(
-    stack: AsyncExitStack, settings: Settings, *, create: bool = True
+    stack: AsyncExitStack, settings: Settings, *, create: bool = True, wait: bool = False
 ) -> tuple[StoreLock | None, Store]:
-    """Opens the store, and locks one that only this process uses. `create`: create it if missing.
+    """Opens the store, and locks one that only this process uses.
 
-    Raises StartError.
+    `create`: create it if missing. `wait`: retry for as long as its database is unreachable. Raises StartError.
     """
     match settings.store_kind:
         case "postgresql":
-            return None, await _open_postgres(settings, create)
+            return None, await _open_postgres(settings, create, wait)
         case "own":
             return None, await _open_own(settings.store)
         case "memory":
@@ -87,23 +91,50 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
         raise store_start_error(settings.store_name, error) from error
 
 
-async def _open_postgres(settings: Settings, create: bool) -> Store:
+START_BACKOFF: Final = Backoff(0.1, 1.0)
+"""Between attempts to open the database while it is unreachable."""
+
+START_LOG_INTERVAL: Final = 10.0
+"""Seconds between log lines while a start waits for the database."""
+
+
+async def _open_postgres(settings: Settings, create: bool, wait: bool) -> Store:
     """Raises StartError."""
     try:
         from dragoman.stores import postgres
     except ImportError as error:
         raise StartError("--store: PostgreSQL needs one more package: pip install 'dragoman[postgres]'") from error
-    try:
-        return await postgres.open_store(
-            settings.store,
-            make=create,
-            sizes=StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes),
-            connections=settings.postgres_connections,
-            pooled=settings.postgres_pooler,
-            statement_timeout=settings.postgres_statement_timeout,
-        )
-    except postgres.InvalidDatabase as error:
-        raise store_start_error(settings.store_name, error) from None  # the cause may contain a password
+    clock = asyncio.get_running_loop().time
+    attempts, log_at = 0, clock()
+    while True:
+        attempts += 1
+        try:
+            store = await postgres.open_store(
+                settings.store,
+                make=create,
+                sizes=StorageOptions(settings.fold_rows, settings.cut_after, settings.inline_bytes),
+                connections=settings.postgres_connections,
+                pooled=settings.postgres_pooler,
+                statement_timeout=settings.postgres_statement_timeout,
+            )
+        except postgres.InvalidDatabase as error:
+            if not (wait and isinstance(error, postgres.DatabaseUnreachable)):
+                raise store_start_error(settings.store_name, error) from None  # the cause may contain a password
+            if clock() >= log_at:
+                log.warning("the start waits for PostgreSQL at %s: %s", _postgres_address(settings), error)
+                log_at = clock() + START_LOG_INTERVAL
+        else:
+            if attempts > 1:
+                log.info("PostgreSQL at %s responds; the start continues", _postgres_address(settings))
+            return store
+        await asyncio.sleep(START_BACKOFF.delay(attempts))
+
+
+def _postgres_address(settings: Settings) -> str:
+    """Hosts and ports of the database, without user and password."""
+    hosts = urlsplit(settings.store_name).netloc.rpartition("@")[2].split(",")
+    known = [host if re.search(r":\d+$", host) else f"{host}:5432" for host in hosts if host]
+    return ", ".join(known) or settings.store_name  # a socket: its folder is an option
 
 
 async def _open_own(target: str) -> Store:

@@ -57,15 +57,27 @@ def test_servers_share_a_store_and_take_over_from_one_that_dies(tmp_path: Path, 
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def test_an_invalid_database_is_rejected_without_showing_the_password(tmp_path: Path) -> None:
-    url = f"postgresql://me:secret-of-mine@127.0.0.1:{free_port()}/tasks"
-    with serving("--store", url, cwd=tmp_path, ready=False) as server:
+def test_an_invalid_database_is_rejected_without_showing_the_password(tmp_path: Path, url: str) -> None:
+    missing = url.replace("postgres@", "postgres:secret-of-mine@") + "_missing"
+    with serving("--store", missing, cwd=tmp_path, ready=False) as server:
         assert server.ends() == 1
         message = server.err.rest()
-    assert message.startswith(f"error: the store {url.replace(':secret-of-mine', '')} cannot be opened: ")
-    assert "cannot be reached" in message
+    assert message.startswith(f"error: the store {missing.replace(':secret-of-mine', '')} cannot be opened: ")
+    assert "there is no database with this name" in message
     assert "secret-of-mine" not in message
     assert len(message.splitlines()) == 1
+
+
+def test_a_start_waits_for_a_database_that_is_away_and_can_be_stopped(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"postgresql://me:secret-of-mine@127.0.0.1:{port}/tasks"
+    with serving("--store", url, cwd=tmp_path, ready=False, text=True) as server:
+        line = server.err.until("the start waits for PostgreSQL")
+        assert f"WARNING dragoman.store: the start waits for PostgreSQL at 127.0.0.1:{port}: [Errno 111]" in line
+        assert "it cannot be reached; check that it is running there and listening" in line
+        server.signal(signal.SIGTERM)
+        assert server.ends() == 0
+        assert "secret-of-mine" not in "\n".join((*server.err.seen, server.err.rest(), server.out.rest()))
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:secret-of-mine@host", "postgresql://me:secret-of-mine@/?x=1"])

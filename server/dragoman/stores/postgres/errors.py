@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,6 +18,10 @@ class InvalidDatabase(Exception):
 
 class PostgresSchemaTooNew(InvalidDatabase, SchemaTooNew):
     """The store was written by a newer Dragoman, and this release cannot use its schema."""
+
+
+class DatabaseUnreachable(InvalidDatabase):
+    """The database cannot be opened now: it is away, starting, or does not respond."""
 
 
 class CommitOutcomeUnknown(Exception):
@@ -73,6 +78,11 @@ def is_unreachable(error: BaseException) -> bool:
         # The server ended the session between two responses, and the connection is not closed yet.
         return "cannot switch to" in str(error)
     return isinstance(error, tuple(_UNREACHABLE_ERRORS))
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether opening the database again would fail in the same way: wrong settings rather than an outage."""
+    return isinstance(error, (PermissionError, ssl.SSLError)) or not is_unreachable(error)
 
 
 def is_timeout(error: BaseException | None) -> bool:

@@ -37,7 +37,7 @@ from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMes
 from dragoman.stores.postgres import blobs, claims, reads, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import MAINTENANCE_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
-from dragoman.stores.postgres.errors import InvalidDatabase, explain
+from dragoman.stores.postgres.errors import DatabaseUnreachable, InvalidDatabase, explain, is_permanent
 from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
 from dragoman.stores.postgres.maintenance.compaction import PostgresCompactor
@@ -293,7 +293,7 @@ async def open_store(
     url: `postgresql://USER@HOST:PORT/DATABASE`, as libpq has it. clock: milliseconds instead of the server's time.
     pooled: a pooler in between may give each transaction another connection, so no statement is prepared.
     statement_timeout: seconds for one statement, one connection attempt, and until a connection is free.
-    Raises InvalidDatabase with one line, without secrets.
+    Raises InvalidDatabase with one line, without secrets; DatabaseUnreachable when a retry may succeed.
     """
     try:
         connection = await asyncpg.connect(
@@ -310,7 +310,8 @@ async def open_store(
     except InvalidDatabase:
         raise
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise InvalidDatabase(_without_secrets(explain(error), url)) from None  # its traceback shows arguments
+        kind = InvalidDatabase if is_permanent(error) else DatabaseUnreachable
+        raise kind(_without_secrets(explain(error), url)) from None  # its traceback shows arguments
     database = Database(url, clock, connections=connections, pooled=pooled, timeout=statement_timeout)
     maintenance_timeout = max(MAINTENANCE_TIMEOUT, statement_timeout)
     maintenance = Database(url, clock, connections=1, pooled=pooled, timeout=maintenance_timeout)
