@@ -49,6 +49,7 @@ class Background(Enum):
     SQLITE_CHECKPOINT = "sqlite checkpoint"
     POSTGRES_WRITER = "postgres writer"
     SESSION = "session"
+    LEASE = "lease"
     REAPER = "reaper"
     CLAIM_RECOVERY = "claim recovery"
     SCHEDULER = "scheduler"

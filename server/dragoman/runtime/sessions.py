@@ -32,6 +32,7 @@ from dragoman.core.task.log import (
     TaskRef,
 )
 from dragoman.ports import Bus, Job, Store
+from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.status import SERVER_STOPPED, retry_status, system_status
@@ -44,6 +45,9 @@ LEASE_SECONDS: Final = 10.0
 
 RENEW_INTERVAL: Final = 2.0
 """Seconds between renewals, and between polls for tasks of dead sessions."""
+
+RETRY_INTERVAL: Final = 0.5
+"""Seconds until a failed renewal is repeated: its lease is short."""
 
 ORPHAN_BATCH_SIZE: Final = 256
 
@@ -59,12 +63,15 @@ class Heartbeat:
         lease: float = LEASE_SECONDS,
         interval: float = RENEW_INTERVAL,
         clock: Callable[[], float] = time.monotonic,
+        run_lease: Lease | None = None,
     ) -> None:
+        """`run_lease` is extended by each renewal."""
         self._clock = clock
         self._store = store
         self._session = session
         self._lease = lease
         self._interval = interval
+        self._run_lease = run_lease
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._renew_lock = threading.Lock()
@@ -99,12 +106,15 @@ class Heartbeat:
         with self._renew_lock:
             if self._stop.is_set():
                 return False
+            began = self._run_lease.now() if self._run_lease is not None else 0.0
             try:
                 remaining = self._store.renew_session(self._session, self._lease) / 1000
             except Exception as error:
                 log_fault(log, "the session could not be renewed; other processes may take over its tasks", error)
                 self._renewed_since = None
                 return False
+            if self._run_lease is not None:
+                self._run_lease.extend(began, self._lease)
             now = self._clock()
             if remaining < 0:
                 log.warning(
@@ -118,7 +128,7 @@ class Heartbeat:
             return now - self._renewed_since >= self._lease
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+        while not self._stop.wait(self._interval if self._renewed_since is not None else RETRY_INTERVAL):
             self.renew()
 
 
