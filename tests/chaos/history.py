@@ -39,7 +39,10 @@ class Sent(Entry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered(Entry):
-    """A webhook request arrived. `done`: the time of the response with `status`; 0 for no response."""
+    """A webhook request arrived. `done`: the time of the response with `status`; 0 for no response.
+
+    `digest`: of its event. `body`: of its bytes.
+    """
 
     done: float
     hook: int
@@ -47,6 +50,7 @@ class Delivered(Entry):
     sequence: int
     digest: str
     status: int
+    body: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,16 +221,17 @@ def digest(event: pb.StreamResponse) -> str:
         del payload.metadata[RESUME]
     if not payload.metadata:
         payload.ClearField("metadata")
-    return _hash(bare.SerializeToString(deterministic=True))
+    return body_digest(bare.SerializeToString(deterministic=True))
 
 
 def shape(task: pb.Task) -> str:
     """Returns a digest of a task's state and artifact texts that ignores chunk boundaries."""
     texts = [f"{artifact.artifact_id}={''.join(part.text for part in artifact.parts)}" for artifact in task.artifacts]
-    return _hash("\n".join((str(task.status.state), *texts)).encode())
+    return body_digest("\n".join((str(task.status.state), *texts)).encode())
 
 
-def _hash(data: bytes) -> str:
+def body_digest(data: bytes) -> str:
+    """Returns a digest of bytes."""
     return sha256(data).hexdigest()[:16]
 
 

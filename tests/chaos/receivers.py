@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 from tests.chaos.followers import Stage
-from tests.chaos.history import Delivered, digest
+from tests.chaos.history import Delivered, body_digest, digest
 
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
@@ -74,6 +74,7 @@ class Receivers:
             sequence=int(cursor.rpartition(".")[2]),
             digest=digest(event),
             status=status,
+            body=body_digest(data),
         )
         async with self._news:
             self._stage.record.add(delivered)

@@ -1,7 +1,8 @@
 """Checker of pushes: compares the requests of receivers with the log.
 
-A receiver has to get every event of its task, in order. A repeat needs an explanation: the receiver had not accepted
-the event, or the server had a fault afterwards.
+A receiver has to get every event of its task, in order of receipt. Only the last event may be repeated, with the same
+bytes, as long as the next one was not received. A repeat needs an explanation: the receiver had not accepted the event,
+or a fault of a server or the database may have lost its acknowledgement.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _expected(
 def _problems_of(
     delivereds: Sequence[Delivered], task: StoredTaskView, strikes: Sequence[tuple[float, float]]
 ) -> Iterator[str]:
-    at, taken = 0, 0.0
+    at, taken, last = 0, 0.0, 0  # the last accepted event, when it was accepted, and the last received event
+    bodies: dict[int, str] = {}
     for delivered in delivereds:
         if delivered.task != task.id:
             yield f"was told of {delivered.task}"
@@ -84,14 +86,19 @@ def _problems_of(
             continue
         if delivered.digest != task.events[delivered.sequence - 1].digest:
             yield f"was told another event {delivered.sequence} than the log has"
+        if bodies.setdefault(delivered.sequence, delivered.body) != delivered.body:
+            yield f"was told event {delivered.sequence} again in other bytes"
         if delivered.sequence > at + 1:
             yield f"was told event {delivered.sequence} when it had taken {at}: out of order, or a gap"
         elif delivered.sequence < at:
             yield f"was told event {delivered.sequence} again, having taken {at}: more than one repeat"
+        elif delivered.sequence < last:
+            yield f"was told event {delivered.sequence} again, having received {last}: out of order"
         elif delivered.sequence == at and not any(
             taken - SLACK <= over and began <= delivered.at for began, over in strikes
         ):
             yield f"was told event {delivered.sequence} again, which it had taken, and nothing explains it"
+        last = max(last, delivered.sequence)
         if 200 <= delivered.status < 300:
             at, taken = max(at, delivered.sequence), delivered.done
     if at != task.last:

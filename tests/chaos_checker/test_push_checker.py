@@ -32,6 +32,11 @@ ONE, TWO, THREE, FOUR = (delivered(number) for number in range(1, 5))
 GOOD: tuple[Entry, ...] = (SENT, ACK, ONE, TWO, THREE, FOUR)
 
 
+def later(at: float, *entries: Delivered) -> list[Delivered]:
+    """The same requests, from `at` on."""
+    return [replace(entry, at=at + 10 * number, done=at + 10 * number + 1) for number, entry in enumerate(entries)]
+
+
 def problems(*entries: Entry, more: Sequence[Entry] = ()) -> list[str]:
     return judge((*entries, *more), KEPT)
 
@@ -54,6 +59,11 @@ def test_a_crash_explains_one_repeat() -> None:
 def test_a_webhook_in_flight_when_the_server_was_killed_may_repeat() -> None:
     crash = Fault(at=19.5, how="kill")  # the receiver processes the request of 20 s only then
     assert problems(SENT, ACK, ONE, crash, TWO, replace(TWO, at=24, done=25), THREE, FOUR) == []
+
+
+def test_an_outage_of_the_database_explains_one_repeat() -> None:
+    outage = Fault(at=19, how="pause", part="postgres", seconds=30.0)
+    assert problems(SENT, ACK, ONE, TWO, outage, replace(TWO, at=51, done=52), *later(60, THREE, FOUR)) == []
 
 
 def test_a_late_response_counts_as_accepted() -> None:
@@ -86,6 +96,14 @@ def test_events_of_a_send_without_a_response_are_expected_too() -> None:
         (
             (SENT, ACK, ONE, Fault(at=12, how="kill"), TWO, replace(TWO, at=24), THREE, FOUR),
             "event 2 again, which it had taken, and nothing explains it",
+        ),
+        (
+            (SENT, ACK, ONE, TWO, Fault(at=22, how="kill"), delivered(3, 500), *later(31, TWO, THREE, FOUR)),
+            "event 2 again, having received 3: out of order",
+        ),
+        (
+            (SENT, ACK, ONE, delivered(2, 500, body="b"), delivered(2, at=24.0, body="c"), THREE, FOUR),
+            "event 2 again in other bytes",
         ),
         ((SENT, ACK, ONE, delivered(2, digest="other"), THREE, FOUR), "another event 2 than the log has"),
         ((*GOOD, delivered(5)), "event 5 of 4"),
