@@ -70,6 +70,7 @@ LONG = \
 	tests/examples/test_own_store.py \
 	tests/proto/test_buf.py \
 	tests/proto/test_openapi.py \
+	tests/runtime/push/test_takeover.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/runtime/test_postgres_outage.py \

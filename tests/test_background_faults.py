@@ -39,6 +39,7 @@ from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.ports import Store
 from dragoman.runtime import open_runtime
 from dragoman.runtime.assembly import PushOptions
+from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.metrics import Watchdog
@@ -546,6 +547,14 @@ async def with_tls_listener(stage: Stage) -> AsyncIterator[None]:
     await listener.close()
 
 
+@asynccontextmanager
+async def with_lease(stage: Stage) -> AsyncIterator[None]:
+    stage.fault.armed = True
+    watching = start_task(Background.LEASE, partial(watch_lease, Lease(0.0), stage.fault))
+    yield
+    watching.cancel()
+
+
 ON_BOTH_STORES: Final[Mapping[Background, Scenario]] = {
     Background.SESSION: with_session,
     Background.REAPER: in_runtime("orphaned_tasks"),
@@ -568,6 +577,7 @@ WITHOUT_STORE: Final[Mapping[Background, Scenario]] = {
     Background.SQLITE_WRITER: with_sqlite_writer,
     Background.SQLITE_CHECKPOINT: with_checkpointer,
     Background.POSTGRES_WRITER: with_postgres_writer,
+    Background.LEASE: with_lease,
     Background.WATCHDOG: with_watchdog,
     Background.TRACES: with_traces,
     Background.BUS: with_bus,

@@ -116,6 +116,22 @@ async def test_requests_and_responses_pass_unchanged() -> None:
     assert "cookie" not in later  # though the first answer set one
 
 
+@pytest.mark.parametrize("size", [0, 4, 300_000])
+async def test_a_request_that_may_no_longer_be_sent_once_connected_is_not_sent(size: int) -> None:
+    async with receiving() as receiver, guarding() as guard:
+        url, connected = f"http://127.0.0.1:{receiver.port}/", []
+
+        def may_send() -> bool:
+            connected.append(len(receiver.got))
+            return len(connected) == 2
+
+        with pytest.raises(OutboundFailed, match="not sent: the delivery now belongs to another process"):
+            await guard.post(url, b"x" * size, {}, may_send=may_send)
+        assert (await guard.post(url, b"x" * size, {}, may_send=may_send)).status == 200
+    assert connected == [0, 0]
+    assert [len(body) for _, _, _, body in receiver.got] == [size]
+
+
 # Text forms ------------------------------------------------------------------------------------------------
 
 REFUSED = [

@@ -93,7 +93,7 @@ class Notification:
     sequence: int
     """The number of the event. Deliveries are in order: a receiver of one event has received all before it."""
     is_new: bool
-    """Whether the event was not acknowledged yet. Respond with 200 to repeats too."""
+    """Whether it is later than all acknowledged events. Respond with 200 to repeats and late requests too."""
     body: bytes = field(repr=False)
 
     @property

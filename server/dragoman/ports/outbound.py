@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -43,8 +43,14 @@ class OutboundHttp(Protocol):
         """
         ...
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> OutboundResponse:
-        """Sends a POST, like `get`. A longer response is cut at 64 KiB, because the receiver accepted the message."""
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, may_send: Callable[[], bool] | None = None
+    ) -> OutboundResponse:
+        """Sends a POST, like `get`. A longer response is cut at 64 KiB, because the receiver accepted the message.
+
+        `may_send` is called when the connection is ready, right before the first byte of the request is written.
+        Nothing is sent where it returns False; raises OutboundFailed then.
+        """
         ...
 
     async def close(self) -> None:

@@ -38,16 +38,20 @@ class PushStore(Protocol):
         """Deletes a configuration and its attempts. False when there was none."""
         ...
 
-    async def due(self, *, per_host: int, max_hosts: int, after_host: str = "") -> tuple[list[PushRecord], str]:
+    async def due(
+        self, *, per_host: int, max_hosts: int, after_host: str = "", expired: bool = True
+    ) -> tuple[list[PushRecord], str]:
         """Configurations that are due and not claimed by a live session, and the host to continue after.
+
+        A session is over when its process has certainly ended, and when it has expired, unless `expired` is False.
 
         At most `per_host` of each host, longest due first, and `max_hosts` hosts, starting after `after_host`. The
         returned host is empty when no host follows. Tasks that are not shown to clients yet are left out.
         """
         ...
 
-    async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
-        """Claims those that are still due and not claimed by another live session.
+    async def claim(self, session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
+        """Claims those that are still due and not claimed by another live session; `expired` as in `due`.
 
         Those that the session already holds are claimed again, with a new token: an earlier response may be lost.
         """

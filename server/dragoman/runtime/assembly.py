@@ -18,6 +18,7 @@ from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.ports import Agent, Bus, OutboundHttp, Store, WebhookEncoder
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.feeds import TaskFeeds
+from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import Retention, compact_forever
@@ -131,12 +132,24 @@ async def open_runtime(
     root = root or ("" if allow_no_agents else root_of(agents))
     if root not in by_id and not allow_no_agents:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
+    run_lease = None if exclusive else Lease(lease)
     session = await store.open_session(lease, exclusive=exclusive)
+    heartbeat = Heartbeat(store, session, lease=lease, run_lease=run_lease)
     feeds = TaskFeeds(store, bus)
-    push_scheduler = _push_scheduler(store, feeds, session, push_options, tracer) if push_options else None
+    push_scheduler = (
+        PushScheduler(
+            store,
+            session,
+            _delivery_deps(store, feeds, push_options, tracer),
+            push_options.ready,
+            lease=run_lease,
+            trusts_expiry=heartbeat.renew,
+        )
+        if push_options
+        else None
+    )
     event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None)
     specs = {name: agent.spec for name, agent in by_id.items()}
-    heartbeat = Heartbeat(store, session, lease=lease)
     reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew)
     await reaper.reap()
     push_configs = (
@@ -248,10 +261,8 @@ async def open_runtime(
             await auditor.close()
 
 
-def _push_scheduler(
-    store: Store, feeds: TaskFeeds, session: int, push_options: PushOptions, tracer: Tracer | None
-) -> PushScheduler:
-    deps = DeliveryDeps(
+def _delivery_deps(store: Store, feeds: TaskFeeds, push_options: PushOptions, tracer: Tracer | None) -> DeliveryDeps:
+    return DeliveryDeps(
         store=store,
         feeds=feeds,
         outbound=push_options.outbound,
@@ -266,7 +277,6 @@ def _push_scheduler(
         claim_hold=push_options.claim_hold,
         tracer=tracer,
     )
-    return PushScheduler(store, session, deps, push_options.ready)
 
 
 def root_of(agents: Sequence[Agent]) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
 from dragoman.core.net.targets import OutboundPolicy, UrlTarget, parse_target
@@ -141,10 +141,17 @@ class OutboundClient:
         return await self._call("GET", url, headers, None, limit)
 
     async def post(
-        self, url: str, body: bytes, headers: Mapping[str, str], *, limit: int = MAX_POST_BODY_BYTES
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        may_send: Callable[[], bool] | None = None,
+        limit: int = MAX_POST_BODY_BYTES,
     ) -> OutboundResponse:
         """Sends a POST request. The response's body is truncated at `limit` bytes: its status is what matters."""
-        return await self._call("POST", url, headers, body, limit)
+        data = body if may_send is None else _GuardedBody(body, may_send)
+        return await self._call("POST", url, headers, data, limit)
 
     async def close(self) -> None:
         await self._session.close()
@@ -160,7 +167,7 @@ class OutboundClient:
         return target
 
     async def _call(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, limit: int
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | aiohttp.BytesPayload | None, limit: int
     ) -> OutboundResponse:
         async with self._request(method, url, headers, body, self._session.timeout, _NO_RESPONSE_ERRORS) as (
             target,
@@ -206,7 +213,7 @@ class OutboundClient:
         method: str,
         url: str,
         headers: Mapping[str, str],
-        body: bytes | None,
+        body: bytes | aiohttp.BytesPayload | None,
         limits: aiohttp.ClientTimeout,
         unconnected_errors: tuple[type[Exception], ...],
     ) -> AsyncIterator[tuple[UrlTarget, aiohttp.ClientResponse]]:
@@ -278,6 +285,8 @@ class OutboundClient:
 
     def _explain(self, error: Exception) -> str:
         """The reason for an error, without details about our network."""
+        if isinstance(error.__cause__, _NotSent):
+            return "not sent: the delivery now belongs to another process"
         match error:
             case aiohttp.ConnectionTimeoutError():
                 return f"no connection within {self._timeouts.connect:g} s"
@@ -356,6 +365,23 @@ async def _read_body(response: aiohttp.ClientResponse, limit: int) -> tuple[bool
             response.close()  # closes the connection, too: it would carry the rest of the body
             return False, b"".join(chunks)[:limit]
     return True, b"".join(chunks)
+
+
+class _NotSent(Exception):
+    """`may_send` of a request returned False."""
+
+
+class _GuardedBody(aiohttp.BytesPayload):
+    """A body that is written only if `may_send` returns True. The headers wait for it in the same buffer."""
+
+    def __init__(self, body: bytes, may_send: Callable[[], bool]) -> None:
+        super().__init__(body)
+        self._may_send = may_send
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        if not self._may_send():
+            raise _NotSent
+        await super().write_with_length(writer, content_length)
 
 
 class _CheckedResolver(AbstractResolver):

@@ -76,10 +76,10 @@ class PushHarness:
         await self._notify()
         return after
 
-    async def _begins(self, found: Iterable[PushRecord]) -> int:
+    async def _begins(self, found: Iterable[PushRecord], expired: bool = False) -> int:
         """Serializes claims: `later` polls beside the scheduler, and both would claim."""
         async with self._beginning:
-            return int(await self._begin(found))
+            return int(await self._begin(found, expired))
 
     def _ends(self, push: PushRecord, done: asyncio.Task[None]) -> None:
         self._over(push, done)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dragoman.ports import OutboundForbidden, OutboundResponse
+from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundResponse
 
 Answer = OutboundResponse | Exception | Callable[[], Awaitable[OutboundResponse]]
 
@@ -66,7 +66,11 @@ class Receivers:
         if "forbidden" in url:
             raise OutboundForbidden("the URL is not one that this server calls")
 
-    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> OutboundResponse:
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, may_send: Callable[[], bool] | None = None
+    ) -> OutboundResponse:
+        if may_send is not None and not may_send():
+            raise OutboundFailed("not sent")
         queued = self._answers.get(url)
         answer = queued.popleft() if queued else self._always.get(url, OK)
         self.calls += 1

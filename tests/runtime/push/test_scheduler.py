@@ -27,6 +27,7 @@ from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.ports import OutboundResponse, PushConfigKey
 from dragoman.runtime import open_runtime
 from dragoman.runtime.assembly import PushOptions
+from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.push.scheduler import MAX_CALLS_PER_HOST
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.testing.fixtures import Clock
@@ -41,9 +42,9 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
         pushes, broken_off, held = here.harness.store.pushes, 0, 0
         claim, carry = pushes.claim, here.push_scheduler._start_delivery
 
-        async def breaks_off(session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
+        async def breaks_off(session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
             nonlocal broken_off
-            taken = await claim(session, keys)
+            taken = await claim(session, keys, expired=expired)
             if taken and broken_off < 3:
                 broken_off += 1
                 error = Unavailable("the store stopped answering in a commit")
@@ -51,9 +52,9 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
                 raise error
             return taken
 
-        def carries(push: PushRecord) -> None:
+        def carries(push: PushRecord, hold: LeaseHold | None) -> None:
             nonlocal held
-            carry(push)
+            carry(push, hold)
             held = max(held, here.push_scheduler.held)
 
         here.push_scheduler._poll_interval = 0.01

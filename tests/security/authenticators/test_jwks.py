@@ -292,7 +292,7 @@ class FixedOutbound:
             raise self.end
         return self.end
 
-    async def post(self, url: str, body: bytes, headers: Any) -> OutboundResponse:
+    async def post(self, url: str, body: bytes, headers: Any, *, may_send: Any = None) -> OutboundResponse:
         raise AssertionError
 
     async def close(self) -> None: ...

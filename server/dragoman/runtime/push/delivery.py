@@ -1,9 +1,10 @@
 """Delivery to one receiver: the events of a task from a cursor on, in order, each until it is accepted.
 
 A delivery follows the task's feed like any stream; only its cursor is in the store. The next event is posted after the
-cursor has moved past the last one, so a crash repeats at most one event per receiver. A failure ends the delivery, and
-nothing waits in memory: core.push.delivery.apply_report decides whether and when it is retried, and the store keeps
-that time. Every response but 2xx and 410 is retried.
+cursor has moved past the last one, so a crash repeats at most one event per receiver. Nothing is sent without the lease
+under which the configuration was claimed (runtime.lease): another process may send as soon as it has ended. A failure
+ends the delivery: core.push.delivery.apply_report decides whether and when it is retried, and the store keeps that
+time. Every response but 2xx and 410 is retried.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from dragoman.ports import (
 )
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
+from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.log import gap_event, read_task
 from dragoman.runtime.observe.tracing import task_trace_context
 from dragoman.runtime.push.breaker import HostBreaker
@@ -59,6 +61,8 @@ CLAIM_HOLD_SECONDS: Final = 2.0
 
 MAX_ERROR_LENGTH: Final = 300
 """Stored characters of the reason of a failed attempt."""
+
+LEASE_ENDED_ERROR: Final = "ended without a response: this server could not renew its lease in time"
 
 
 @dataclass(slots=True)
@@ -96,9 +100,11 @@ class DeliveryDeps:
 class PushDelivery:
     """Delivers the events of one push configuration while its claim holds and its receiver accepts them."""
 
-    def __init__(self, push: PushRecord, deps: DeliveryDeps) -> None:
+    def __init__(self, push: PushRecord, deps: DeliveryDeps, hold: LeaseHold | None = None) -> None:
+        """`hold`: on the lease, taken before the claim; None if no other process uses the store."""
         self.push = push
         self._deps = deps
+        self._hold = hold
         self._last_delivered = push.last_delivered
         self._last_state_sent = push.last_state_sent
         self._sends_task = deps.encoder.sends_task(push.config.dialect)
@@ -106,6 +112,7 @@ class PushDelivery:
         self._pending: Event | None = None
         """An event that was read but not posted yet."""
         self._wait_timeout: asyncio.Timeout | None = None
+        self._call_timeout: asyncio.Timeout | None = None
         self._must_revalidate = False
         self._stopping = False
         self._parent_trace: str | None = None
@@ -120,6 +127,11 @@ class PushDelivery:
         """Ends the delivery after the event in flight."""
         self._stopping = True
         self._end_wait()
+
+    def end_lapsed_call(self) -> None:
+        """Ends the request in flight, if the lease has ended under which this was claimed."""
+        if not self._may_send():
+            _expire(self._call_timeout)
 
     async def run(self) -> None:
         """Delivers. Returns when nothing is left to do here."""
@@ -149,8 +161,7 @@ class PushDelivery:
         return self._must_revalidate or self._stopping
 
     def _end_wait(self) -> None:
-        if self._wait_timeout is not None and not self._wait_timeout.expired():
-            self._wait_timeout.reschedule(0)  # a deadline in the past
+        _expire(self._wait_timeout)
 
     # One event --------------------------------------------------------------------------------------------------
 
@@ -182,6 +193,8 @@ class PushDelivery:
         async with self._deps.breaker.call(host) as skip_reason, self._deps.host_limiter(host):
             if self._interrupted:  # waiting for the limiter may have taken long
                 return True
+            if not self._may_send():
+                return await self._record(DeliveryOutcome.SKIPPED, hand_over=True)
             self._pending = None
             return await self._post(event, skip_reason)
 
@@ -195,6 +208,10 @@ class PushDelivery:
         finally:
             self._wait_timeout = None
         return await subscriber.next()
+
+    def _may_send(self) -> bool:
+        """Whether no other process may send: the lease under which this was claimed has not lapsed since."""
+        return self._hold is None or not self._hold.lost
 
     async def _post(self, event: Event, skip_reason: str) -> bool:
         """Posts an event, unless `skip_reason` says that the host is down. True while the claim is held."""
@@ -211,6 +228,8 @@ class PushDelivery:
             self._last_delivered, self._last_state_sent = event.sequence, event.state or self._last_state_sent
             self._count(DeliveryOutcome.DELIVERED, ms)
             return await self._record(DeliveryOutcome.DELIVERED, attempt)
+        if not status and not self._may_send():
+            return await self._record(DeliveryOutcome.SKIPPED, attempt, hand_over=True)
         outcome = DeliveryOutcome.ENDED if status == 410 else DeliveryOutcome.FAILED
         self._count(outcome, ms)
         requested_delay = retry_after_seconds(status, response.headers, deps.now()) if response else 0.0
@@ -247,9 +266,14 @@ class PushDelivery:
     ) -> tuple[OutboundResponse | None, str]:
         """The receiver's response, or None and the error. `extra_headers` are added to the request's."""
         try:
-            webhook = await self._deps.encoder.encode(self.push, event)
-            headers = {**webhook.headers, **extra_headers} if extra_headers else webhook.headers
-            response = await self._deps.outbound.post(self.push.config.url, webhook.body, headers)
+            async with asyncio.timeout(None) as self._call_timeout:
+                webhook = await self._deps.encoder.encode(self.push, event)
+                headers = {**webhook.headers, **extra_headers} if extra_headers else webhook.headers
+                response = await self._deps.outbound.post(
+                    self.push.config.url, webhook.body, headers, may_send=self._may_send
+                )
+        except TimeoutError:
+            return None, LEASE_ENDED_ERROR
         except ConnectFailed as error:
             self._deps.breaker.record_failure(self.push.config.host, str(error))
             return None, str(error)
@@ -258,6 +282,8 @@ class PushDelivery:
         except ValueError as error:
             log.exception("an event cannot be encoded for its receiver")
             return None, f"the event cannot be encoded: {error}"
+        finally:
+            self._call_timeout = None
         self._deps.breaker.record_success(self.push.config.host)
         return response, ""
 
@@ -300,6 +326,11 @@ class PushDelivery:
             log.info("%s rejected further pushes (410)", host, extra=fields)
         else:
             log.info("a push to %s failed, try %d: %s", host, push.failures, failure_reason(attempt), extra=fields)
+
+
+def _expire(timeout: asyncio.Timeout | None) -> None:
+    if timeout is not None and not timeout.expired():
+        timeout.reschedule(0)  # a deadline in the past
 
 
 RECORD_RETRY_SECONDS: Final = 1.0

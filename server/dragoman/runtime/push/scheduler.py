@@ -3,6 +3,10 @@
 The store has the due pushes (the log is the outbox); hints only make delivery faster. After an append to a task with
 push configurations, and once a second, this process claims due pushes under its session and has a `PushDelivery`
 deliver each. Deliveries read like any subscriber and never delay a stream or a commit.
+
+At most one process sends to a configuration: its holder sends only under its lease, which ends by the holder's own
+clock before the session expires by the store's. Expired sessions count only when this process has renewed its own in
+time for a whole lease: after an outage of the store, the other holders get time to renew, and nothing is repeated.
 """
 
 from __future__ import annotations
@@ -10,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound, Unavailable
@@ -19,6 +24,7 @@ from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
+from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
 from dragoman.runtime.push.delivery import DeliveryCounters, DeliveryDeps, PushDelivery
 from dragoman.supervision import Background, start_task
 
@@ -65,9 +71,17 @@ class PushScheduler:
         deps: DeliveryDeps,
         ready: asyncio.Event | None = None,
         *,
+        lease: Lease | None = None,
+        trusts_expiry: Callable[[], bool] = lambda: True,
         poll_interval: float = PUSH_POLL_INTERVAL,
     ) -> None:
-        """Delivers nothing before `ready` is set, if given."""
+        """Delivers nothing before `ready` is set, if given.
+
+        `lease`: of this process; None if no other process uses the store. `trusts_expiry`: whether expired sessions
+        belong to dead processes. It is called in a thread.
+        """
+        self._lease = lease
+        self._trusts_expiry = trusts_expiry
         self._store = store
         self._session = session
         self._deps = deps
@@ -85,6 +99,7 @@ class PushScheduler:
         self._wakeup = asyncio.Event()
         self._next_host = ""
         self._running: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         deps.breaker.on_closed = self._on_host_recovered
         self._unsubscribe: Unsubscribe | None = None
         self.counts = PushCounters()
@@ -131,6 +146,9 @@ class PushScheduler:
         """Starts polling and listening to the bus."""
         self._unsubscribe = await bus.subscribe_signals(self._on_signal)
         self._running = start_task(Background.PUSH, self._run)
+        if self._lease is not None:
+            watch = partial(watch_lease, self._lease, self.end_lapsed_calls)
+            self._watching = start_task(Background.LEASE, watch, "of webhooks")
 
     async def stop(self) -> None:
         """Stops. Requests in flight get PUSH_STOP_TIMEOUT seconds. May be called twice."""
@@ -146,6 +164,9 @@ class PushScheduler:
         for task in late:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
         await self._deps.recorder.close()
         self._running = None
 
@@ -170,14 +191,25 @@ class PushScheduler:
 
     async def poll(self) -> None:
         """Claims and starts due pushes that no process delivers."""
-        pushes, self._next_host = await self._store.pushes.due(
-            per_host=MAX_HELD_PER_HOST, max_hosts=MAX_HOSTS_PER_POLL, after_host=self._next_host
-        )
-        while self._next_host and await self._claim(pushes):
-            pushes, self._next_host = await self._store.pushes.due(
-                per_host=MAX_HELD_PER_HOST, max_hosts=MAX_HOSTS_PER_POLL, after_host=self._next_host
-            )
-        await self._claim(pushes)
+        while await self._claim(*await self._due()) and self._next_host:
+            pass
+
+    async def _due(self) -> tuple[list[PushRecord], bool]:
+        """The next due pushes, and whether they include those of expired sessions."""
+        find = partial(self._store.pushes.due, per_host=MAX_HELD_PER_HOST, max_hosts=MAX_HOSTS_PER_POLL)
+        pushes, next_host = await find(after_host=self._next_host)
+        expired = any(push.session not in (0, self._session) for push in pushes)
+        # After the query: the store may have been unavailable meanwhile.
+        if expired and not await asyncio.to_thread(self._trusts_expiry):
+            expired = False
+            pushes, next_host = await find(after_host=self._next_host, expired=False)
+        self._next_host = next_host
+        return pushes, expired
+
+    def end_lapsed_calls(self) -> None:
+        """Ends the requests in flight whose lease has ended, so that no other process sends at the same time."""
+        for delivery in self._deliveries.values():
+            delivery.end_lapsed_call()
 
     async def _claim_woken(self) -> None:
         self._wakeup.clear()
@@ -194,8 +226,14 @@ class PushScheduler:
 
     # Deliveries -------------------------------------------------------------------------------------------------
 
-    async def _claim(self, pushes: Iterable[PushRecord]) -> int:
-        """Claims as many of these as there is room for, and starts their deliveries. Returns how many."""
+    async def _claim(self, pushes: Iterable[PushRecord], expired: bool = False) -> int:
+        """Claims as many of these as there is room for, and starts their deliveries. Returns how many.
+
+        `expired`: also those of sessions that have expired, not only of those that have certainly ended.
+        """
+        hold = self._lease.hold() if self._lease is not None else None
+        if hold is not None and hold.lost:
+            return 0
         keys = dict(self._unknown_claims)
         room = self._hosts + Counter(keys.values())
         for push in pushes:
@@ -207,20 +245,20 @@ class PushScheduler:
             room[host] += 1
             keys[key] = host
         try:
-            claimed = await self._store.pushes.claim(self._session, list(keys)) if keys else []
+            claimed = await self._store.pushes.claim(self._session, list(keys), expired=expired) if keys else []
         except Unavailable as error:
             if error.outcome_unknown:
                 self._unknown_claims = keys
             raise
         self._unknown_claims = {}
         for push in claimed:
-            self._start_delivery(push)
+            self._start_delivery(push, hold)
         self.counts.claimed += len(claimed)
         return len(claimed)
 
-    def _start_delivery(self, push: PushRecord) -> None:
+    def _start_delivery(self, push: PushRecord, hold: LeaseHold | None) -> None:
         key, host = (push.task, push.config.id), push.config.host
-        delivery = self._deliveries[key] = PushDelivery(push, self._deps)
+        delivery = self._deliveries[key] = PushDelivery(push, self._deps, hold)
         self._hosts[host] += 1
         task = self._tasks[key] = asyncio.create_task(delivery.run(), name=f"push to {host}")
         task.add_done_callback(lambda done: self._on_delivery_ended(push, done))

@@ -103,6 +103,7 @@ _UPDATE_PUSHED: Final = PostgresBulkStatement(
     "owner, task",
 )
 _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > {}"
+"""At a time; at 0, those that have not certainly ended."""
 _NEXT_HOSTS: Final = """
 WITH RECURSIVE hosts (host, number) AS (
     (SELECT host, 1 FROM pushes WHERE due > 0 AND host > $1 ORDER BY host LIMIT 1)
@@ -117,7 +118,7 @@ SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number) CROSS
     SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
     WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible
-        AND p.session NOT IN ({_LIVE_SESSIONS.format("$2")})
+        AND p.session NOT IN ({_LIVE_SESSIONS.format("$4")})
     ORDER BY p.due LIMIT $3) found
 ORDER BY h.number, found.due
 """
@@ -229,22 +230,24 @@ async def attempts(connection: Connection, ref: TaskRef, id: str) -> list[Delive
 
 
 async def due(
-    connection: Connection, each: int, hosts: int, after: str, fixed_now: int | None
+    connection: Connection, each: int, hosts: int, after: str, expired: bool, fixed_now: int | None
 ) -> tuple[list[PushRecord], str]:
     """See dragoman.ports.push.PushStore."""
     named = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after, hosts)]
     if not named:
         return [], ""
-    rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, text_array(named), await _now(connection, fixed_now), each)
+    now = await _now(connection, fixed_now)
+    rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, text_array(named), now, each, now if expired else 0)
     return _pushes_with_owners(rows), named[-1] if len(named) == hosts else ""
 
 
 async def claim(
-    connection: Connection, session: int, keys: Sequence[PushConfigKey], fixed_now: int | None
+    connection: Connection, session: int, keys: Sequence[PushConfigKey], expired: bool, fixed_now: int | None
 ) -> list[PushRecord]:
     """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [ref for ref, _ in keys]), await _now(connection, fixed_now)
-    others = {row[0] for row in await connection.fetch(_LIVE_SESSIONS.format("$1"), now)} - {session}
+    live = await connection.fetch(_LIVE_SESSIONS.format("$1"), now if expired else 0)
+    others = {row[0] for row in live} - {session}
     claimed = []
     for key in dict.fromkeys(keys):
         push = locked.pushes.get(key)

@@ -280,11 +280,13 @@ class PostgresPushes:
     async def remove(self, task: TaskRef, id: str) -> bool:
         return await self._database.write(pushes.remove, task, id)
 
-    async def due(self, *, per_host: int, max_hosts: int, after_host: str = "") -> tuple[list[PushRecord], str]:
-        return await self._database.read(pushes.due, per_host, max_hosts, after_host, self._database.fixed_now)
+    async def due(
+        self, *, per_host: int, max_hosts: int, after_host: str = "", expired: bool = True
+    ) -> tuple[list[PushRecord], str]:
+        return await self._database.read(pushes.due, per_host, max_hosts, after_host, expired, self._database.fixed_now)
 
-    async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
-        return await self._database.write(pushes.claim, session, keys, self._database.fixed_now)
+    async def claim(self, session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
+        return await self._database.write(pushes.claim, session, keys, expired, self._database.fixed_now)
 
     async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         return await self._database.write(pushes.apply_reports, reports, self._database.fixed_now)

@@ -73,6 +73,7 @@ WHERE owner = ?1 AND task = ?2
 """
 _NEXT_HOST: Final = "SELECT host FROM pushes WHERE due > 0 AND host > ? ORDER BY host LIMIT 1"
 _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
+"""At a time; at 0, those that have not certainly ended."""
 _DUE_PUSHES_OF_HOST: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
@@ -160,7 +161,9 @@ def attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[Deli
     ]
 
 
-def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: int) -> tuple[list[PushRecord], str]:
+def due(
+    connection: sqlite3.Connection, each: int, hosts: int, after: str, expired: bool, now: int
+) -> tuple[list[PushRecord], str]:
     """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
     for _ in range(hosts):
@@ -168,13 +171,15 @@ def due(connection: sqlite3.Connection, each: int, hosts: int, after: str, now: 
         if row is None:
             return found, ""
         (after,) = row
-        found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, (after, now, now, each)))
+        found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, (after, now, now if expired else 0, each)))
     return found, after
 
 
-def claim(connection: sqlite3.Connection, session: int, keys: Sequence[Key], now: int) -> list[PushRecord]:
+def claim(
+    connection: sqlite3.Connection, session: int, keys: Sequence[Key], expired: bool, now: int
+) -> list[PushRecord]:
     """See dragoman.ports.push.PushStore."""
-    others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now,))} - {session}
+    others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now if expired else 0,))} - {session}
     claimed = []
     for ref, id in keys:
         push = _find_push(connection, ref, id)

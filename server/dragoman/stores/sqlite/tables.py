@@ -286,14 +286,16 @@ class SqlitePushes:
     async def remove(self, task: TaskRef, id: str) -> bool:
         return bool(await self._writer.submit(partial(pushes.remove, ref=task, id=id)))
 
-    async def due(self, *, per_host: int, max_hosts: int, after_host: str = "") -> tuple[list[PushRecord], str]:
+    async def due(
+        self, *, per_host: int, max_hosts: int, after_host: str = "", expired: bool = True
+    ) -> tuple[list[PushRecord], str]:
         found: tuple[list[PushRecord], str] = await self._read(
-            pushes.due, per_host, max_hosts, after_host, self._clock()
+            pushes.due, per_host, max_hosts, after_host, expired, self._clock()
         )
         return found
 
-    async def claim(self, session: int, keys: Sequence[PushConfigKey]) -> list[PushRecord]:
-        job = partial(pushes.claim, session=session, keys=keys, now=self._clock())
+    async def claim(self, session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
+        job = partial(pushes.claim, session=session, keys=keys, expired=expired, now=self._clock())
         claimed: list[PushRecord] = await self._writer.submit(job)
         return claimed
 

@@ -225,6 +225,19 @@ class StorePushes:
         assert await store.pushes.apply_reports([report_of(push, DeliveryOutcome.DELIVERED, 1)]) == [None]
         assert [push.last_delivered for push in await store.pushes.list_configs(ref)] == [0]
 
+    async def test_expired_sessions_keep_their_claims_where_they_may_renew(
+        self, store: Store, ref: TaskRef, clock: Clock
+    ) -> None:
+        expired, alive = await store.open_session(10.0), await store.open_session(3600.0)
+        await claim_due(store, expired)
+        clock.now += 11 * SECOND
+        assert await store.pushes.due(per_host=9, max_hosts=9, expired=False) == ([], "")
+        assert await store.pushes.claim(alive, [(ref, "hook")], expired=False) == []
+        sole = await store.open_session(3600.0, exclusive=True)  # ends all others for certain
+        (push,), _ = await store.pushes.due(per_host=9, max_hosts=9, expired=False)
+        (push,) = await store.pushes.claim(sole, [(ref, "hook")], expired=False)
+        assert push.session == sole
+
     async def test_events_of_a_hidden_task_are_not_delivered(self, store: Store, session: int) -> None:
         hidden = await store.append(with_push(created(new_ref(), claim=session, visible=False)))
         assert await claim_due(store, session) == []
