@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state, status_text, texts
 from tests.runtime.test_sessions import Shifted, reaper
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn, retry
+from dragoman.bus.local import LocalBus
 from dragoman.core.durations import Backoff
+from dragoman.core.errors import OutOfMemory
+from dragoman.core.task.log import Event, TaskRef
 from dragoman.runtime import log as runtime_log
 from dragoman.runtime import scheduler
 from dragoman.runtime.turn import runner
+from dragoman.runtime.turn.runner import TurnRunner
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries of store reads come soon."""
     monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
+    monkeypatch.setattr(runner, "STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
 
 
 async def asks(turn: Turn) -> str:
@@ -242,3 +249,62 @@ async def test_waiting_tasks_are_claimed_after_an_outage_of_the_store(
         store.claims = append
         store.unavailable.clear()
         assert texts(await here.ended(second.id)) == ["second"]
+
+
+@pytest.mark.parametrize("error", [MemoryError, OutOfMemory, lambda: RuntimeError("the store is broken")])
+async def test_a_turn_that_the_store_cannot_end_is_ended_as_soon_as_it_can(
+    tmp_path: Path, error: Callable[[], Exception]
+) -> None:
+    async def breaks_the_store(turn: Turn) -> str:
+        store.unavailable.add("append")
+        return "lost"
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    store.error = error
+    async with open_harness(tmp_path, breaks_the_store, store=store) as here:
+        task = await here.start()
+        await store.tried("append", 6)
+        assert state(await here.get(task.id)) in ("SUBMITTED", "WORKING")
+        store.unavailable.clear()
+        assert state(await here.ended(task.id)) == "FAILED"
+    assert not here.runtime.scheduler.running
+
+
+async def test_a_turn_goes_on_if_its_events_cannot_be_published(tmp_path: Path) -> None:
+    class FullBus(LocalBus):
+        def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
+            if len(failed) < 2:
+                failed.append(task)
+                raise MemoryError
+            super().publish(task, events)
+
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    failed: list[TaskRef] = []
+    async with open_harness(tmp_path, echo, bus=FullBus()) as here:
+        task = await here.start()
+        await eventually(lambda: here.runtime.scheduler.counts["echo"].ended_by_state)
+        assert state(await here.get(task.id)) == "COMPLETED"
+        assert here.runtime.scheduler.free_slots == here.runtime.scheduler.slots
+    assert failed
+
+
+async def test_a_claimed_turn_that_cannot_begin_begins_later(tmp_path: Path) -> None:
+    async def echo(turn: Turn) -> str:
+        return turn.text
+
+    def run(runner: TurnRunner) -> Coroutine[Any, Any, None]:
+        if not failed:
+            failed.append(runner.task_id)
+            raise MemoryError
+        return runner.run()
+
+    failed: list[str] = []
+    async with open_harness(tmp_path, echo) as here:
+        here.runtime.scheduler.run_turns = run
+        with pytest.raises(MemoryError):
+            await here.start()
+        await eventually(lambda: here.runtime.scheduler.counts["echo"].ended_by_state)
+        assert state(await here.get(failed[0])) == "COMPLETED"
+        assert here.runtime.scheduler.free_slots == here.runtime.scheduler.slots

@@ -61,14 +61,17 @@ class EventLog:
             error = done.exception()
             if error is None:
                 appended = done.result()
+                self._publish(appended)
                 try:
-                    self._publish(appended)
                     if on_result is not None:
                         on_result(appended)
                 except Exception as failure:
                     log_fault(log, "what follows from a commit failed", failure, task=appended.record.id)
-                    if appended.claimed:  # the turn has to begin, or end, all the same
+                    if appended.claimed:  # the turn has to begin all the same
                         self.on_unknown_outcome(change.task)
+                    if not future.done():
+                        future.set_exception(failure)
+                        future.exception()
                 if not future.done():
                     future.set_result(appended)
                 return
@@ -90,10 +93,14 @@ class EventLog:
     def _publish(self, appended: Appended) -> None:
         """Tells subscribers and webhooks of committed events. What fails here, their polls of the store find."""
         self.committed_events += len(appended.events)
-        if appended.events and appended.record.visible:
+        if not (appended.events and appended.record.visible):
+            return
+        try:
             self._bus.publish(appended.record.ref, appended.events)
             if self._on_push_due is not None and appended.record.has_live_push:
                 self._on_push_due(appended.record.ref)
+        except Exception as error:
+            log_fault(log, "events could not be published; subscribers get them later", error, task=appended.record.id)
 
     async def insist(
         self, change: Append, on_result: Callable[[Appended | None], None], log_fields: Callable[[], Mapping[str, str]]
