@@ -354,3 +354,32 @@ async def test_another_program_that_reads_the_store_leaves_its_log_alone(tmp_pat
     assert log.exists()
     assert log.stat().st_ino == before
     await store.close()
+
+
+NO_DESCRIPTORS = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from dragoman.stores.sqlite import open_store
+from dragoman.core.errors import Unavailable
+
+async def main():
+    store = open_store(Path(sys.argv[1]))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        await store.sessions()
+    except Unavailable as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    print(await store.sessions(), flush=True)
+    os._exit(0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no limit for open files")
+async def test_reads_work_again_after_their_connection_could_not_be_opened(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", NO_DESCRIPTORS, str(tmp_path / "tasks.db")]
+    output = (await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=True)).stdout
+    assert output.splitlines() == ["the store cannot be opened; what it has acknowledged is safe", "{}"]
