@@ -164,7 +164,9 @@ class Reaper:
         A task that is not visible yet and not to be repeated is discarded. One with a cancel request ends as CANCELED.
         """
         count = 0
-        while records := await self._orphans():
+        seen: set[TaskRef] = set()  # an append to a damaged record may be rejected again and again
+        while records := [record for record in await self._orphans() if record.ref not in seen]:
+            seen.update(record.ref for record in records)
             canceled = await self._store.cancel_requests.pending([record.ref for record in records])
             reaped = (self._end_or_retry(record, canceled=record.ref in canceled) for record in records)
             results = await asyncio.gather(*reaped, return_exceptions=True)

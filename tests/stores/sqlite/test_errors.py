@@ -8,8 +8,11 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state
@@ -17,6 +20,8 @@ from tests.runtime.harness import open_harness, state
 from dragoman import Turn, agent
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
+from dragoman.core.names import Owner, task_id_of
+from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import Appended
 from dragoman.runtime import log as runtime_log
 from dragoman.settings.settings import Settings
@@ -78,6 +83,55 @@ async def test_a_damaged_file_is_reported_and_left_unchanged(
     assert message.startswith(f"the store {filled} cannot be opened: ")
     assert expected in message
     assert filled.read_bytes() == spoiled
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        *(("tasks", name) for name in ("id", "agent", "context", "principal", "dialect")),
+        *(("pushes", name) for name in ("url", "token")),
+        ("owners", "principal"),
+    ],
+)
+async def test_a_damaged_record_is_named_and_all_others_are_served(
+    tmp_path: Path, table: str, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "t.db"
+    store = open_store(path)
+    session = await store.open_session(10)
+    damaged, interrupted = new_ref(Owner("default", "eve")), new_ref(Owner("default", "anonymous"))
+    config = PushConfig(id="c", url="http://127.0.0.1:9999/", dialect="1.0")
+    await store.append(replace(created(damaged, agent="echo", claim=session), push_config=config))
+    await store.append(created(interrupted, agent="echo", claim=session))
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        where = "principal = 'eve'" if table == "owners" else f"task = x'{damaged.key.hex()}'"
+        connection.execute(f"UPDATE {table} SET {column} = CAST(x'66ff80fe' AS TEXT) WHERE {where}")
+        connection.commit()
+    settings = Settings(store=f"sqlite:///{path}", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+    async with (
+        open_app(settings, [echo]) as app,
+        aiohttp.ClientSession(f"http://{app.http}", timeout=aiohttp.ClientTimeout(15)) as http,
+    ):
+        for id in (task_id_of(interrupted.key), await sent(http)):
+            async with http.get(f"/tasks/{id}") as response:
+                task = await response.json()
+            assert task["status"]["state"] in ("TASK_STATE_FAILED", "TASK_STATE_COMPLETED")
+        if table == "pushes":  # found when it is due
+            await eventually(lambda: "is damaged" in caplog.text)
+    (line,) = [text for record in caplog.records if "the text is damaged" in (text := record.getMessage())]
+    assert line.startswith(f"{path}: table {table}, column {column}")
+    assert f"task {task_id_of(damaged.key)}" in line or table == "owners"
+    assert "dragoman restore" in line
+    assert "dragoman purge" in line
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def sent(http: aiohttp.ClientSession) -> str:
+    """The id of a new task."""
+    call = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+    async with http.post("/message:send", json=call) as response:
+        return str((await response.json())["task"]["id"])
 
 
 async def test_a_newer_schema_is_reported_with_both_versions(filled: Path) -> None:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from dragoman.agents.values import NewId
 from dragoman.agents.workers.agent import WorkerAgent
 from dragoman.agents.workers.connection import (
@@ -291,8 +293,9 @@ class LocalWorkerHub:
 def _spec_of_entry(entry: RegisteredAgent) -> AgentSpec | None:
     try:
         return read_registration(wk.AgentRegistration.FromString(entry.registration))
-    except A2AError as error:
-        log.error("stored registration of agent %s is ignored, because it is invalid: %s", entry.agent, error.message)
+    except (A2AError, DecodeError, ValueError) as error:
+        reason = error.message if isinstance(error, A2AError) else error
+        log.error("stored registration of agent %s is ignored, because it is invalid: %s", entry.agent, reason)
         return None
 
 

@@ -96,8 +96,10 @@ def _principal_agent_pairs(connection: sqlite3.Connection, after: str) -> Iterat
 
 
 def _next_pair(connection: sqlite3.Connection, pair: tuple[str, str]) -> Any:
-    same = connection.execute(_NEXT_AGENT, pair).fetchone()
-    return same or connection.execute(_NEXT_PRINCIPAL, pair[:1]).fetchone()
+    following = (
+        connection.execute(_NEXT_AGENT, pair).fetchone() or connection.execute(_NEXT_PRINCIPAL, pair[:1]).fetchone()
+    )
+    return following if following and following > pair else None  # damaged text reads as a smaller one
 
 
 def _record(row: tuple[Any, ...]) -> TaskRecord:

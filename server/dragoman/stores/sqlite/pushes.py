@@ -168,7 +168,7 @@ def due(
     found: list[PushRecord] = []
     for _ in range(hosts):
         row = connection.execute(_NEXT_HOST, (after,)).fetchone()
-        if row is None:
+        if row is None or row[0] <= after:  # damaged text reads as a smaller one
             return found, ""
         (after,) = row
         found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, (after, now, now if expired else 0, each)))

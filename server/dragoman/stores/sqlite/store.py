@@ -33,7 +33,7 @@ from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.sqlite import blobs, claims, reads, task_tables
 from dragoman.stores.sqlite.blobs import BlobFiles
 from dragoman.stores.sqlite.claims import SqliteCancels
-from dragoman.stores.sqlite.errors import map_error
+from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, map_error, tolerate_damaged_text
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
@@ -114,6 +114,7 @@ class SqliteStore:
         self._backup_source = _open_backup_source(path)
         self._loop_reader = LoopReader(connect(path, readonly=True), marker)
         self._reader_connections: list[sqlite3.Connection] = []
+        self._is_damage_reported = False
         # Without an initializer: if one fails, for lack of memory or descriptors, the pool is unusable for good.
         self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader")
         self._blob_files = BlobFiles(backup.blob_folder(path))
@@ -327,18 +328,35 @@ class SqliteStore:
             self._reader_local.connection = connection
         return connection
 
+    def _report_damage(self, connection: sqlite3.Connection) -> None:
+        """Logs a line for each damaged text, once."""
+        if not self._is_damage_reported:
+            self._is_damage_reported = True
+            for line in damaged_texts(connection):
+                log.error("%s: %s", self._path, line)
+
     async def _read(
         self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
+        def snapshot(connection: sqlite3.Connection) -> T:
+            connection.execute("BEGIN")  # one snapshot, however many statements
+            try:
+                return read(connection, *args, **kwargs)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
         def run() -> T:
             try:
                 connection = self._reader()
-                connection.execute("BEGIN")  # one snapshot, however many statements
                 try:
-                    return read(connection, *args, **kwargs)
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
+                    return snapshot(connection)
+                except sqlite3.OperationalError as error:
+                    if not is_undecodable(error):
+                        raise
+                    self._report_damage(connection)
+                    tolerate_damaged_text(connection)
+                    return snapshot(connection)
             except (sqlite3.Error, MemoryError) as error:
                 raise map_error(error, is_write=False) from error
 

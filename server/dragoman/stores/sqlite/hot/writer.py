@@ -26,7 +26,7 @@ from dragoman.core.counters import CommitCounters
 from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, AppendRejected
-from dragoman.stores.sqlite.errors import explain, map_error
+from dragoman.stores.sqlite.errors import explain, is_undecodable, map_error, tolerate_damaged_text
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
 from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
@@ -303,9 +303,12 @@ class SqliteWriter:
         try:
             self._commit_together(batch)
             return
-        except Exception:
+        except Exception as error:
             if self._results:  # committed, and then something failed that is no part of it
                 raise
+            if is_undecodable(error):
+                log.error("%s", explain(error))
+                tolerate_damaged_text(self._connection)
         if len(batch) > 1:
             log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
         for item in batch:

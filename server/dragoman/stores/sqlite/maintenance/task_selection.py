@@ -49,6 +49,8 @@ def inactive_states(connection: sqlite3.Connection) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     at: tuple[str, int] = ("", 0)
     while row := connection.execute(_NEXT_INACTIVE_STATE, at).fetchone():
+        if (row[0], row[1]) <= at:  # damaged text, which reads as a smaller one
+            break
         at = (row[0], row[1])
         found.append(at)
     return found
