@@ -221,6 +221,19 @@ async def test_a_body_larger_than_the_limit_after_decompression_is_rejected() ->
         assert (await peer.read_response())[0] == 413
 
 
+@pytest.mark.parametrize("path", [b"/message:send", b"/"])
+async def test_the_sender_of_a_bomb_reads_the_error_while_it_still_sends(path: bytes) -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    async with serving(message_bytes=65536) as bound, RawClient.connect(bound) as peer:
+        await peer.send(head % (path, 1000 * len(bomb)) + bomb)
+        status, content = await peer.read_response()
+        assert status == 413
+        assert b"at most" in content
+        for _ in range(100):  # a reset would end these
+            await peer.send(bomb)
+
+
 @pytest.mark.parametrize(
     "head",
     [

@@ -177,6 +177,7 @@ class HttpConnection(web.RequestHandler):
         "_request",
         "_stalled_since",
         "_unsent_bytes",
+        "discards_input",
         "is_over_limit",
     )
 
@@ -194,6 +195,8 @@ class HttpConnection(web.RequestHandler):
         self._connections = connections
         self.is_over_limit = False
         """Whether the connection is beyond the limit: only health is served."""
+        self.discards_input = False
+        """Whether all further input is ignored, until the connection closes after BODY_DISCARD_TIMEOUT."""
         self._receiving_since = connections.clock()
         """When the head, body or message being received started; 0: none is being received."""
         self._received_bytes = 0
@@ -212,7 +215,13 @@ class HttpConnection(web.RequestHandler):
         self._connections.remove(self)
         super().connection_lost(exc)
 
+    def pause_reading(self) -> None:
+        if not self.discards_input:
+            super().pause_reading()
+
     def data_received(self, data: bytes) -> None:
+        if self.discards_input:
+            return
         if not self._receiving_since if self._request is None else self._is_websocket and not self._received_bytes:
             self._receiving_since = self._connections.clock()
         self._received_bytes += len(data)
@@ -326,9 +335,15 @@ def body_budget(request: web.BaseRequest) -> BodyBudget | None:
 
 
 def skip_body_discard(request: web.BaseRequest) -> None:
-    """Skips discarding the rest of a rejected body: decompressed it can be a thousand times its size."""
+    """Discards the rest of a rejected body as it arrives: decompressed it can be a thousand times its size.
+
+    It is still received, because closing a connection with unread bytes resets it, and the sender misses the error.
+    """
     if isinstance(request.protocol, HttpConnection):
-        request.protocol._lingering_time = 0.0
+        request.protocol.discards_input = True
+        transport: Any = request.protocol.transport
+        if transport is not None:
+            transport.resume_reading()  # aiohttp pauses it while a body is not read
 
 
 def note_websocket_message(request: web.BaseRequest) -> None:

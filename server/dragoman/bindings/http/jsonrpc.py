@@ -27,7 +27,14 @@ from dragoman.bindings.request_log import JSONRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
-from dragoman.core.errors import A2AError, MethodNotFound, ParseError, PermissionDenied, Unauthenticated
+from dragoman.core.errors import (
+    A2AError,
+    MethodNotFound,
+    ParseError,
+    PayloadTooLarge,
+    PermissionDenied,
+    Unauthenticated,
+)
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import cached_encoding
 from dragoman.core.trace import TRACE_HEADER
@@ -170,6 +177,8 @@ class JsonRpcEndpoint:
             status = 401 if isinstance(error, Unauthenticated) else 403
             headers = {"Content-Type": JSONRPC_CONTENT_TYPE, **authentication.challenge_headers(error)}
             return web.Response(status=status, body=body, headers=headers)
+        if isinstance(error, PayloadTooLarge):  # as over REST: the call was not read
+            return web.Response(status=413, body=body, headers={"Content-Type": JSONRPC_CONTENT_TYPE})
         headers = retry_after_header(error)
         if self._dispatcher.errors_in_stream(call.method) and not accepts_only_json(request):
             return web.Response(
