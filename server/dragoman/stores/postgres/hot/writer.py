@@ -199,7 +199,7 @@ def _fail(writes: Sequence[PostgresQueuedWrite], error: BaseException) -> None:
     """Gives their callers the error, unless these have a result."""
     failed = [queued for queued in writes if not queued.given_up]
     if failed and isinstance(error, Unavailable):
-        log.error("%d writes failed: %s", len(failed), explain(error.__cause__ or error))
+        log.error("a batch of %d writes failed: %s", len(failed), explain(error.__cause__ or error))
     for queued in failed:
         queued.given_up = True
         if not queued.future.done():  # else the caller was canceled
