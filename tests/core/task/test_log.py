@@ -18,6 +18,7 @@ from dragoman.core.task.log import (
     ClaimHeld,
     Guard,
     New,
+    NotClaimed,
     NotRunning,
     NotTerminal,
     Ready,
@@ -42,6 +43,9 @@ CLAIMED = replace(IDLE, session=7, token=3)
         (ClaimHeld(7, 3), replace(CLAIMED, session=0), FENCED),
         (NotTerminal(), CLAIMED, None),
         (NotTerminal(), IDLE, None),
+        (NotClaimed(), IDLE, None),
+        (NotClaimed(), WAITING, None),
+        (NotClaimed(), CLAIMED, RUNNING),
         (NotRunning(), IDLE, None),
         (NotRunning(), CLAIMED, RUNNING),
         (NotRunning(), WAITING, RUNNING),
@@ -57,7 +61,7 @@ def test_a_guard_gives_its_reason(guard: Guard, record: TaskRecord | None, reaso
     assert guard.rejection(record) == reason
 
 
-@pytest.mark.parametrize("guard", [ClaimHeld(7, 3), NotTerminal(), NotRunning(), Ready(), Version(0)])
+@pytest.mark.parametrize("guard", [ClaimHeld(7, 3), NotTerminal(), NotClaimed(), NotRunning(), Ready(), Version(0)])
 def test_a_missing_task_is_absent_for_every_guard_but_new(guard: Guard) -> None:
     assert guard.rejection(None) == ABSENT
 

@@ -241,7 +241,7 @@ class ClaimHeld:
 
 @dataclass(frozen=True, slots=True)
 class NotTerminal:
-    """The task has not ended: the guard of a cancel, and of a message to a task that may be running."""
+    """The task has not ended: the guard of a message to a task that may be running."""
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         return None if record else ABSENT
@@ -255,6 +255,16 @@ class NotRunning:
         if record is None:
             return ABSENT
         return RUNNING if record.has_open_turn else None
+
+
+@dataclass(frozen=True, slots=True)
+class NotClaimed:
+    """The task has not ended and no session runs it: the guard of a cancel that ends the task without an agent."""
+
+    def rejection(self, record: TaskRecord | None) -> str | None:
+        if record is None:
+            return ABSENT
+        return RUNNING if record.running else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from dragoman.core.task.log import (
     CHANGED,
     EXISTS,
     FENCED,
+    RUNNING,
     Append,
+    Appended,
     AppendRejected,
     ClaimHeld,
     ContextState,
@@ -22,7 +24,9 @@ from dragoman.core.task.log import (
     IdempotencyKey,
     IncomingMessage,
     NewTask,
+    NotClaimed,
     NotTerminal,
+    Ready,
     TaskRef,
 )
 from dragoman.core.task.maintenance import TaskSelection
@@ -93,6 +97,19 @@ class StoreSessions:
             )
         claimed = (await store.append(Append(task=first.ref, guard=NotTerminal(), claim_session=2))).record
         assert (claimed.session, claimed.token, claimed.attempt, claimed.last_delivered) == (2, first.token + 1, 2, 0)
+
+    async def test_a_claimed_task_is_not_ended_as_if_nobody_ran_it(self, store: Store) -> None:
+        end = [status(states.CANCELED)]
+        record = (await store.append(created(new_ref()))).record
+        claim = Append(task=record.ref, guard=Ready(), claim_session=1)
+        cancel = Append(task=record.ref, guard=NotClaimed(), events=end, release=True)
+        results = await asyncio.gather(store.append(claim), store.append(cancel), return_exceptions=True)
+        assert sum(isinstance(result, Appended) for result in results) == 1
+        claimed = (await store.append(created(new_ref(), claim=1))).record
+        with pytest.raises(AppendRejected, match=RUNNING) as caught:
+            await store.append(Append(task=claimed.ref, guard=NotClaimed(), events=end, release=True))
+        assert caught.value.record is not None
+        assert caught.value.record.session == 1
 
     async def test_attempts_restart_at_one_after_a_turn_ended(self, store: Store) -> None:
         record = (await store.append(created(new_ref(), claim=1))).record
