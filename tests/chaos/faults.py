@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dragoman.stores.postgres.database import WRITE_RETRY_TIMEOUT
 
-AWAY: Final = "Unavailable: the store does not respond"
+AWAY: Final = "the store does not respond"
 
 
 def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:

@@ -15,7 +15,7 @@ PARTS: Final = ("postgres", "nats")
 KINDS: Final = ("freeze", "kill")
 SHORTEST_GAP: Final = 4.0
 """Seconds between two outages of a part, at least."""
-ENOUGH: Final = 280.0
+ENOUGH: Final = 270.0
 """Seconds of faults in a run that has all outages unless CHAOS_OUTAGES says otherwise."""
 
 
