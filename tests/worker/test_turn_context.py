@@ -12,6 +12,7 @@ from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import LeaseLost, StateUpdate, TurnResult
+from dragoman.runtime.lease import Lease
 from dragoman.worker.turn_context import RemoteTurnContext
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -27,8 +28,12 @@ class Turn:
     def __init__(self, **start: Any) -> None:
         self.frames: list[wk.ConnectRequest] = []
         self._sent = asyncio.Event()
+        self.lease = Lease(3600.0)
         self.context = RemoteTurnContext(
-            wk.TurnStart(turn_id="turn", agent_id="echo", task_id="task", **start), self._send, FRAME_BYTES
+            wk.TurnStart(turn_id="turn", agent_id="echo", task_id="task", **start),
+            self._send,
+            FRAME_BYTES,
+            self.lease.hold(),
         )
 
     def _send(self, **frame: Any) -> None:
@@ -162,3 +167,39 @@ async def test_a_cancel_brings_its_reason_and_metadata() -> None:
     context.on_stopping()
     assert (context.canceled, context.cancel_reason, context.stopping) == (True, "user", True)
     assert Struct.FromString(context.cancel_metadata) == metadata
+
+
+async def test_a_lapsed_lease_stops_the_turn_and_gives_it_back() -> None:
+    turn = Turn()
+    assert not turn.context.loses_lease()
+    turn.lease.extend(turn.lease.now() - 20.0, 10.0)
+    assert [turn.context.loses_lease() for _ in range(2)] == [True, False]
+    assert (turn.context.canceled, turn.context.cancel_reason) == (True, "fenced")
+    with pytest.raises(LeaseLost):
+        turn.context.put(WORKING)
+    await turn.context.finish(None)
+    assert turn.kinds == ["turn_end"]
+    assert turn.frames[-1].turn_end.HasField("released")
+
+
+async def test_a_turn_that_was_canceled_before_the_lapse_reports_that_it_has_stopped() -> None:
+    turn = Turn()
+    turn.context.on_cancel("client", b"")
+    turn.lease.extend(turn.lease.now() - 20.0, 10.0)
+    assert turn.context.loses_lease()
+    await turn.context.finish(COMPLETED)
+    assert turn.frames[-1].turn_end.HasField("canceled")
+
+
+async def test_a_result_that_is_on_its_way_is_not_canceled() -> None:
+    turn = Turn()
+    turn.context.put(WORKING)
+    await turn.sent(1)
+    ending = asyncio.ensure_future(turn.context.finish(COMPLETED))
+    await asyncio.sleep(0)
+    assert turn.context.finishing
+    turn.lease.extend(turn.lease.now() - 20.0, 10.0)
+    assert not turn.context.loses_lease()
+    turn.context.on_committed(1)
+    await ending
+    assert turn.frames[-1].turn_end.status.state == states.COMPLETED

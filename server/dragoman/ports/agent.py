@@ -23,6 +23,10 @@ class LeaseLost(Exception):
     """The turn no longer holds the claim (task canceled, ended or taken over). Nothing more is written."""
 
 
+class AgentStillRuns(Exception):
+    """A canceled turn was abandoned at the shutdown of its process: whether its agent has stopped is not known."""
+
+
 class WorkerLost(Exception):
     """The process that ran a turn has died. Its later writes are ignored.
 

@@ -33,6 +33,10 @@ class RemoteAgentRegistry(Protocol):
         """Stops serving an agent and ends its waiting tasks as FAILED. Returns their number."""
         ...
 
+    def lease_left(self) -> float:
+        """Seconds for which this process may run turns; infinite if no other process uses the store."""
+        ...
+
     def capacity_changed(self) -> None:
         """Called when a remote agent came or went, or has more capacity."""
         ...

@@ -1,19 +1,22 @@
-"""Lease of a process: until when it may use its claims, by its own clock.
+"""Lease of a process: until when it may run agents, by its own clock.
 
-Others may act for a process when its session has expired by the store's clock. So that it does not act then, the lease
-ends earlier: a margin before the end of the last successful renewal, counted from that renewal's start. After a lapse a
-new term begins, and claims of earlier terms stay lost.
+Others may act for a process when its session has expired by the store's clock. So that no agent runs then, the process
+stops its agents earlier: a margin before the end of the last successful renewal, counted from that renewal's start. A
+process that was frozen notices this before its agents go on, because each step of an agent begins with a look at the
+lease (`GuardedSteps`). After a lapse a new term begins, and turns and claims of earlier terms stay lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 LEASE_MARGIN: Final = 2.0
-"""Seconds before the end of a lease that are not used: what a process does needs time to stop, and clocks differ."""
+"""Seconds before the end of a lease at which agents are stopped: they need time to stop, and clocks differ."""
 
 LEASE_CHECK_INTERVAL: Final = 0.1
 """Seconds between two looks at a lease that has lapsed."""
@@ -51,7 +54,7 @@ class Lease:
 
     @property
     def remaining(self) -> float:
-        """Seconds for which claims may still be used; negative after a lapse."""
+        """Seconds for which agents may still run; negative after a lapse."""
         return self._ends - self._clock()
 
     def hold(self) -> LeaseHold:
@@ -86,8 +89,38 @@ class LeaseHold:
         return self._lease.is_lost(self._term)
 
 
-async def watch_lease(lease: Lease, on_lapse: Callable[[], None]) -> None:
-    """Calls `on_lapse` when the lease may have lapsed, once a second or more often. Runs until canceled."""
+async def watch_lease(lease: Lease, stop_turns: Callable[[], None]) -> None:
+    """Calls `stop_turns` when the lease may have lapsed, once a second or more often. Runs until canceled."""
     while True:
         await asyncio.sleep(min(max(lease.remaining, LEASE_CHECK_INTERVAL), 1.0))
-        on_lapse()
+        stop_turns()
+
+
+class GuardedSteps(Awaitable[T]):
+    """Awaits a coroutine and calls `must_stop` before each of its steps; where that is true, cancels the coroutine.
+
+    So nothing of the coroutine runs between a freeze of the process and the check. Tasks that the coroutine has started
+    are not guarded.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], must_stop: Callable[[], bool]) -> None:
+        self._coroutine = coroutine
+        self._must_stop = must_stop
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        coroutine = self._coroutine
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            if self._must_stop() and error is None:
+                error = asyncio.CancelledError()
+            try:
+                waits_for = coroutine.send(value) if error is None else coroutine.throw(error)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            value, error = None, None
+            try:
+                value = yield waits_for
+            except BaseException as raised:
+                error = raised

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
@@ -12,6 +13,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task.log import Append, AppendRejected, ClaimHeld, Ready, TaskRecord
 from dragoman.core.task.maintenance import AgesByState
 from dragoman.ports import Agent, RemoteAgent, Store
+from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.status import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
@@ -35,8 +37,11 @@ class AgentRegistry:
         agents: dict[str, Agent],
         specs: dict[str, AgentSpec],
         retention_ages: dict[str, AgesByState],
+        lease: Lease | None = None,
     ) -> None:
-        """The three dicts are shared with the rest of the runtime, which sees changes at once."""
+        """The three dicts are shared with the rest of the runtime, which sees changes at once. `lease`: of this
+        process; None if no other process uses the store."""
+        self._lease = lease
         self._store = store
         self._log = event_log
         self._scheduler = scheduler
@@ -105,6 +110,10 @@ class AgentRegistry:
         self._agents.pop(agent, None)
         self._scheduler.capacity_changed()
         return await self._end_waiting(agent, status)
+
+    def lease_left(self) -> float:
+        """Seconds for which this process may run turns; infinite if no other process uses the store."""
+        return math.inf if self._lease is None else self._lease.remaining
 
     def capacity_changed(self) -> None:
         """A remote agent was added or removed, or its capacity changed."""

@@ -11,7 +11,7 @@ import importlib.util
 import linecache
 import sys
 import sysconfig
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
 from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
-from dragoman.ports import Agent
+from dragoman.ports import Agent, RemoteAgentRegistry
 from dragoman.stores.sqlite.store import now_ms
 
 DECLARE_HINT: Final = """\
@@ -200,10 +200,11 @@ class RunningExecutors:
         self.agents = agents
         self._supervisors = supervisors
 
-    def on_capacity_change(self, callback: Callable[[], None]) -> None:
-        """Sets the callback for an increased capacity of an executor."""
+    def attach_registry(self, registry: RemoteAgentRegistry) -> None:
+        """Sets the registry that learns of an increased capacity, and that limits how long turns may run."""
         for supervisor in self._supervisors:
-            supervisor.on_capacity_change = callback
+            supervisor.on_capacity_change = registry.capacity_changed
+            supervisor.lease_left = registry.lease_left
 
 
 @asynccontextmanager

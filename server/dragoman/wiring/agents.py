@@ -53,7 +53,7 @@ class ServerAgents:
         closes.
         """
         registry.reserve_ids(agent.spec.id for agent in self.executors.agents)
-        self.executors.on_capacity_change(registry.capacity_changed)
+        self.executors.attach_registry(registry)
         self.worker_hub.attach_registry(registry)
         self.upstreams.attach_registry(registry)
         if exclusive:

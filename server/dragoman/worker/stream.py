@@ -7,6 +7,8 @@ look dead.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import queue
 import threading
 import time
@@ -19,6 +21,7 @@ import grpc
 
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError
+from dragoman.runtime.lease import Lease
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 CONNECT_METHOD: Final = f"/{wk.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Connect"
@@ -54,6 +57,11 @@ class ServerStream:
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[wk.ConnectRequest | None] = queue.SimpleQueue()
+        self.lease = Lease(math.inf, margin=0.0)
+        """Until when turns of this stream may run; unlimited until the server grants the first lease."""
+        self._heartbeat_numbers = itertools.count(1)
+        self._heartbeats_sent: dict[int, float] = {}
+        """When each heartbeat without an answer was sent, on the lease's clock."""
         self._heartbeat = 1.0
         self._lease = WELCOME_TIMEOUT
         self._last_received_at = time.monotonic()
@@ -87,11 +95,13 @@ class ServerStream:
         self._channel.close()
 
     def _outgoing_frames(self) -> Iterator[wk.ConnectRequest]:
+        due = time.monotonic() + self._heartbeat  # after Hello
         while True:
             try:
-                frame = self._queue.get(timeout=self._heartbeat)
+                frame = self._queue.get(timeout=min(max(due - time.monotonic(), 0.0), self._heartbeat))
             except queue.Empty:
-                frame = wk.ConnectRequest(heartbeat=wk.Heartbeat())
+                due = time.monotonic() + self._heartbeat
+                frame = wk.ConnectRequest(heartbeat=self._next_heartbeat())
             if frame is None:
                 return
             if time.monotonic() - self._last_received_at > self._lease:
@@ -100,11 +110,23 @@ class ServerStream:
                 return
             yield frame
 
+    def _next_heartbeat(self) -> wk.Heartbeat:
+        number = next(self._heartbeat_numbers)
+        self._heartbeats_sent[number] = self.lease.now()
+        return wk.Heartbeat(number=number)
+
+    def _renew_lease(self, answer: wk.Heartbeat) -> None:
+        sent_at = self._heartbeats_sent.pop(answer.number, None)
+        if sent_at is not None:
+            self.lease.extend(sent_at, answer.lease.ToNanoseconds() / 1e9)
+
     def _read(self) -> None:
         failure: ClientError | None = None
         try:
             for frame in self._call:
                 self._last_received_at = time.monotonic()
+                if frame.HasField("heartbeat"):
+                    self._renew_lease(frame.heartbeat)
                 self._call_soon(self._on_frame, frame)
         except grpc.RpcError as error:
             failure = ClientError.from_rpc_error(cast("grpc.aio.AioRpcError", error))

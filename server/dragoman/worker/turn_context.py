@@ -13,6 +13,7 @@ from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult
 from dragoman.ports.remote_agents import failed_turn_end
+from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.turn.events import EventBatch
 from dragoman.worker import frames
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -27,8 +28,8 @@ SendToServer = Callable[..., None]
 class RemoteTurnContext:
     """Implements `dragoman.ports.TurnContext` over a stream. Create it on the event loop."""
 
-    def __init__(self, start: wk.TurnStart, send_frame: SendToServer, frame_bytes: int) -> None:
-        """`frame_bytes`: the largest frame that the server accepts."""
+    def __init__(self, start: wk.TurnStart, send_frame: SendToServer, frame_bytes: int, hold: LeaseHold) -> None:
+        """`frame_bytes`: the largest frame that the server accepts. `hold`: on the worker's lease."""
         self.turn_id = start.turn_id
         self.agent = start.agent_id
         self.task_id = start.task_id
@@ -51,8 +52,13 @@ class RemoteTurnContext:
         self.canceled = False
         self.cancel_reason = ""
         self.cancel_metadata = b""
+        self.finishing = False
+        """The agent has ended, and its result is on the way: a cancel comes too late."""
         self.is_over = False
         """The server accepts no more frames of this turn."""
+        self.lease_lapsed = False
+        """The worker's lease has lapsed during the turn: its server may report it as ended."""
+        self._hold = hold
         self._send_frame = send_frame
         self._frame_bytes = frame_bytes
         self._loop = asyncio.get_running_loop()
@@ -69,6 +75,8 @@ class RemoteTurnContext:
         self._send_frame(cancel_refused=wk.CancelRefused(turn_id=self.turn_id, reason=reason))
 
     def put(self, change: StatusChange | ArtifactChange, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
+        if self._hold.lost:
+            raise LeaseLost("the lease of this worker has lapsed")
         return self._batch.put(change, state_update)
 
     async def flush(self) -> None:
@@ -87,6 +95,17 @@ class RemoteTurnContext:
                 self._message_requested = True
                 self._send_frame(message_request=wk.MessageRequest(turn_id=self.turn_id))
             await self._message_received.wait()
+
+    def loses_lease(self) -> bool:
+        """Notes a lapse of the lease. True, once, if the agent has to be interrupted for it."""
+        if self.lease_lapsed or self.finishing or self.is_over or not self._hold.lost:
+            return False
+        self.lease_lapsed = True
+        log.warning("the lease of this worker has lapsed; its turns stop", extra={"task": self.task_id})
+        if not self.canceled:
+            self.on_cancel("fenced", b"")
+        self._batch.close(LeaseLost("the lease of this worker has lapsed"))
+        return True
 
     # Frames from the server ---------------------------------------------------------------------------------------
 
@@ -114,15 +133,18 @@ class RemoteTurnContext:
     def on_turn_over(self, reason: str) -> None:
         """Handles the end of the turn at the server: later events raise LeaseLost."""
         self.is_over = True
+        if self.canceled:
+            self.cancel_reason = "fenced"
         self._batch.close(LeaseLost(reason))
 
     # End of the turn ----------------------------------------------------------------------------------------------
 
     async def finish(self, result: TurnResult | None) -> None:
-        """Sends the pending events and the result. None: the agent stopped after a cancel or in a drain.
+        """Sends the pending events and the result. None: the agent stopped after a cancel, a lapse or in a drain.
 
         A result that cannot be sent makes the turn FAILED. Sends nothing after the end of the turn at the server.
         """
+        self.finishing = True
         try:
             changes, state_update = await self._batch.take_pending()
             if changes:
@@ -131,14 +153,15 @@ class RemoteTurnContext:
                 self._send_frame(turn_end=frames.encode_turn_end(self.turn_id, result, self._frame_bytes))
                 return
         except LeaseLost:
-            return
+            if self.is_over:
+                return
         except Exception as error:
             if not self.is_over:
                 text = f"{type(error).__name__}: {error}"
                 log.error("agent %s: the turn failed: %s", self.agent, text, extra={"task": self.task_id})
                 self._send_frame(turn_end=failed_turn_end(self.turn_id, text))
             return
-        if self.cancel_reason == "drain":
+        if self.cancel_reason in ("drain", "fenced"):
             self._give_back()
         else:
             self._send_frame(turn_end=wk.TurnEnd(turn_id=self.turn_id, canceled=wk.Canceled()))
@@ -148,6 +171,7 @@ class RemoteTurnContext:
 
         Sends pending events first if possible.
         """
+        self.finishing = True
         try:
             changes, state_update = await self._batch.take_pending()
             if changes:

@@ -18,9 +18,10 @@ from dragoman.calling.tls import tls_advice
 from dragoman.core import trace
 from dragoman.core.durations import Backoff
 from dragoman.core.task import states
-from dragoman.ports import Agent, TurnResult, WorkerLost
+from dragoman.ports import Agent, AgentStillRuns, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import failed_turn_end
 from dragoman.ports.tracing import Tracer
+from dragoman.runtime.lease import GuardedSteps, watch_lease
 from dragoman.worker.frames import encode_registration
 from dragoman.worker.stream import ServerStream
 from dragoman.worker.turn_context import RemoteTurnContext
@@ -138,14 +139,22 @@ class Worker:
             for name, agent in self._agents.items()
         ]
         stream.send(hello=wk.Hello(name=self._name, agents=agents))
+        watching = asyncio.create_task(watch_lease(stream.lease, self._end_lapsed_turns), name="watch lease")
         try:
             return await self._stream_ended
         finally:
+            watching.cancel()
             self.ready.clear()
             stream.close()
             self._stream = None
             for turn in tuple(self._running.values()):
                 self._abort_turn(turn, "the connection to the server is broken")
+
+    def _end_lapsed_turns(self) -> None:
+        """Stops the turns that began before a lapse of the lease."""
+        for turn in tuple(self._running.values()):
+            if turn.turn_context.loses_lease():
+                turn.task.cancel()
 
     # Frames from the server ---------------------------------------------------------------------------------------
 
@@ -200,7 +209,7 @@ class Worker:
         if agent is None:
             stream.send(turn_end=failed_turn_end(start.turn_id, f'"{start.agent_id}" is not an agent of this worker'))
             return
-        turn_context = RemoteTurnContext(start, stream.send, self._frame_bytes)
+        turn_context = RemoteTurnContext(start, stream.send, self._frame_bytes, stream.lease.hold())
         work = self._run_turn(agent, turn_context, stream)
         task = asyncio.get_running_loop().create_task(work, name=f"turn {start.turn_id} of task {start.task_id}")
         self._running[start.turn_id] = _WorkerTurn(start.agent_id, turn_context, task)
@@ -216,6 +225,8 @@ class Worker:
                     else self._call_agent(agent, turn_context)
                 )
             )
+        except AgentStillRuns:
+            log.warning("the agent of a canceled turn still runs", extra={"task": turn_context.task_id})
         except WorkerLost as lost:
             log.warning("turn returned to the server: %s", str(lost) or "the process that ran it has died",
                 extra={"task": turn_context.task_id, "agent": turn_context.agent})  # fmt: skip
@@ -237,7 +248,7 @@ class Worker:
     async def _call_agent(self, agent: Agent, turn_context: RemoteTurnContext) -> TurnResult | None:
         """The result of the turn; None if it stopped after a cancel."""
         try:
-            return await agent.take_turn(turn_context)
+            return await GuardedSteps(agent.take_turn(turn_context), turn_context.loses_lease)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None
@@ -272,7 +283,7 @@ class Worker:
         return result
 
     def _cancel(self, turn: _WorkerTurn, reason: str, metadata: bytes = b"") -> None:
-        if not turn.turn_context.canceled:
+        if not (turn.turn_context.canceled or turn.turn_context.finishing):
             turn.turn_context.on_cancel(reason, metadata)
             turn.task.cancel()
 

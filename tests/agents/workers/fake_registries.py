@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from dataclasses import replace
 
 from dragoman.ports import RegisteredAgent, RemoteAgent
@@ -46,6 +47,9 @@ class MemoryAgentRegistry:
     async def unregister(self, agent: str) -> int:
         self.unregistered.append(agent)
         return 0
+
+    def lease_left(self) -> float:
+        return math.inf
 
     def capacity_changed(self) -> None:
         """Nothing waits for capacity here."""

@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from dragoman.client import Client, message
 from dragoman.core.task import states
 from dragoman.runtime.operations import cancel as canceling
-from dragoman.runtime.turn import runner
+from dragoman.runtime.turn import stop
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -256,19 +256,22 @@ async def test_the_card_of_the_latest_registration_is_served(opened: Open) -> No
         assert (await card(app))["name"] == "Front desk"
 
 
-async def test_a_worker_that_ignores_a_cancel_is_fenced_off(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "FENCE_TIMEOUT", 0.05)
+async def test_a_worker_that_ignores_a_cancel_keeps_its_task_active_until_it_has_stopped(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop, "FENCE_TIMEOUT", 0.0)
+    monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await fake_worker.receive("turn_start")
         await client.cancel(task.id)
-        ended = await wait_for_state(client, task.id, states.CANCELED)
-        assert status_text(ended).startswith("FENCED: ")
         await fake_worker.receive("cancel")
-        await fake_worker.put_text(turn.turn_id, 1, "too late", append=False)
-        over = await fake_worker.receive("turn_revoked")
-        assert (over.turn_id, over.reason) == (turn.turn_id, "the task was canceled")
-        assert (await client.get(task.id)).artifacts == ended.artifacts
+        await fake_worker.put_text(turn.turn_id, 1, "not yet", append=False)
+        await fake_worker.receive("committed")
+        assert (await client.get(task.id)).status.state == states.WORKING
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, canceled=wk.Canceled()))
+        ended = await wait_for_state(client, task.id, states.CANCELED)
+        assert [text_of(artifact) for artifact in ended.artifacts] == ["not yet"]
 
 
 async def test_of_two_turns_that_write_the_context_state_the_second_fails(opened: Open) -> None:

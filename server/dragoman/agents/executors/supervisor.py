@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -78,6 +79,8 @@ class ExecutorSupervisor:
         self._supervision: asyncio.Task[None] | None = None
         self.on_capacity_change: Callable[[], None] = lambda: None
         """Called when the agent can take more turns than before."""
+        self.lease_left: Callable[[], float] = lambda: math.inf
+        """Seconds for which this server may run turns."""
 
     async def open(self) -> WorkerAgent:
         """Starts the process and supervises it from then on. Raises ExecutorStartFailed."""
@@ -148,6 +151,7 @@ class ExecutorSupervisor:
             on_capacity_change=self._notify_capacity,
             new_id=self._new_id,
             frame_bytes=self._frame_bytes,
+            lease_left=self._lease_left,
         )
         connection.send(wk.ConnectResponse(welcome=encode_welcome("", self._frame_bytes, self._timings)))
 
@@ -169,10 +173,12 @@ class ExecutorSupervisor:
             return connection.error
         finally:
             agent.remove_worker(connection)
-            connection.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await process.stop()  # first: when its turns are over, nothing runs them
+            connection.has_exited = True
+            connection.close()
 
     def _read_hello(self, first: wk.ConnectRequest) -> tuple[AgentSpec, wk.AgentRegistration]:
         """The agent of the first frame, with this server's id, turns and retries. Raises InvalidParams."""
@@ -193,6 +199,9 @@ class ExecutorSupervisor:
         self._notify_capacity()
         log.info("executor %s is running: %s", self._executor, connection, extra={"agent": self._executor.id})
         return agent
+
+    def _lease_left(self) -> float:
+        return self.lease_left()  # set after the process was started
 
     def _notify_capacity(self) -> None:
         if self._agent is not None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from dragoman.agents.workers.connection import WorkerConnection
-from dragoman.agents.workers.turn import AgentStopped
+from dragoman.agents.workers.turn import AgentStopped, RemoteTurn
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult, WorkerLost
+from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, TurnContext, TurnResult, WorkerLost
 
 REMOTE_PRESENCE_TTL: Final = 15.0
 """Seconds for which another server's note that it has workers of an agent is valid."""
@@ -109,28 +109,59 @@ class WorkerAgent:
         self._capacity_changed.set()
 
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
-        """Runs one turn at a worker. Raises WorkerLost if the worker disconnects during the turn."""
-        turn = (await self._next_free_worker()).start_turn(self.spec.id, turn_context)
+        """Runs one turn at a worker. Raises WorkerLost if the worker disconnects during the turn.
+
+        A canceled turn ends when the worker has confirmed that it stopped, or can no longer run it by its own clock.
+        Raises AgentStillRuns when the server shuts down before.
+        """
+        worker = await self._next_free_worker()
+        turn = worker.start_turn(self.spec.id, turn_context)
         try:
             await asyncio.wait([turn.result])  # does not cancel the future
         except asyncio.CancelledError:
             if not turn.result.done():
                 turn.cancel(turn_context.cancel_reason, turn_context.cancel_metadata)
-            try:
-                await asyncio.wait([turn.result], timeout=AGENT_STOP_TIMEOUT)
-            finally:
-                turn.abort(TimeoutError("the turn was canceled and did not stop in time"))
+            await self._wait_until_stopped(turn)
         try:
             return turn.result.result()
         except (AgentStopped, TimeoutError) as error:
             raise asyncio.CancelledError from error
         except WorkerLost as error:
-            if turn_context.canceled:  # so it has stopped
+            if turn_context.canceled:
+                await self._wait_for_lease_of(worker, turn_context)
                 raise asyncio.CancelledError from error
             raise
         except (LeaseLost, AppendRejected):
             # The task continued without this run and the store rejects our writes.
             return TurnResult(StatusChange(states.CANCELED))
+
+    async def _wait_until_stopped(self, turn: RemoteTurn) -> None:
+        """Waits for the end of a canceled turn: as long as it takes for a client's cancel, otherwise with a timeout."""
+        context = turn.turn_context
+        try:
+            while not turn.result.done():
+                waits = context.cancel_reason in ("client", "fenced")
+                try:
+                    await asyncio.wait([turn.result], timeout=None if waits else AGENT_STOP_TIMEOUT)
+                except asyncio.CancelledError:
+                    if context.cancel_reason != "client":
+                        raise
+                    if context.stopping:
+                        raise AgentStillRuns from None
+                    continue
+                if not waits:
+                    return
+        finally:
+            turn.abort(TimeoutError("the turn was canceled and did not stop in time"))
+
+    async def _wait_for_lease_of(self, worker: WorkerConnection, context: TurnContext) -> None:
+        """Waits until a disconnected worker has stopped its turns by its own clock."""
+        while (seconds := worker.remaining_lease) > 0:
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError:
+                if context.stopping:
+                    raise AgentStillRuns from None
 
     async def _next_free_worker(self) -> WorkerConnection:
         """The next worker in rotation with free capacity. Raises WorkerLost without one for WORKER_WAIT_TIMEOUT."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,10 +29,18 @@ MAX_UNREAD_FRAMES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatTimings:
-    """Seconds between two heartbeats, and of silence after which a worker counts as lost."""
+    """Seconds between two heartbeats, and of silence after which a worker counts as lost.
+
+    `margin`: seconds that agents get to stop at the end of a worker's lease.
+    """
 
     heartbeat: float = 2.0
     lease: float = 10.0
+    margin: float = 2.0
+
+
+def _unlimited() -> float:
+    return math.inf
 
 
 class WorkerConnection:
@@ -48,9 +57,10 @@ class WorkerConnection:
         on_capacity_change: Callable[[], None],
         new_id: NewId,
         frame_bytes: int,
+        lease_left: Callable[[], float] = _unlimited,
     ) -> None:
         """`agents`: the registered specs by id. `on_capacity_change`: called when it can take more turns than before.
-        `frame_bytes`: the largest frame that it may send."""
+        `frame_bytes`: the largest frame that it may send. `lease_left`: seconds for which this server may run turns."""
         self.name = name
         self.peer = peer
         self.principal = principal
@@ -64,13 +74,18 @@ class WorkerConnection:
         self._new_id = new_id
         self._frame_bytes = frame_bytes
         self._loop = asyncio.get_running_loop()
-        self._last_received_at = self._loop.time()
+        self._last_received_at = self._last_sent_at = self._loop.time()
         self._registrations = {one.id: one for one in registrations}
         self._credits = Counter({name: one.turns for name, one in self._registrations.items()})
         self._turns: dict[str, RemoteTurn] = {}
         self._turn_numbers = itertools.count(1)
         self._last_turn_number = 0
         self._closed = False
+        self._lease_left = lease_left
+        self._lease_ends: float | None = None
+        """When the worker's last lease is over, on the loop's clock. None for a worker that asks for none."""
+        self.has_exited = False
+        """Whether its process is known to have ended."""
 
     def __str__(self) -> str:
         return f"{self.name or 'a worker'} ({self.peer})"
@@ -84,6 +99,15 @@ class WorkerConnection:
     def seconds_silent(self) -> float:
         """Seconds since the last frame from the worker."""
         return self._loop.time() - self._last_received_at
+
+    @property
+    def remaining_lease(self) -> float:
+        """Seconds for which the worker may still run turns after its connection is lost."""
+        if self.has_exited:
+            return 0.0
+        if self._lease_ends is None:  # an older worker stops when it has heard nothing for the lease
+            return self._last_sent_at + self.timings.lease + self.timings.margin - self._loop.time()
+        return self._lease_ends + self.timings.margin - self._loop.time()
 
     def free_capacity(self, agent: str) -> int:
         """Further turns of an agent that the worker takes now."""
@@ -118,6 +142,7 @@ class WorkerConnection:
         """Queues a frame for the worker. Disconnects a worker that has stopped reading."""
         if self._closed:
             return
+        self._last_sent_at = self._loop.time()
         if self.outgoing.qsize() >= MAX_UNREAD_FRAMES:
             self.close(Unavailable(f"the worker has stopped reading: {MAX_UNREAD_FRAMES} frames are queued for it"))
             return
@@ -132,7 +157,7 @@ class WorkerConnection:
             )
         match frame.WhichOneof("frame"):
             case "heartbeat":
-                pass
+                self._renew_lease(frame.heartbeat.number)
             case "credit":
                 self._add_credit(frame.credit)
             case "drain":
@@ -143,6 +168,16 @@ class WorkerConnection:
                 raise InvalidParams.field("hello", "was sent before; send it once, as the first frame")
             case _:
                 raise InvalidParams.field("frame", "is not a frame that this server knows")
+
+    def _renew_lease(self, number: int) -> None:
+        """Answers a heartbeat with a lease, which is never longer than this server's own."""
+        if not number:
+            return
+        seconds = max(min(self.timings.lease - self.timings.margin, self._lease_left()), 0.0)
+        self._lease_ends = max(self._lease_ends or 0.0, self._loop.time() + seconds)
+        answer = wk.Heartbeat(number=number)
+        answer.lease.FromNanoseconds(round(seconds * 1e9))
+        self.send(wk.ConnectResponse(heartbeat=answer))
 
     def _dispatch_to_turn(self, id: str, kind: str, frame: wk.ConnectRequest) -> None:
         turn = self._turns.get(id)

@@ -134,6 +134,7 @@ class LocalWorkerHub:
             fields = {"principal": identity.principal, "peer": peer}
             log.warning("worker rejected: %s", error.message, extra=fields)
             raise
+        assert self._agent_registry is not None
         worker = WorkerConnection(
             hello.name,
             peer,
@@ -143,6 +144,7 @@ class LocalWorkerHub:
             on_capacity_change=lambda: self._notify_capacity(agents),
             new_id=self._new_id,
             frame_bytes=self._frame_bytes,
+            lease_left=self._agent_registry.lease_left,
         )
         log.info(
             "worker connected: %s",

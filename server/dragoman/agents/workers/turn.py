@@ -137,7 +137,8 @@ class RemoteTurn:
             case "canceled":
                 raise InvalidAgentResponse("turn_end.canceled is set, but the turn was not canceled")
             case "released":
-                self._fail(WorkerLost("The worker was stopped."))
+                stopped = AgentStopped() if self.turn_context.canceled else WorkerLost("The worker was stopped.")
+                self._fail(stopped)
             case _:
                 self._finish(decode_turn_end(frame, self.turn_context, self._new_id))
 

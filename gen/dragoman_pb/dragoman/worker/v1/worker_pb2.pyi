@@ -97,8 +97,12 @@ class AgentRegistration(_message.Message):
     def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: bool = ..., uncancelable: bool = ..., refuses_messages: bool = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("number", "lease")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    lease: _duration_pb2.Duration
+    def __init__(self, number: _Optional[int] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("agent_id", "turns")
