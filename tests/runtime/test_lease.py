@@ -1,4 +1,4 @@
-"""The lease of a process: it ends by the process's clock before others may act."""
+"""The lease of a process: agents stop by its clock before others may act, and first of all after a freeze."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+from tests.eventually import eventually
+from tests.runtime.harness import open_harness, state, status_text, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
-from dragoman.runtime.lease import Lease, elapsed_clock, watch_lease
-from dragoman.runtime.sessions import Heartbeat
+from dragoman import Turn, retry
+from dragoman.core.task.log import Append, NotTerminal
+from dragoman.ports import LeaseLost
+from dragoman.runtime.lease import GuardedSteps, Lease, elapsed_clock, watch_lease
+from dragoman.runtime.sessions import ClaimRecovery, Heartbeat
+from dragoman.stores.sqlite import open_store
 
 
 class ManualClock:
@@ -58,13 +65,168 @@ def test_the_clock_of_a_lease_runs_forward() -> None:
     assert elapsed_clock() >= before
 
 
-async def test_a_lapse_is_noticed_while_the_lease_is_watched() -> None:
-    clock, lapsed = ManualClock(), asyncio.Event()
+async def test_a_guarded_coroutine_gets_its_cancellation_before_its_next_step() -> None:
+    frozen, went_on, place = False, False, asyncio.Event()
+
+    async def agent() -> None:
+        nonlocal went_on
+        await place.wait()
+        went_on = True
+
+    def must_stop() -> bool:
+        return frozen
+
+    async def guarded() -> None:
+        await GuardedSteps(agent(), must_stop)
+
+    run = asyncio.create_task(guarded())
+    await asyncio.sleep(0)
+    frozen = True
+    place.set()  # the step of the agent is due before anything else
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert not went_on
+
+
+async def test_a_guarded_coroutine_returns_and_raises_as_before() -> None:
+    async def returns() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    async def raises() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("its own")
+
+    async def cleans_up() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "stopped"
+        return "never"
+
+    async def run(work: GuardedSteps[str]) -> str:
+        return await work
+
+    assert await GuardedSteps(returns(), lambda: False) == 7
+    with pytest.raises(ValueError, match="its own"):
+        await GuardedSteps(raises(), lambda: False)
+    task = asyncio.create_task(run(GuardedSteps(cleans_up(), lambda: False)))
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == "stopped"
+
+
+async def works(turn: Turn) -> str:
+    turn.status(f"attempt {turn.attempt}")
+    if turn.attempt == 1:
+        await asyncio.Event().wait()
+    return f"attempt {turn.attempt}"
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_turns_stop_and_are_given_back_when_the_lease_lapses(tmp_path: Path, retries: int) -> None:
+    clock = ManualClock()
     lease = Lease(10.0, clock=clock)
-    clock.now += 60.0
-    watching = asyncio.create_task(watch_lease(lease, lapsed.set))
-    await asyncio.wait_for(lapsed.wait(), 30)
-    watching.cancel()
+    store = open_store(tmp_path / "tasks.db")
+    on_crash = retry(retries) if retries else "fail"
+    async with open_harness(tmp_path, works, store=store, exclusive=False, run_lease=lease, on_crash=on_crash) as here:
+        task = await here.start()
+        await eventually(lambda: here.runtime.scheduler.running)
+        clock.now += 9.0
+        here.runtime.scheduler.end_lapsed_turns()
+        lease.extend(clock.now, 10.0)
+        ended = await here.ended(task.id)
+        if retries:
+            assert (state(ended), texts(ended)) == ("COMPLETED", ["attempt 2"])
+        else:
+            assert (state(ended), status_text(ended).partition(":")[0]) == ("FAILED", "INTERRUPTED")
+
+
+async def test_nothing_is_claimed_and_every_verb_fails_after_a_lapse(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+
+    async def cleans_up(turn: Turn) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                turn.chunk("after the lapse")
+            except LeaseLost as error:
+                failures.append(error)
+
+    clock = ManualClock()
+    lease = Lease(10.0, clock=clock)
+    store = open_store(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, cleans_up, store=store, exclusive=False, run_lease=lease) as here:
+        task = await here.start()
+        clock.now += 9.0
+        waiting = await here.start("later")
+        here.runtime.scheduler.end_lapsed_turns()
+        ended = await here.ended(task.id)
+        assert (state(ended), texts(ended)) == ("FAILED", [])
+        assert len(failures) == 1
+        assert state(await here.get(waiting.id)) == "SUBMITTED"
+
+
+async def test_a_claim_whose_answer_comes_after_a_lapse_begins_no_turn(tmp_path: Path) -> None:
+    """The process was frozen between the commit and its answer; meanwhile others may have ended the task."""
+    begun: list[int] = []
+
+    async def counts(turn: Turn) -> str:
+        begun.append(turn.attempt)
+        return "done"
+
+    clock = ManualClock()
+    lease = Lease(10.0, clock=clock)
+    store = open_store(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease) as here:
+        sending = asyncio.ensure_future(here.start())
+        while not here.runtime.scheduler._reserved:  # noqa: ASYNC110  # every step counts here
+            await asyncio.sleep(0)
+        clock.now += 9.0
+        task = await sending
+        assert not begun
+        lease.extend(clock.now, 10.0)
+        ended = await here.ended(task.id)
+        assert (state(ended), begun) == ("COMPLETED", [2])
+
+
+async def test_a_claim_of_unknown_outcome_is_given_back_after_a_lapse(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    async def counts(turn: Turn) -> str:
+        begun.append(turn.attempt)
+        return "done"
+
+    clock = ManualClock()
+    lease = Lease(10.0, clock=clock)
+    store = open_store(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease, slots=0) as here:
+        task = await here.start()
+        scheduler = here.runtime.scheduler
+        recovery = ClaimRecovery(scheduler._log, scheduler, lease)
+        (record,) = await store.ready_tasks(["counts"], 1, "")
+        await store.append(Append(task=record.ref, guard=NotTerminal(), claim_session=scheduler.session))
+        recovery.add(record.ref)
+        polling = asyncio.ensure_future(recovery.poll())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        clock.now += 9.0
+        await polling
+        await eventually(lambda: not recovery._returning)
+        (waiting,) = await store.ready_tasks(["counts"], 1, "")
+        assert (waiting.session, waiting.attempt, begun) == (0, 2, [])
+        assert waiting.id == task.id
+
+
+async def test_a_watched_lease_stops_turns_soon_after_its_end() -> None:
+    stopped = asyncio.Event()
+    watching = asyncio.create_task(watch_lease(Lease(0.02), stopped.set))
+    try:
+        async with asyncio.timeout(10):
+            await stopped.wait()
+    finally:
+        watching.cancel()
 
 
 async def test_only_renewals_that_succeed_extend_the_lease(tmp_path: Path) -> None:

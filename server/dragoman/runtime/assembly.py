@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,10 +15,10 @@ from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.quotas import NO_BUDGETS, Quotas, TaskBudgets
 from dragoman.core.push.delivery import DEFAULT_PUSH_RETRY_POLICY, PushRetryPolicy
 from dragoman.core.task.maintenance import RetentionPolicy
-from dragoman.ports import Agent, Bus, OutboundHttp, Store, WebhookEncoder
+from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.feeds import TaskFeeds
-from dragoman.runtime.lease import Lease
+from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import Retention, compact_forever
@@ -97,6 +97,7 @@ async def open_runtime(
     strict: bool = False,
     exclusive: bool = True,
     lease: float = LEASE_SECONDS,
+    run_lease: Lease | None = None,
     retention: RetentionPolicy | None = None,
     coalesce: Coalesce = NO_COALESCING,
     isolation: Isolation | None = None,
@@ -116,7 +117,8 @@ async def open_runtime(
 
     `root`: the agent addressed by requests that name none; by default the one with `default=True`, else the first.
     `exclusive`: no other process uses this store, so open sessions belong to dead processes. `lease`: seconds after
-    which others may treat this session as dead unless it is renewed. `retention`: how long tasks are kept. `isolation`:
+    which others may treat this session as dead unless it is renewed. `run_lease`: by which this process stops its turns
+    before that, unless `exclusive`. `retention`: how long tasks are kept. `isolation`:
     their visibility. `access_policy`: which agents are open to callers without credentials. `quotas`: limits of
     callers. `budgets`: limits of tasks. `worker_wait`: seconds that tasks wait for absent remote agents. `tracer`:
     records spans of turns and pushes. `allow_no_agents`: the root agent is then the first that registers, unless `root`
@@ -132,7 +134,7 @@ async def open_runtime(
     root = root or ("" if allow_no_agents else root_of(agents))
     if root not in by_id and not allow_no_agents:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
-    run_lease = None if exclusive else Lease(lease)
+    run_lease = None if exclusive else run_lease or Lease(lease)
     session = await store.open_session(lease, exclusive=exclusive)
     heartbeat = Heartbeat(store, session, lease=lease, run_lease=run_lease)
     feeds = TaskFeeds(store, bus)
@@ -148,9 +150,9 @@ async def open_runtime(
         if push_options
         else None
     )
-    event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None)
+    event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None, run_lease)
     specs = {name: agent.spec for name, agent in by_id.items()}
-    reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew)
+    reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, by_id))
     await reaper.reap()
     push_configs = (
         PushConfigOperations(store, bus, push_options.outbound, push_options.encoder)
@@ -170,6 +172,7 @@ async def open_runtime(
         coalesce=coalesce,
         worker_wait=worker_wait,
         runs_agents=runs_agents,
+        lease=run_lease,
     )
     scheduler.budgets = budgets
     if tracer is not None:
@@ -201,7 +204,7 @@ async def open_runtime(
     retention_job = Retention(
         store, event_log, maintenance, rules, auditor=auditor, audit_retention_ms=audit.retention_ms if audit else 0
     )
-    registry = AgentRegistry(store, event_log, scheduler, by_id, specs, retention_ages)
+    registry = AgentRegistry(store, event_log, scheduler, by_id, specs, retention_ages, run_lease)
     registry.add_listener(service.on_agent_added)
     # Not a TaskGroup: it would wrap exceptions of the caller's block.
     polling_versions = start_task(Background.FEEDS, feeds.poll_forever)
@@ -211,9 +214,11 @@ async def open_runtime(
     compacting = start_task(Background.COMPACTION, partial(compact_forever, store))
     retaining = start_task(Background.RETENTION, retention_job.run_forever)
     ending_abandoned = start_task(Background.ABSENT_AGENTS, registry.poll_forever)
-    recovering = start_task(Background.CLAIM_RECOVERY, ClaimRecovery(event_log, scheduler).poll_forever)
+    recovering = start_task(Background.CLAIM_RECOVERY, ClaimRecovery(event_log, scheduler, run_lease).poll_forever)
     polls = [start_task(Background.SCHEDULER, scheduler.poll_forever)]
-    if not exclusive:
+    if run_lease is not None:
+        polls.append(start_task(Background.LEASE, partial(watch_lease, run_lease, scheduler.end_lapsed_turns)))
+    if run_lease is not None or reaper.left_cancels:
         polls.append(start_task(Background.CANCEL_REQUESTS, cancel_operation.poll_forever))
     try:
         await scheduler.start()
@@ -277,6 +282,10 @@ def _delivery_deps(store: Store, feeds: TaskFeeds, push_options: PushOptions, tr
         claim_hold=push_options.claim_hold,
         tracer=tracer,
     )
+
+
+def _remote_agent(agents: Mapping[str, Agent], agent: str) -> RemoteAgent | None:
+    return found if isinstance(found := agents.get(agent), RemoteAgent) else None
 
 
 def root_of(agents: Sequence[Agent]) -> str:

@@ -11,14 +11,16 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from dragoman.core.cards.agent_spec import resume_metadata
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import OutOfMemory, TaskNotFound, Unavailable
 from dragoman.core.task import frames
-from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRef
+from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRecord, TaskRef
 from dragoman.ports import Bus, Store, TaskSnapshot
+from dragoman.runtime.lease import Lease
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
@@ -35,8 +37,16 @@ MEMORY_RETRIES: Final = 2
 class EventLog:
     """Appends to tasks and publishes committed events."""
 
-    def __init__(self, store: Store, bus: Bus, on_push_due: Callable[[TaskRef], None] | None = None) -> None:
-        """`on_push_due` is called for tasks that got events and have live push configurations."""
+    def __init__(
+        self,
+        store: Store,
+        bus: Bus,
+        on_push_due: Callable[[TaskRef], None] | None = None,
+        lease: Lease | None = None,
+    ) -> None:
+        """`on_push_due` is called for tasks that got events and have live push configurations. `lease`: of this
+        process; None if no other process uses the store."""
+        self._lease = lease
         self._store = store
         self._bus = bus
         self._on_push_due = on_push_due
@@ -46,6 +56,8 @@ class EventLog:
         """Rejected appends, by reason."""
         self.on_unknown_outcome: Callable[[TaskRef], None] = lambda _: None
         """Called for tasks with a claim of unknown outcome: the store failed during the commit."""
+        self.on_late_claim: Callable[[TaskRecord], None] = lambda _: None
+        """Called for claims that succeeded, but whose answer came after the lease had lapsed. Callers see no claim."""
 
     def append(
         self, change: Append, on_result: Callable[[Appended | None], None] | None = None
@@ -56,11 +68,15 @@ class EventLog:
         It raises core.task.log.AppendRejected or the store's error.
         """
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        hold = self._lease.hold() if self._lease is not None and change.claim_session else None
 
         def committed(done: asyncio.Future[Appended]) -> None:
             error = done.exception()
             if error is None:
                 appended = done.result()
+                if hold is not None and appended.claimed and hold.lost:
+                    self.on_late_claim(appended.record)
+                    appended = replace(appended, claimed=False)
                 self._publish(appended)
                 try:
                     if on_result is not None:

@@ -21,6 +21,7 @@ from dragoman.core.limits.quotas import NO_BUDGETS
 from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Ready, TaskRecord, TaskRef
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, StoredMessage, TaskSignal
 from dragoman.runtime.capacity import JobSubscriptions, RemoteCapacity, notify_canceled
+from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.input import ReferenceResolver
@@ -62,9 +63,10 @@ class Scheduler:
         coalesce: Coalesce = NO_COALESCING,
         worker_wait: float = WORKER_WAIT_SECONDS,
         runs_agents: bool = True,
+        lease: Lease | None = None,
     ) -> None:
-        """`worker_wait`: seconds that tasks wait for an absent remote agent. With `runs_agents=False` the app's own
-        agents are left to other processes on the same store."""
+        """`lease`: of this process; None if no other uses the store. `worker_wait`: seconds that tasks wait for an
+        absent remote agent. With `runs_agents=False` the app's own agents are left to other processes on the store."""
         self._store = store
         self._bus = bus
         self._log = event_log
@@ -72,6 +74,7 @@ class Scheduler:
         self._session = session
         self._reference_resolver = reference_resolver
         self._slots = slots
+        self._lease = lease
         self._strict = strict
         self._coalesce = coalesce
         self.runs_agents = runs_agents
@@ -80,10 +83,9 @@ class Scheduler:
         """Runs a runner; replaced when turns are traced."""
         self.budgets = NO_BUDGETS
         self._runners: dict[TaskRef, TurnRunner] = {}
+        # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
-        """By agent."""
-        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None
-        """Called for claimed or waiting tasks whose agent was removed."""
+        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None  # for tasks whose agent was removed
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserved = 0
@@ -159,8 +161,7 @@ class Scheduler:
     def reserve_slot(self, agent: str) -> int:
         """Reserves a slot for a task about to be written: the session to claim it for, or 0 if it has to wait.
 
-        Each reservation is ended by `complete_reservation`. Raises Unavailable while draining, and for a remote agent
-        that has been absent for too long.
+        Ended by `complete_reservation`. Raises Unavailable while draining, and for a remote agent absent for too long.
         """
         if self._draining:
             raise Unavailable("the server is shutting down and accepts no new messages; retry later")
@@ -171,7 +172,8 @@ class Scheduler:
         return 0 if self._backlog_exceeds_slots or not self.runs_agents else self._take_slot(agent)
 
     def _take_slot(self, agent: str) -> int:
-        if self.free_slots <= 0 or not self.remote_capacity.try_acquire(agent):
+        lapsed = self._lease is not None and self._lease.remaining <= 0
+        if lapsed or self.free_slots <= 0 or not self.remote_capacity.try_acquire(agent):
             return 0
         self._reserved += 1
         self._idle.clear()
@@ -211,9 +213,7 @@ class Scheduler:
     def _announce_waiting(self, record: TaskRecord) -> None:
         """Handles a task that waits in the store: takes it here if there is room, else publishes a job.
 
-        A job makes idle processes fetch first and queue their own new tasks meanwhile, so none is published when this
-        process has room.
-        """
+        None is published when there is room here: a job makes idle processes queue their own new tasks meanwhile."""
         if record.agent not in self._agents:
             self.on_unserved(record)
             return
@@ -245,6 +245,7 @@ class Scheduler:
             first=first,
             strict=self._strict,
             coalesce=self._coalesce,
+            hold=self._lease.hold() if self._lease is not None else None,
         )
         if self.budgets:
             runner.budget = self.budgets.budget_of(record.agent)
@@ -377,6 +378,11 @@ class Scheduler:
     def _on_claimed(self, session: int, agent: str, appended: Appended | None) -> None:
         self.complete_reservation(session, agent, appended, None)
 
+    def end_lapsed_turns(self) -> None:
+        """Stops the turns that began before a lapse of the lease."""
+        for runner in tuple(self._runners.values()):
+            runner.end_lapsed_lease()
+
     # Signals ----------------------------------------------------------------------------------------------------
 
     def _on_signal(self, ref: TaskRef, signal: TaskSignal) -> None:
@@ -389,10 +395,7 @@ class Scheduler:
             runner.notify_message()
 
     async def _cancel(self, runner: TurnRunner) -> None:
-        """Cancels a runner, if the store confirms it: a late signal may belong to an earlier turn.
-
-        A task that is no longer in the store was erased.
-        """
+        """Cancels a runner, if the store confirms it (a late signal may belong to an earlier turn) or has erased it."""
         ref = runner.record.ref
         with suppress(Unavailable):  # the poll for cancel requests finds it
             requests = await self._store.cancel_requests.pending([ref])
@@ -409,10 +412,9 @@ class Scheduler:
     # Shutdown ---------------------------------------------------------------------------------------------------
 
     async def drain(self, grace: float, report: Callable[[int], None] | None = None) -> None:
-        """Accepts no new tasks and waits up to `grace` seconds for running turns; then ends the rest as FAILED.
+        """Accepts no new tasks and waits up to `grace` seconds for turns and claims; then ends the rest as FAILED.
 
-        Waits for pending claims as well. `report` is called once a second with the number of running turns.
-        """
+        `report` is called once a second with the number of running turns."""
         self._draining = True
         await self._job_subscriptions.close()
         loop = asyncio.get_running_loop()

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -31,8 +32,8 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
-from dragoman.ports import Bus, Job, Store
-from dragoman.runtime.lease import Lease
+from dragoman.ports import Bus, Job, RemoteAgent, Store
+from dragoman.runtime.lease import Lease, LeaseHold
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.status import SERVER_STOPPED, retry_status, system_status
@@ -143,8 +144,18 @@ class Reaper:
         session: int,
         agents: Mapping[str, AgentSpec],
         trusts_expiry: Callable[[], bool],
+        *,
+        remote: Callable[[str], RemoteAgent | None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`trusts_expiry`: whether expired sessions belong to dead processes. It is called in a thread."""
+        """`trusts_expiry`: whether expired sessions belong to dead processes. It is called in a thread. `remote`: the
+        remote agent of an id."""
+        self._remote = remote
+        self._clock = clock
+        self._seen: dict[TaskRef, float] = {}
+        """When canceled tasks were first seen whose worker may still run them."""
+        self.left_cancels = False
+        """Whether turns were repeated that have to be canceled."""
         self._store = store
         self._bus = bus
         self._log = event_log
@@ -161,13 +172,17 @@ class Reaper:
     async def reap(self) -> int:
         """Ends every such task as FAILED, INTERRUPTED, or has its turn repeated. Returns how many there were.
 
-        A task that is not visible yet and not to be repeated is discarded. One with a cancel request ends as CANCELED.
+        A task that is not visible yet and not to be repeated is discarded. One with a cancel request ends as CANCELED
+        when its agent cannot run any more: a worker may outlive its server by a lease, and an upstream agent is asked
+        again, by another attempt.
         """
         count = 0
         seen: set[TaskRef] = set()  # an append to a damaged record may be rejected again and again
         while records := [record for record in await self._orphans() if record.ref not in seen]:
             seen.update(record.ref for record in records)
             canceled = await self._store.cancel_requests.pending([record.ref for record in records])
+            if not (records := await self._without_running_workers(records, canceled)):
+                break
             reaped = (self._end_or_retry(record, canceled=record.ref in canceled) for record in records)
             results = await asyncio.gather(*reaped, return_exceptions=True)
             for result in results:
@@ -177,6 +192,23 @@ class Reaper:
         if count:
             log.warning("tasks of dead processes, ended or repeated: %d", count)
         return count
+
+    async def _without_running_workers(
+        self, records: list[TaskRecord], canceled: Collection[TaskRef]
+    ) -> list[TaskRecord]:
+        """The records without canceled tasks of servers that died so recently that their workers may still run them."""
+        at_workers = {one.ref for one in records if one.ref in canceled and self._is_worker_backed(one.agent)}
+        if not at_workers:
+            self._seen.clear()
+            return records
+        # Sessions of dead processes are ended before they expire, and only then a worker's lease may be longer.
+        ended = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE, expired=False)
+        now, recent = self._clock(), at_workers & {record.ref for record in ended}
+        self._seen = {ref: self._seen.get(ref, now) for ref in recent}
+        return [record for record in records if now - self._seen.get(record.ref, -math.inf) >= LEASE_SECONDS]
+
+    def _is_worker_backed(self, agent: str) -> bool:
+        return (remote := self._remote(agent)) is not None and remote.is_worker_backed
 
     async def _orphans(self) -> list[TaskRecord]:
         records = await self._store.orphaned_tasks(self._session, ORPHAN_BATCH_SIZE)
@@ -188,18 +220,24 @@ class Reaper:
     async def _end_or_retry(self, record: TaskRecord, *, canceled: bool) -> None:
         guard = ClaimHeld(record.session, record.token)
         spec = self._agents.get(record.agent)
-        if canceled:
+        if canceled and self._remote(record.agent) is not None and not self._is_worker_backed(record.agent):
+            self.left_cancels = True
+            await self._repeat(record, guard)
+        elif canceled:
             end = [StatusChange(states.CANCELED)]
             await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
         elif spec is not None and record.attempt <= spec.retries:
-            events = [retry_status(record.attempt + 1)] if record.visible else []
-            await self._log.append(Append(task=record.ref, guard=guard, events=events, retry=True))
-            self._bus.publish_job(Job(record.agent, record.ref))
+            await self._repeat(record, guard)
         elif not record.visible:
             await self._log.append(Append(task=record.ref, guard=guard, discard=True))
         else:
             end = [system_status(SERVER_STOPPED, record)]
             await self._log.append(Append(task=record.ref, guard=guard, events=end, release=True))
+
+    async def _repeat(self, record: TaskRecord, guard: ClaimHeld) -> None:
+        events = [retry_status(record.attempt + 1)] if record.visible else []
+        await self._log.append(Append(task=record.ref, guard=guard, events=events, retry=True))
+        self._bus.publish_job(Job(record.agent, record.ref))
 
 
 CLAIM_POLL_INTERVAL: Final = 2.0
@@ -215,9 +253,13 @@ CLAIM_WAIT_SECONDS: Final = 600.0
 class ClaimRecovery:
     """Recovers claims of this process whose commit outcome is unknown."""
 
-    def __init__(self, event_log: EventLog, scheduler: Scheduler) -> None:
+    def __init__(self, event_log: EventLog, scheduler: Scheduler, lease: Lease | None = None) -> None:
+        """`lease`: of this process; None if no other process uses the store."""
         self._log = event_log
         self._scheduler = scheduler
+        self._lease = lease
+        self._returning: set[asyncio.Task[None]] = set()
+        event_log.on_late_claim = self.give_back
         self._deadlines: dict[TaskRef, float] = {}
         """Deadlines for the checks of absent tasks, on the loop's clock."""
         self._has_claims = asyncio.Event()
@@ -245,8 +287,11 @@ class ClaimRecovery:
 
     async def _check(self, task: TaskRef) -> None:
         # An empty append instead of a read: it waits for a pending write of the task.
+        hold = self._lease.hold() if self._lease is not None else None
         try:
-            await self._log.append(Append(task=task, guard=NotTerminal()), self._on_result)
+            await self._log.append(
+                Append(task=task, guard=NotTerminal()), lambda appended: self._on_result(appended, hold)
+            )
         except Unavailable:
             return
         except AppendRejected as rejection:
@@ -254,10 +299,38 @@ class ClaimRecovery:
                 return
         self._deadlines.pop(task, None)
 
-    def _on_result(self, appended: Appended | None) -> None:
+    def give_back(self, record: TaskRecord) -> None:
+        """Releases a claim whose turn must not begin here: the lease has lapsed since."""
+        task = asyncio.get_running_loop().create_task(self._give_back(record), name=f"give {record.id} back")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _give_back(self, record: TaskRecord) -> None:
+        events = [retry_status(record.attempt + 1)] if record.visible else []
+        change = Append(task=record.ref, guard=ClaimHeld(record.session, record.token), events=events, retry=True)
+        try:
+            await self._log.insist(
+                change,
+                lambda appended: self._on_returned(record, appended),
+                lambda: {"task": record.id, "agent": record.agent},
+            )
+        except AppendRejected:
+            return  # another process has taken it over
+        except Exception as error:
+            log_fault(log, "a late claim could not be released", error, task=record.id)
+            self.add(record.ref)
+
+    def _on_returned(self, record: TaskRecord, appended: Appended | None) -> None:
+        self._scheduler.complete_reservation(0, record.agent, appended, None)
+
+    def _on_result(self, appended: Appended | None, hold: LeaseHold | None) -> None:
         if appended is None:
             return
         record = appended.record
-        if record.session == self._scheduler.session and self._scheduler.find_runner(record.ref) is None:
+        if record.session != self._scheduler.session or self._scheduler.find_runner(record.ref) is not None:
+            return
+        if hold is not None and hold.lost:
+            self.give_back(record)
+        else:
             log.warning("a claim of unknown outcome had succeeded; the turn begins now", extra={"task": record.id})
             self._scheduler.complete_reservation(0, record.agent, Appended(record, [], claimed=True), None)

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
+from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.agents.functions.declaration import DeclaredAgent
 from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, take_turn
+from dragoman.ports import AgentStillRuns
 
 
 async def canceled(it: DeclaredAgent[Any, Any]) -> RecordingTurnContext:
@@ -117,7 +119,7 @@ async def test_a_result_before_the_stop_wins() -> None:
 
 
 @pytest.mark.parametrize("stop_timeout", [0.0, 3600.0])
-async def test_a_thread_that_does_not_stop_counts_as_leaked_after_the_timeout_or_a_second_cancel(
+async def test_a_drained_thread_that_does_not_stop_counts_as_leaked_after_the_timeout_or_a_second_cancel(
     stop_timeout: float,
 ) -> None:
     release = threading.Event()
@@ -151,6 +153,59 @@ async def test_a_thread_that_does_not_stop_counts_as_leaked_after_the_timeout_or
         assert left.count == 1
         release.set()
     assert left.count == 0
+
+
+@pytest.mark.parametrize("reason", ["client", "fenced"])
+async def test_a_canceled_turn_lasts_as_long_as_its_thread(reason: str) -> None:
+    release = threading.Event()
+
+    def it(turn: Turn) -> None:
+        turn.status("deaf")
+        assert release.wait(60)
+        turn.check()
+
+    turn_context, left = RecordingTurnContext("go"), LeakedThreads()
+    with ThreadPoolExecutor(1) as threads:
+        run = asyncio.create_task(
+            take_turn(
+                it, turn_context, agent="a", new_id=lambda: "id", thread_pool=threads, leaked=left, stop_timeout=0.0
+            )
+        )
+        await turn_context.event_put.wait()
+        turn_context.canceled, turn_context.cancel_reason = True, reason
+        run.cancel()
+        await eventually(lambda: left.count == 1)
+        assert not run.done()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    assert left.count == 0
+
+
+async def test_a_shutdown_abandons_a_canceled_thread_without_the_claim_that_it_stopped() -> None:
+    release = threading.Event()
+
+    def it(turn: Turn) -> None:
+        turn.status("deaf")
+        assert release.wait(60)
+
+    turn_context, left = RecordingTurnContext("go"), LeakedThreads()
+    with ThreadPoolExecutor(1) as threads:
+        run = asyncio.create_task(
+            take_turn(it, turn_context, agent="a", new_id=lambda: "id", thread_pool=threads, leaked=left)
+        )
+        await turn_context.event_put.wait()
+        turn_context.canceled, turn_context.cancel_reason = True, "client"
+        run.cancel()
+        await asyncio.sleep(0)
+        run.cancel()
+        await asyncio.sleep(0)
+        assert not run.done(), "only a shutdown abandons it"
+        turn_context.stopping = True
+        run.cancel()
+        with pytest.raises(AgentStillRuns):
+            await run
+        release.set()
 
 
 async def test_a_turn_canceled_before_it_has_a_thread_never_runs() -> None:

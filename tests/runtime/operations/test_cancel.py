@@ -16,11 +16,18 @@ from tests.runtime.remote_agent import Far, served
 from tests.runtime.test_sessions import Shifted, reaper, two
 
 from dragoman import Turn, retry
+from dragoman.bus.local import LocalBus
 from dragoman.core.errors import InvalidParams, TaskNotCancelable
 from dragoman.core.limits.message_limits import MAX_CANCEL_METADATA_BYTES
 from dragoman.core.task import states
-from dragoman.ports import TaskSignal, TurnContext, TurnResult, WorkerLost
+from dragoman.core.task.log import Append, ClaimHeld, Ready, TaskRef
+from dragoman.ports import Job, Store, TaskSignal, TaskSnapshot, TurnContext, TurnResult, WorkerLost
+from dragoman.runtime import sessions
+from dragoman.runtime.log import EventLog
 from dragoman.runtime.operations import cancel
+from dragoman.stores.sqlite import open_store
+from dragoman.stores.sqlite.store import now_ms
+from dragoman.testing.fixtures import created, new_ref
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +57,36 @@ async def test_a_cancel_lost_by_the_bus_is_found_in_the_store(tmp_path: Path) ->
         assert other.runtime.scheduler.running == 0
         await look(one)
         assert state(await one.ended(task.id)) == "CANCELED"
+
+
+async def test_a_task_that_is_claimed_during_its_cancel_is_not_reported_as_canceled(tmp_path: Path) -> None:
+    """It waits when the cancel reads it, and another server claims it before the cancel is written."""
+
+    class Claims:
+        """Lets another server claim the task after the next read."""
+
+        def __init__(self, store: Store) -> None:
+            self._store = store
+            self.claim: Append | None = None
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+        async def read(self, ref: TaskRef, **options: Any) -> TaskSnapshot | None:
+            found = await self._store.read(ref, **options)
+            if self.claim is not None:
+                claim, self.claim = self.claim, None
+                await self._store.append(claim)
+            return found
+
+    store: Any = Claims(open_store(tmp_path / "tasks.db"))
+    async with open_harness(tmp_path, waits, store=store, exclusive=False, slots=0) as here:
+        task = await here.start()
+        (record,) = await store.ready_tasks(["waits"], 1, "")
+        other = await store.open_session(600)
+        store.claim = Append(task=record.ref, guard=Ready(), claim_session=other)
+        assert state(await here.cancel(task.id)) == "SUBMITTED"
+        assert record.ref in await store.cancel_requests.of_session(other)
 
 
 async def test_a_cancel_repeated_late_by_the_bus_stops_no_other_turn(tmp_path: Path) -> None:
@@ -143,6 +180,74 @@ async def test_an_attempt_that_was_begun_before_the_cancel_was_found_is_canceled
         await one.cancel(task.id)
         await look(other)
         assert state(await other.ended(task.id)) == "CANCELED"
+
+
+async def orphaned(tmp_path: Path, far: Far) -> tuple[Any, Any]:
+    """A store in which a process died during the turn of a canceled task of a remote agent."""
+    store: Any = open_store(tmp_path / "tasks.db")
+    dead = await store.open_session(600)
+    record = (await store.append(created(new_ref(), agent="far", claim=dead))).record
+    await store.cancel_requests.request(record.ref)
+    return store, record
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_canceled_turn_of_a_dead_server_ends_when_its_worker_cannot_run_it_any_more(
+    tmp_path: Path, early: bool
+) -> None:
+    """A session that has expired outlasts the leases of its workers; that of a dead process may end before them."""
+    now = [100.0]
+    store, record = await orphaned(tmp_path, far := Far())
+    mine = await store.open_session(600, exclusive=early)
+    if not early:
+        store._clock = lambda: now_ms() + 700_000
+    bus = LocalBus()
+    reaper = sessions.Reaper(
+        store, bus, EventLog(store, bus), mine, {"far": far.spec}, lambda: True, remote=lambda _: far,
+        clock=lambda: now[0],
+    )  # fmt: skip
+    try:
+        assert await reaper.reap() == (0 if early else 1)
+        now[0] += sessions.LEASE_SECONDS
+        assert await reaper.reap() == (1 if early else 0)
+        assert (await store.read(record.ref)).record.state == states.CANCELED
+    finally:
+        await store.close()
+
+
+async def test_a_canceled_turn_upstream_of_a_dead_server_is_asked_again(tmp_path: Path) -> None:
+    store, record = await orphaned(tmp_path, far := Far())
+    far.is_worker_backed = False
+    bus = LocalBus()
+    mine = await store.open_session(600, exclusive=True)
+    reaper = sessions.Reaper(
+        store, bus, EventLog(store, bus), mine, {"far": far.spec}, lambda: True, remote=lambda _: far
+    )
+    try:
+        assert await reaper.reap() == 1
+        after = (await store.read(record.ref)).record
+        assert (after.ready, after.attempt, reaper.left_cancels) == (True, 2, True)
+    finally:
+        await store.close()
+
+
+async def test_a_repeated_turn_of_a_canceled_task_never_begins(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    async def counts(turn: Turn) -> None:
+        begun.append(turn.attempt)
+
+    store = open_store(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, counts, store=store, slots=0, on_crash=retry(1)) as here:
+        task = await here.start()
+        (record,) = await store.ready_tasks(["counts"], 1, "")
+        claimed = (await store.append(Append(task=record.ref, guard=Ready(), claim_session=999))).record
+        await store.cancel_requests.request(record.ref)
+        await store.append(Append(task=record.ref, guard=ClaimHeld(999, claimed.token), retry=True))
+        here.runtime.scheduler._slots = 1
+        here.runtime.scheduler._on_job(Job("counts", record.ref))
+        assert state(await here.ended(task.id)) == "CANCELED"
+    assert begun == []
 
 
 class Deaf(Far):

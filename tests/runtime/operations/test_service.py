@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.eventually import eventually
 from tests.runtime.harness import collect, kinds, open_harness, request, state, status_text, texts
 
 from dragoman import Turn
@@ -21,6 +22,7 @@ from dragoman.core.errors import (
     Unavailable,
     UnsupportedOperation,
 )
+from dragoman.ports import LeaseLost
 from dragoman.runtime.operations import cancel
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -334,8 +336,10 @@ async def test_a_result_before_the_cancel_wins(tmp_path: Path) -> None:
         assert texts(await here.get(task.id)) == ["too late to cancel"]
 
 
-async def test_an_agent_that_ignores_a_cancel_is_fenced_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.runtime.turn.runner.FENCE_TIMEOUT", 0.05)
+async def test_an_agent_that_ignores_a_cancel_is_canceled_when_it_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.runtime.turn.stop.FENCE_TIMEOUT", 0.05)
     monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.01)
 
     async def stubborn(turn: Turn) -> str:
@@ -344,15 +348,19 @@ async def test_an_agent_that_ignores_a_cancel_is_fenced_off(tmp_path: Path, monk
                 await here.at("go").wait()
             except asyncio.CancelledError:
                 here.at("asked").set()
-        return "result of a run that lost its task"
+        with pytest.raises(LeaseLost):
+            turn.chunk("too late")
+        return "result of a run that was fenced"
 
     async with open_harness(tmp_path, stubborn) as here:
         task = await here.start()
         assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         await here.at("asked").wait()
-        ended = await here.ended(task.id)
+        (runner,) = here.runtime.scheduler._runners.values()
+        await eventually(lambda: runner._fenced)
+        assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         here.at("go").set()
-        assert state(ended) == "CANCELED"
+        assert state(await here.ended(task.id)) == "CANCELED"
         assert texts(await here.get(task.id)) == []
 
 

@@ -36,7 +36,7 @@ from dragoman.core import trace
 from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult
+from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.agents")
@@ -63,7 +63,7 @@ async def take_turn(
     trace.CURRENT_DELEGATION.set(turn.delegation)
     try:
         value = await _call_function(
-            function, turn, ThreadRunner(agent, thread_pool, leaked or LeakedThreads(), stop_timeout)
+            function, turn, ThreadRunner(agent, thread_pool, leaked or LeakedThreads(), stop_timeout, turn_context)
         )
         try:
             return _completed_result(output, value)
@@ -72,11 +72,13 @@ async def take_turn(
     except BaseException as error:
         cause = primary_exception(error)
         try:
-            if isinstance(cause, GeneratorExit):
+            if isinstance(cause, (GeneratorExit, AgentStillRuns)):
                 raise
             if isinstance(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
                 raise
             return _result_of_exception(function, output, agent, cause, error)
+        except AgentStillRuns:
+            raise
         except Exception as late:  # the result cannot be built: a state that is not JSON, a failing __str__
             return _failed_result(function, output, agent, late, late)
         finally:
@@ -177,18 +179,20 @@ def _drain(stream: Generator[object, None, object], turn: Turn) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ThreadRunner:
-    """Runs an agent's sync function in a thread; waits `stop_timeout` seconds for a canceled one."""
+    """Runs an agent's sync function in a thread. After `stop_timeout` seconds a canceled one counts as leaked."""
 
     agent: str
     thread_pool: Executor
     leaked: LeakedThreads
     stop_timeout: float
+    turn_context: TurnContext
 
     async def run(self, work: Callable[[], object]) -> object:
         """Runs `work` in a thread, with a copy of the current context.
 
-        A cancel cannot stop a thread, so the thread gets time to notice it: CANCELED means that it stopped. After the
-        timeout or a second cancel the thread counts as leaked.
+        A cancel cannot stop a thread, and CANCELED means that it stopped: for a client, and for a process that lost its
+        lease, this waits as long as it takes. For other reasons it returns after the timeout or a second cancel. Raises
+        AgentStillRuns when the process shuts down before the thread of a canceled turn has stopped.
         """
         context = contextvars.copy_context()
         running = self.thread_pool.submit(context.run, _without_stop_iteration, work)
@@ -199,14 +203,33 @@ class ThreadRunner:
             if running.cancel():  # it had not started
                 raise
             try:
-                await asyncio.wait([result], timeout=self.stop_timeout)
+                await self._wait_until_stopped(running, result)
             finally:
                 if not result.done():
-                    self._mark_leaked(running)
                     result.cancel()  # its outcome is ignored from here on
             if result.cancelled():
                 raise
         return result.result()
+
+    async def _wait_until_stopped(self, running: Future[object], result: asyncio.Future[object]) -> None:
+        context, timeout, counted = self.turn_context, self.stop_timeout, False
+        while not result.done():
+            stopped_waiting = False
+            try:
+                await asyncio.wait([result], timeout=None if counted else timeout)
+            except asyncio.CancelledError:
+                if context.cancel_reason == "client" and not context.stopping:
+                    continue
+                stopped_waiting = True
+            if result.done():
+                return
+            if not counted:
+                self._mark_leaked(running)
+                counted = True
+            if stopped_waiting and context.cancel_reason == "client":
+                raise AgentStillRuns
+            if stopped_waiting or context.cancel_reason not in ("client", "fenced"):
+                return
 
     def _mark_leaked(self, running: Future[object]) -> None:
         self.leaked.add(running)

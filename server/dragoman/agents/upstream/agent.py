@@ -190,11 +190,15 @@ class UpstreamAgent:
             del self._running[turn_context.task_id]
 
     async def _stop(self, turn: UpstreamTurn, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the upstream task of a turn, and waits until the turn ends, up to the timeout."""
+        """Cancels the upstream task of a turn, and waits until the turn ends.
+
+        A client's cancel waits as long as the upstream task goes on. Other reasons wait up to the timeout.
+        """
         if not (turn.calls.is_sent or turn.calls.task_id):
             return
+        context = turn.turn_context
         with suppress(TimeoutError):
-            async with asyncio.timeout(AGENT_STOP_TIMEOUT):
+            async with asyncio.timeout(AGENT_STOP_TIMEOUT if context.cancel_reason != "client" else None):
                 if not turn.calls.task_id:
                     known = asyncio.create_task(turn.writer.task_known.wait())
                     try:

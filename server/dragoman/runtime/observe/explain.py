@@ -18,7 +18,7 @@ from dragoman.ports import Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.sessions import LEASE_SECONDS
-from dragoman.runtime.turn.runner import FENCE_TIMEOUT
+from dragoman.runtime.turn.stop import FENCE_TIMEOUT
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -182,7 +182,7 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     retry = f"(attempt {record.attempt + 1} of {facts.max_attempts})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
     if runner is not None and runner.canceled:
-        return f"Its agent was asked to stop. If it does not within {FENCE_TIMEOUT:g} s, the task ends without it."
+        return f"Its agent was asked to stop; the task ends when it has. After {FENCE_TIMEOUT:g} s its verbs fail."
     if not facts.session_expires:
         action = f"repeat its turn {retry}" if tries else "mark the task FAILED"
         return (

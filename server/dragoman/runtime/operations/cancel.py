@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import TaskNotCancelable
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, AppendRejected, NotTerminal, StatusChange, TaskRecord, TaskRef
+from dragoman.core.task.log import Append, AppendRejected, NotClaimed, StatusChange, TaskRecord, TaskRef
 from dragoman.ports import Bus, Store, TaskSignal
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task
@@ -62,11 +61,12 @@ class CancelOperation:
         async with self._feeds.subscribe(ref) as subscriber:
             record = (await read_task(self._store, ref, history=0)).record
             self._check_cancelable(record)
+            if not record.running:
+                record = await self._end_idle_task(ref, metadata) or record
             if record.running:
+                self._check_cancelable(record)  # it may have been claimed meanwhile
                 subscriber.position = record.last_sequence
                 await self._signal(ref, metadata, subscriber)
-            else:
-                await self._end_idle_task(ref, metadata)
         current = await read_task(self._store, ref)
         if current.record.running:
             await self._store.cancel_requests.request(ref, metadata)
@@ -98,12 +98,18 @@ class CancelOperation:
             self._bus.publish_signal(ref, TaskSignal.CANCEL)
         await self._pending_waits.until_turn_ends(subscriber, deadline)
 
-    async def _end_idle_task(self, ref: TaskRef, metadata: bytes) -> None:
-        """Ends a task that is not running."""
-        canceled = [StatusChange(states.CANCELED)]
-        with suppress(AppendRejected):  # it ended meanwhile; the caller gets its state
-            change = Append(task=ref, guard=NotTerminal(), events=canceled, release=True)
-            self._scheduler.notify_canceled((await self._log.append(change)).record, metadata)
+    async def _end_idle_task(self, ref: TaskRef, metadata: bytes) -> TaskRecord | None:
+        """Ends a task that is not running. If it ended or was claimed meanwhile, nothing is written.
+
+        Returns its record after that; None if it no longer exists.
+        """
+        change = Append(task=ref, guard=NotClaimed(), events=[StatusChange(states.CANCELED)], release=True)
+        try:
+            record = (await self._log.append(change)).record
+        except AppendRejected as rejection:
+            return rejection.record
+        self._scheduler.notify_canceled(record, metadata)
+        return record
 
     # Turns of this process --------------------------------------------------------------------------------------
 

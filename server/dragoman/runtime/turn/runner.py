@@ -29,15 +29,25 @@ from dragoman.core.task.log import (
     TaskRecord,
 )
 from dragoman.core.task.projection import merge_metadata
-from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, TurnResult, WorkerLost
+from dragoman.ports import (
+    NO_CHANGE,
+    Agent,
+    AgentStillRuns,
+    LeaseLost,
+    RemoteAgent,
+    StateUpdate,
+    Store,
+    StoredMessage,
+    TurnResult,
+    WorkerLost,
+)
+from dragoman.runtime.lease import GuardedSteps, LeaseHold
 from dragoman.runtime.log import STORE_RETRY_BACKOFF, EventLog
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
-from dragoman.runtime.turn.input import NO_MESSAGE, ReadableTurn, ReferenceResolver
+from dragoman.runtime.turn.input import NO_MESSAGE, ReferenceResolver
 from dragoman.runtime.turn.limits import STORE_WAIT_SECONDS, TurnDeadlines, UsageTracker, call_on_loop
 from dragoman.runtime.turn.status import (
     CONTEXT_CHANGED,
-    DRAINED,
-    FENCED_OFF,
     NOT_WRITTEN,
     TURN_ABORTED,
     WORKER_LOST,
@@ -45,6 +55,7 @@ from dragoman.runtime.turn.status import (
     retry_status,
     system_status,
 )
+from dragoman.runtime.turn.stop import StoppableTurn
 from dragoman.supervision import log_fault
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -56,23 +67,11 @@ WORKING_DELAY: Final = 0.05
 DIRECT_REPLY_TIMEOUT: Final = 2.0
 """Seconds that a `direct` agent may take before its task becomes visible."""
 
-FENCE_TIMEOUT: Final = 10.0
-"""Seconds a canceled agent has to stop; then its task ends without it."""
 
-
-class TurnRunner(ReadableTurn):
+class TurnRunner(StoppableTurn):
     """Runs one claimed task. Implements `dragoman.ports.TurnContext` for its agent."""
 
-    # Class attributes, because most runs never change these: an object with 30 instance attributes or more gets a
-    # dictionary of its own and takes twice the time to create.
-    cancel_refusal = ""
-    """The agent's reason for refusing a cancel; empty when it does not refuse."""
-    _task: asyncio.Task[None] | None = None
-    _started = False  # its asyncio task has taken its first step; canceled earlier, it would never run
-    _finishing = False
-    _fence_task: asyncio.Task[None] | None = None
-    _client_canceled = False  # by a client; the store records up to which message
-    _drained = False
+    # Class attributes: see StoppableTurn.
     _worker_lost: WorkerLost | None = None
     budget = TaskBudget()
     usage_tracker: UsageTracker | None = None
@@ -90,8 +89,10 @@ class TurnRunner(ReadableTurn):
         first: Sequence[Event] = (),
         strict: bool = False,
         coalesce: Coalesce = NO_COALESCING,
+        hold: LeaseHold | None = None,
     ) -> None:
-        """`first`: for a new task, the events of the append that created and claimed it."""
+        """`first`: for a new task, the events of the append that created and claimed it. `hold`: the process's lease;
+        None if no other process may act for this one."""
         assert record.running, "a run begins with a claim"
         self.record = record
         loop = asyncio.get_running_loop()
@@ -107,6 +108,7 @@ class TurnRunner(ReadableTurn):
         self._reference_resolver = reference_resolver
         self._transitions = TransitionChecker(record.state) if strict else None
         self._guard = ClaimHeld(record.session, record.token)
+        self._hold = hold
         self._batch = EventBatch(self._send, coalesce)
         self._message_arrived = asyncio.Event()
         self._history: list[pb.Message] = []
@@ -142,6 +144,10 @@ class TurnRunner(ReadableTurn):
                 stop_at_once = self._prepare_next_turn()
         except AppendRejected as rejection:
             log.info("run stopped: %s", rejection.reason, extra=self._log_fields())
+        except AgentStillRuns:
+            log.warning(
+                "the agent of a canceled task still runs; the task ends after this process", extra=self._log_fields()
+            )
         except Exception as error:
             log_fault(log, "the end of a turn could not be written", error, **self._log_fields())
             await self.abort()
@@ -168,45 +174,15 @@ class TurnRunner(ReadableTurn):
                 log_fault(log, "a turn cannot be ended, trying again", error, **self._log_fields())
                 await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
 
-    def cancel(self, reason: str = "client", metadata: bytes = b"") -> None:
-        """Asks the agent to stop. After FENCE_TIMEOUT the task ends without it.
-
-        `metadata`: of the client's request, a serialized Struct.
-        """
-        if self.cancel_refusal and reason == "client":
-            return
-        self._client_canceled = self._client_canceled or reason == "client"
-        if self.canceled or self._finishing:
-            return
-        self.canceled, self._stop_reason, self.cancel_metadata = True, reason, metadata
-        self.deadlines.after(FENCE_TIMEOUT, self._fence)
-        self._interrupt()
-
-    def drain(self) -> None:
-        """Stops the turn at the end of the drain: the task ends as FAILED or is released for a retry."""
-        self._drained = True
-        if not self._finishing and self._task is not None and not self._task.done():
-            self.canceled, self._stop_reason = True, self._stop_reason or "drain"
-            self._interrupt()
-
-    def _interrupt(self) -> None:
-        if self._task is not None and self._started:
-            self._task.cancel()
-
-    def announce_stop(self) -> None:
-        """Sets `stopping`: the drain ends soon."""
-        self.stopping = True
-
     def notify_message(self) -> None:
         """Wakes the agent for a message that arrived for this task."""
         self._message_arrived.set()
 
     # For the agent (dragoman.ports.TurnContext); reads are in ReadableTurn --------------------------------------
 
-    def refuse_cancel(self, reason: str) -> None:
-        self.cancel_refusal = reason
-
     def put(self, change: Change, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
+        if self._hold is not None and self._hold.lost and not isinstance(self._agent, RemoteAgent):
+            raise LeaseLost("the lease of this process has lapsed")
         self.deadlines.record_activity()
         if self._transitions is not None:
             self._transitions.check(change)
@@ -244,7 +220,8 @@ class TurnRunner(ReadableTurn):
             if not self._fresh_context or self.message.reference_task_ids:
                 await self._log.retry_read(self._load_input, self.record.ref, self._guard, self._log_fields)
             self._fresh_context = False
-            result = await self._agent.take_turn(self)
+            turn = self._agent.take_turn(self)
+            result = await (turn if self._hold is None else GuardedSteps(turn, self._loses_lease))
         except WorkerLost as lost:
             self._worker_lost = lost
             by_client = self._stop_reason == "client"
@@ -288,7 +265,8 @@ class TurnRunner(ReadableTurn):
         except LeaseLost:
             if self._fence_task is not None:
                 await self._fence_task
-            return False
+                return False
+            changes, state_update, result = [], NO_CHANGE, TurnResult(self._stop_status())
         except AppendRejected as rejection:
             if rejection.reason != CHANGED:
                 return False
@@ -298,7 +276,7 @@ class TurnRunner(ReadableTurn):
         except Exception as error:
             changes, state_update = [], NO_CHANGE
             result = TurnResult(system_status(NOT_WRITTEN, self.record, str(error)))
-        interrupted = self._worker_lost is not None or self._stop_reason == "drain"
+        interrupted = self._worker_lost is not None or self._stop_reason in ("drain", "fenced")
         not_started = self._worker_lost is not None and not self._worker_lost.may_have_started
         may_retry = not_started or self.attempt <= self._agent.spec.retries
         if interrupted and may_retry and result.status.state == states.FAILED:
@@ -343,13 +321,6 @@ class TurnRunner(ReadableTurn):
             await self._log.insist(change, self._on_committed, self._log_fields)
         except Exception as error:
             log.info("run stopped: %s", error, exc_info=not isinstance(error, AppendRejected), extra=self._log_fields())
-
-    def _stop_status(self) -> StatusChange:
-        """The final status of a run that stopped on request."""
-        if self._stop_reason == "deadline":
-            return self.deadlines.end_status(self.record)
-        drained = self._stop_reason == "drain"
-        return system_status(DRAINED, self.record) if drained else StatusChange(states.CANCELED)
 
     async def _reply_with_message(self, message: pb.Message) -> bool:
         """Replaces the task by a Message, if the task is not visible yet. True when that was written."""
@@ -427,20 +398,13 @@ class TurnRunner(ReadableTurn):
         if self.record.state == states.SUBMITTED and not self._finishing and not self._batch.busy:
             self._batch.put(StatusChange(states.WORKING))
 
-    def _fence(self) -> None:
-        """Ends a task whose agent does not stop. The release makes the store reject every later write of this run."""
-        if self._finishing or self._task is None or self._task.done():
-            return
-        end = system_status(FENCED_OFF, self.record) if self._stop_reason == "client" else self._stop_status()
-        self._stop_reason = "fenced"
-        log.warning("agent did not stop within %g s of a cancel; fenced", FENCE_TIMEOUT, extra=self._log_fields())
-        self._fence_task = asyncio.ensure_future(self._insist(self._build_append([end], NO_CHANGE, release=True)))
-        self._batch.close(LeaseLost("the task was canceled"))
-
     async def _load_input(self) -> None:
         """Reads the input of the turn. A repeated call after a failed read keeps what was read."""
         ref = self.record.ref
-        if self._client_canceled and (requests := await self._store.cancel_requests.pending([ref])):
+        # An upstream agent has to be told, which `cancel` does.
+        upstream = isinstance(self._agent, RemoteAgent) and not self._agent.is_worker_backed
+        repeated = self.attempt > 1 and not upstream
+        if (self._client_canceled or repeated) and (requests := await self._store.cancel_requests.pending([ref])):
             self.canceled, self._stop_reason, self.cancel_metadata = True, "client", requests[ref]
             raise asyncio.CancelledError("the message arrived before the cancel")
         if self.message is NO_MESSAGE:

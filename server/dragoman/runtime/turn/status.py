@@ -36,8 +36,8 @@ UPSTREAM_AWAY: Final = SystemStatus(
 )
 DRAINED: Final = SystemStatus(states.FAILED, "DRAINED", "The server shut down before this task was finished.")
 NOT_WRITTEN: Final = SystemStatus(states.FAILED, "NOT_WRITTEN", "The output of the agent could not be stored.")
-FENCED_OFF: Final = SystemStatus(
-    states.CANCELED, "FENCED", "The agent did not stop in time; the task was ended without it."
+LEASE_LAPSED: Final = SystemStatus(
+    states.FAILED, "INTERRUPTED", "The server could not reach its store in time and stopped this task."
 )
 
 TIMED_OUT: Final = SystemStatus(states.FAILED, "TIMED_OUT", "The turn exceeded its time limit.")
