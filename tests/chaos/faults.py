@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from dragoman.stores.postgres.database import WRITE_RETRY_TIMEOUT
 
-AWAY: Final = "the store does not respond"
+AWAY: Final = ("the store does not respond", "dragoman.store: a batch of")
+"""Parts of the errors that a server without its database logs."""
 
 
 def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:
@@ -26,7 +27,8 @@ def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:
             continue
         line = json.loads(text)
         response_text, when = error_of(line), datetime.fromisoformat(line["time"]).timestamp()
-        if AWAY not in response_text or not any(began <= when <= over + WRITE_RETRY_TIMEOUT for began, over in outages):
+        during_outage = any(began <= when <= over + WRITE_RETRY_TIMEOUT for began, over in outages)
+        if not (during_outage and any(text in response_text for text in AWAY)):
             found[response_text] += 1
     return [f"{log.stem} logged, {times} times: {text}" for text, times in found.items()]
 

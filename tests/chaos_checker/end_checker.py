@@ -11,6 +11,8 @@ from dragoman.core.task import states
 
 DRAIN: Final = 5.0
 """Seconds that running turns have during a shutdown: the option `--drain`."""
+SHORT_OUTAGE: Final = 5.0
+"""Seconds without the database for which servers can still renew their sessions in time."""
 LATE: Final = 15.0
 """Seconds after a fault in which its tasks have to end or run again (G3)."""
 
@@ -63,6 +65,10 @@ def drained(kept: Mapping[str, StoredTaskView]) -> int:
 def _explains_loss(fault: Fault, task: StoredTaskView) -> bool:
     """Whether a fault may have stopped the process of a task."""
     created, ended = task.times
+    if (
+        fault.part == "postgres" and fault.seconds > SHORT_OUTAGE
+    ):  # servers stop their turns before their sessions expire
+        return fault.at <= ended and created <= fault.at + fault.seconds + LATE
     if fault.part not in ("server", "worker"):
         return False
     if fault.part == "worker" and not task.agent.startswith("far"):

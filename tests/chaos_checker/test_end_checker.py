@@ -31,6 +31,7 @@ STOP = Fault(how="drain", at=11, seconds=3)
     [
         pytest.param(LOST, [KILL], id="lost with its server"),
         pytest.param(LOST, [PAUSE], id="taken from a server that was held still"),
+        pytest.param(LOST, [replace(KILL, part="postgres", seconds=10)], id="stopped during a long outage"),
         pytest.param(LONG, [OVER], id="longer than a drain"),
         pytest.param(FAR, [replace(KILL, part="worker")], id="lost with its worker"),
         pytest.param(FAILED, [], id="told to fail"),

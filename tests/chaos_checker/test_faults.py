@@ -20,10 +20,10 @@ def line(at: float, exception: str, level: str = "ERROR") -> str:
 @pytest.mark.parametrize(
     ("response", "reported"),
     [
-        (line(105, f"{AWAY}; x"), 0),
-        (line(110 + WRITE_RETRY_TIMEOUT, f"{AWAY}; x"), 0),
-        (line(111 + WRITE_RETRY_TIMEOUT, f"{AWAY}; x"), 1),
-        (line(99, f"{AWAY}; x"), 1),
+        (line(105, f"{AWAY[0]}; x"), 0),
+        (line(110 + WRITE_RETRY_TIMEOUT, f"{AWAY[0]}; x"), 0),
+        (line(111 + WRITE_RETRY_TIMEOUT, f"{AWAY[0]}; x"), 1),
+        (line(99, f"{AWAY[0]}; x"), 1),
         (line(105, "KeyError: 1"), 1),
         (line(105, "KeyError: 1", "WARNING"), 0),
         (line(105, "RuntimeError: failing, as asked"), 0),
