@@ -28,7 +28,7 @@ from dragoman.runtime.turn.runner import TurnRunner
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries of store reads come soon."""
     monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
-    monkeypatch.setattr(runner, "STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
+    monkeypatch.setattr("dragoman.runtime.turn.runner.STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
 
 
 async def asks(turn: Turn) -> str:
