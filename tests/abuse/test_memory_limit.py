@@ -167,6 +167,8 @@ async def test_a_server_that_ran_out_of_memory_recovers_or_ends(
         # A crash of native code without memory is said by `faulthandler`.
         assert "the process ends" in log or "Fatal Python error" in log, log[-3000:]
         assert ended != 0
+        with serving("app.py", "--store", store, cwd=tmp_path) as started_again:
+            assert not await recovered(session, started_again)
         return
     assert not problem, f"{problem}\n{log[-6000:]}"
     assert statuses[503] or codes["RESOURCE_EXHAUSTED"], "memory never ran out"
