@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dragoman.core.push.configuration import PushConfig
-from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
+from dragoman.core.push.delivery import DEFAULT_LONGEST_DELAY_MS, DeliveryAttempt, DeliveryReport, PushRecord
 from dragoman.core.task.log import Event, TaskRef
 
 PushConfigKey = tuple[TaskRef, str]
@@ -39,21 +39,36 @@ class PushStore(Protocol):
         ...
 
     async def due(
-        self, *, per_host: int, max_hosts: int, after_host: str = "", expired: bool = True
+        self,
+        *,
+        per_host: int,
+        max_hosts: int,
+        after_host: str = "",
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> tuple[list[PushRecord], str]:
         """Configurations that are due and not claimed by a live session, and the host to continue after.
 
         A session is over when its process has certainly ended, and when it has expired, unless `expired` is False.
+        Those whose next try is further ahead than `longest_delay` milliseconds are due too: the clock was set back.
 
         At most `per_host` of each host, longest due first, and `max_hosts` hosts, starting after `after_host`. The
         returned host is empty when no host follows. Tasks that are not shown to clients yet are left out.
         """
         ...
 
-    async def claim(self, session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
-        """Claims those that are still due and not claimed by another live session; `expired` as in `due`.
+    async def claim(
+        self,
+        session: int,
+        keys: Sequence[PushConfigKey],
+        *,
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
+    ) -> list[PushRecord]:
+        """Claims those that are still due (core.push.delivery.is_due) and not claimed by another live session.
 
-        Those that the session already holds are claimed again, with a new token: an earlier response may be lost.
+        `expired` as in `due`. Those that the session already holds are claimed again, with a new token: an earlier
+        response may be lost.
         """
         ...
 

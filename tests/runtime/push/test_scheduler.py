@@ -42,9 +42,9 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
         pushes, broken_off, held = here.harness.store.pushes, 0, 0
         claim, carry = pushes.claim, here.push_scheduler._start_delivery
 
-        async def breaks_off(session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
+        async def breaks_off(session: int, keys: Sequence[PushConfigKey], **options: int) -> list[PushRecord]:
             nonlocal broken_off
-            taken = await claim(session, keys, expired=expired)
+            taken = await claim(session, keys, **options)
             if taken and broken_off < 3:
                 broken_off += 1
                 error = Unavailable("the store stopped answering in a commit")

@@ -142,6 +142,14 @@ def replace_record(new: PushRecord, previous: PushRecord | None, now: int) -> Pu
     )
 
 
+def is_due(record: PushRecord, now: int, longest_delay: int) -> bool:
+    """Whether the next event may be sent at `now`; `longest_delay`: milliseconds, the longest between two attempts.
+
+    A first attempt never waits, and no later one for longer: such times are from a clock that was set back since.
+    """
+    return record.due_at > 0 and (record.failures == 0 or record.due_at <= now or record.due_at > now + longest_delay)
+
+
 def apply_report(record: PushRecord, report: DeliveryReport, now: int) -> PushRecord | None:
     """The record after a report at `now`; None when the report's claim no longer holds, so that it has no effect."""
     if (record.session, record.token, record.state) != (report.session, report.token, PushState.LIVE):
@@ -222,6 +230,7 @@ class PushRetryPolicy:
 
 
 DEFAULT_PUSH_RETRY_POLICY: Final = PushRetryPolicy()
+DEFAULT_LONGEST_DELAY_MS: Final = round(DEFAULT_PUSH_RETRY_POLICY.max_delay * 1000)
 
 
 def retry_after_seconds(status: int, headers: Mapping[str, str], now: datetime) -> float:

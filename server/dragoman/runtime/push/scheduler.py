@@ -85,6 +85,7 @@ class PushScheduler:
         self._store = store
         self._session = session
         self._deps = deps
+        self._longest_delay = round(deps.retry_policy.max_delay * 1000)
         self._ready = ready
         self._poll_interval = poll_interval
         self._next_poll = 0.0
@@ -196,7 +197,12 @@ class PushScheduler:
 
     async def _due(self) -> tuple[list[PushRecord], bool]:
         """The next due pushes, and whether they include those of expired sessions."""
-        find = partial(self._store.pushes.due, per_host=MAX_HELD_PER_HOST, max_hosts=MAX_HOSTS_PER_POLL)
+        find = partial(
+            self._store.pushes.due,
+            per_host=MAX_HELD_PER_HOST,
+            max_hosts=MAX_HOSTS_PER_POLL,
+            longest_delay=self._longest_delay,
+        )
         pushes, next_host = await find(after_host=self._next_host)
         expired = any(push.session not in (0, self._session) for push in pushes)
         # After the query: the store may have been unavailable meanwhile.
@@ -245,7 +251,8 @@ class PushScheduler:
             room[host] += 1
             keys[key] = host
         try:
-            claimed = await self._store.pushes.claim(self._session, list(keys), expired=expired) if keys else []
+            claim = partial(self._store.pushes.claim, expired=expired, longest_delay=self._longest_delay)
+            claimed = await claim(self._session, list(keys)) if keys else []
         except Unavailable as error:
             if error.outcome_unknown:
                 self._unknown_claims = keys

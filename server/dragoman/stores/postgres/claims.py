@@ -25,6 +25,13 @@ UPDATE sessions s SET expires = {SQL_NOW.format("$2")} + $3
 FROM (SELECT expires FROM sessions WHERE session = $1) was WHERE s.session = $1
 RETURNING was.expires - {SQL_NOW.format("$2")}, left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
+_LIMIT_SESSIONS: Final = f"""
+UPDATE sessions SET expires = {SQL_NOW.format("$1")} + $2
+WHERE session IN (
+    SELECT session FROM sessions WHERE expires > {SQL_NOW.format("$1")} + 2 * $2
+    FOR UPDATE SKIP LOCKED)
+"""
+"""Such expiries are from before the clock was set back: their sessions get one lease to renew."""
 _SELECT_LOCAL_SESSIONS: Final = "SELECT session, process FROM sessions WHERE expires > 0 AND process LIKE $1 || ' %'"
 _END_SESSIONS: Final = "UPDATE sessions SET expires = 0 WHERE session = ANY ($1::bigint[])"
 _SELECT_LIVE_SESSIONS: Final = f"SELECT session, expires FROM sessions WHERE expires > {SQL_NOW.format('$1')}"
@@ -59,6 +66,7 @@ async def renew_session(connection: Connection, session: int, fixed_now: int | N
     row = await connection.fetchrow(_RENEW_SESSION, session, fixed_now, _lease_ms(lease))
     if row is None:
         raise UnknownSession(session)
+    await connection.execute(_LIMIT_SESSIONS, fixed_now, _lease_ms(lease))
     return row[0], row[1]
 
 

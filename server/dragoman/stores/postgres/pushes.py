@@ -22,6 +22,7 @@ from dragoman.core.push.delivery import (
     PushRecord,
     PushState,
     apply_report,
+    is_due,
     replace_record,
     restart_record,
 )
@@ -117,7 +118,7 @@ _DUE_PUSHES_OF_HOSTS: Final = f"""
 SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number) CROSS JOIN LATERAL (
     SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
-    WHERE p.due > 0 AND p.host = h.host AND p.due <= $2 AND t.visible
+    WHERE p.due > 0 AND p.host = h.host AND (p.due <= $2 OR p.due > $2 + $5) AND t.visible
         AND p.session NOT IN ({_LIVE_SESSIONS.format("$4")})
     ORDER BY p.due LIMIT $3) found
 ORDER BY h.number, found.due
@@ -230,19 +231,25 @@ async def attempts(connection: Connection, ref: TaskRef, id: str) -> list[Delive
 
 
 async def due(
-    connection: Connection, each: int, hosts: int, after: str, expired: bool, fixed_now: int | None
+    connection: Connection, each: int, hosts: int, after: str, expired: bool, longest_delay: int, fixed_now: int | None
 ) -> tuple[list[PushRecord], str]:
     """See dragoman.ports.push.PushStore."""
     named = [row[0] for row in await connection.fetch(_NEXT_HOSTS, after, hosts)]
     if not named:
         return [], ""
     now = await _now(connection, fixed_now)
-    rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, text_array(named), now, each, now if expired else 0)
+    values = (text_array(named), now, each, now if expired else 0, longest_delay)
+    rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, *values)
     return _pushes_with_owners(rows), named[-1] if len(named) == hosts else ""
 
 
 async def claim(
-    connection: Connection, session: int, keys: Sequence[PushConfigKey], expired: bool, fixed_now: int | None
+    connection: Connection,
+    session: int,
+    keys: Sequence[PushConfigKey],
+    expired: bool,
+    longest_delay: int,
+    fixed_now: int | None,
 ) -> list[PushRecord]:
     """See dragoman.ports.push.PushStore."""
     locked, now = await lock_pushes(connection, [ref for ref, _ in keys]), await _now(connection, fixed_now)
@@ -251,9 +258,9 @@ async def claim(
     claimed = []
     for key in dict.fromkeys(keys):
         push = locked.pushes.get(key)
-        if push is None or push.state is not PushState.LIVE or not 0 < push.due_at <= now or push.session in others:
+        if push is None or push.state is not PushState.LIVE or push.session in others:
             continue
-        if key[0] in locked.visible:
+        if key[0] in locked.visible and is_due(push, now, longest_delay):
             claimed.append(replace(push, session=session, token=push.token + 1))
     await _update_delivery(connection, locked, claimed)
     return claimed

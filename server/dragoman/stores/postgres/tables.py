@@ -11,7 +11,7 @@ from asyncpg import Connection
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.audit import GENESIS_HASH, SALT_BYTES, AuditEntry, AuditRecord, chain_entries
 from dragoman.core.push.configuration import PushConfig
-from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
+from dragoman.core.push.delivery import DEFAULT_LONGEST_DELAY_MS, DeliveryAttempt, DeliveryReport, PushRecord
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import AddedUpstream, PushConfigKey, RegisteredAgent
 from dragoman.stores.postgres import pushes
@@ -281,12 +281,27 @@ class PostgresPushes:
         return await self._database.write(pushes.remove, task, id)
 
     async def due(
-        self, *, per_host: int, max_hosts: int, after_host: str = "", expired: bool = True
+        self,
+        *,
+        per_host: int,
+        max_hosts: int,
+        after_host: str = "",
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> tuple[list[PushRecord], str]:
-        return await self._database.read(pushes.due, per_host, max_hosts, after_host, expired, self._database.fixed_now)
+        now = self._database.fixed_now
+        return await self._database.read(pushes.due, per_host, max_hosts, after_host, expired, longest_delay, now)
 
-    async def claim(self, session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
-        return await self._database.write(pushes.claim, session, keys, expired, self._database.fixed_now)
+    async def claim(
+        self,
+        session: int,
+        keys: Sequence[PushConfigKey],
+        *,
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
+    ) -> list[PushRecord]:
+        now = self._database.fixed_now
+        return await self._database.write(pushes.claim, session, keys, expired, longest_delay, now)
 
     async def apply_reports(self, reports: Sequence[DeliveryReport]) -> list[PushRecord | None]:
         return await self._database.write(pushes.apply_reports, reports, self._database.fixed_now)

@@ -29,7 +29,9 @@ def renew_session(connection: sqlite3.Connection, session: int, now: int, lease:
     Returns how many milliseconds it had left.
     """
     row = connection.execute("SELECT expires FROM sessions WHERE session = ?", (session,)).fetchone()
-    connection.execute("UPDATE sessions SET expires = ? WHERE session = ?", (_expiry(now, lease), session))
+    expiry = _expiry(now, lease)
+    # Later expiries are from before the clock was set back: their sessions get one lease to renew, too.
+    connection.execute("UPDATE sessions SET expires = ?1 WHERE session = ?2 OR expires > ?1", (expiry, session))
     return int(row[0]) - now if row else 0
 
 

@@ -20,6 +20,7 @@ from dragoman.core.push.delivery import (
     PushRecord,
     PushState,
     apply_report,
+    is_due,
     replace_record,
     restart_record,
 )
@@ -77,7 +78,7 @@ _LIVE_SESSIONS: Final = "SELECT session FROM sessions WHERE expires > ?"
 _DUE_PUSHES_OF_HOST: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
 FROM pushes p INDEXED BY pushes_due CROSS JOIN tasks t USING (owner, task) CROSS JOIN owners o USING (owner)
-WHERE p.due > 0 AND p.host = ? AND p.due <= ? AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS})
+WHERE p.due > 0 AND p.host = ? AND (p.due <= ? OR p.due > ?) AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS})
 ORDER BY p.due LIMIT ?
 """
 _SELECT_WAITING: Final = f"""
@@ -162,7 +163,7 @@ def attempts(connection: sqlite3.Connection, ref: TaskRef, id: str) -> list[Deli
 
 
 def due(
-    connection: sqlite3.Connection, each: int, hosts: int, after: str, expired: bool, now: int
+    connection: sqlite3.Connection, each: int, hosts: int, after: str, expired: bool, longest_delay: int, now: int
 ) -> tuple[list[PushRecord], str]:
     """See dragoman.ports.push.PushStore."""
     found: list[PushRecord] = []
@@ -171,19 +172,22 @@ def due(
         if row is None or row[0] <= after:  # damaged text reads as a smaller one
             return found, ""
         (after,) = row
-        found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, (after, now, now if expired else 0, each)))
+        values = (after, now, now + longest_delay, now if expired else 0, each)
+        found += _pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, values))
     return found, after
 
 
 def claim(
-    connection: sqlite3.Connection, session: int, keys: Sequence[Key], expired: bool, now: int
+    connection: sqlite3.Connection, session: int, keys: Sequence[Key], expired: bool, longest_delay: int, now: int
 ) -> list[PushRecord]:
     """See dragoman.ports.push.PushStore."""
     others = {row[0] for row in connection.execute(_LIVE_SESSIONS, (now if expired else 0,))} - {session}
     claimed = []
     for ref, id in keys:
         push = _find_push(connection, ref, id)
-        if push is None or push.state is not PushState.LIVE or not 0 < push.due_at <= now or push.session in others:
+        if push is None or push.state is not PushState.LIVE or push.session in others:
+            continue
+        if not is_due(push, now, longest_delay):
             continue
         if not connection.execute(_IS_TASK_VISIBLE, (_owner_number(connection, ref.owner), ref.key)).fetchone():
             continue

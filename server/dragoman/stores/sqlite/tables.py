@@ -12,7 +12,7 @@ from typing import Any, Final
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.audit import GENESIS_HASH, SALT_BYTES, AuditEntry, AuditRecord, chain_entries
 from dragoman.core.push.configuration import PushConfig
-from dragoman.core.push.delivery import DeliveryAttempt, DeliveryReport, PushRecord
+from dragoman.core.push.delivery import DEFAULT_LONGEST_DELAY_MS, DeliveryAttempt, DeliveryReport, PushRecord
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import AddedUpstream, PushConfigKey, RegisteredAgent
 from dragoman.stores.shared.rows import (
@@ -287,15 +287,35 @@ class SqlitePushes:
         return bool(await self._writer.submit(partial(pushes.remove, ref=task, id=id)))
 
     async def due(
-        self, *, per_host: int, max_hosts: int, after_host: str = "", expired: bool = True
+        self,
+        *,
+        per_host: int,
+        max_hosts: int,
+        after_host: str = "",
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> tuple[list[PushRecord], str]:
         found: tuple[list[PushRecord], str] = await self._read(
-            pushes.due, per_host, max_hosts, after_host, expired, self._clock()
+            pushes.due, per_host, max_hosts, after_host, expired, longest_delay, self._clock()
         )
         return found
 
-    async def claim(self, session: int, keys: Sequence[PushConfigKey], *, expired: bool = True) -> list[PushRecord]:
-        job = partial(pushes.claim, session=session, keys=keys, expired=expired, now=self._clock())
+    async def claim(
+        self,
+        session: int,
+        keys: Sequence[PushConfigKey],
+        *,
+        expired: bool = True,
+        longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
+    ) -> list[PushRecord]:
+        job = partial(
+            pushes.claim,
+            session=session,
+            keys=keys,
+            expired=expired,
+            longest_delay=longest_delay,
+            now=self._clock(),
+        )
         claimed: list[PushRecord] = await self._writer.submit(job)
         return claimed
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dragoman.core.names import Owner, task_id_of
+from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.core.task import states
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.core.task.log import (
@@ -31,8 +32,11 @@ from dragoman.core.task.log import (
 )
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
+from dragoman.testing.contracts.store_pushes import DAY, attempt_at, claim_due, report_of, with_push
 from dragoman.testing.fixtures import AGENT, OWNER, Clock, by_runner, created, message, new_ref, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+HOUR = 3_600_000
 
 
 class StoreSessions:
@@ -69,6 +73,41 @@ class StoreSessions:
         clock.now += 8_000
         assert await store.orphaned_tasks(other, 10) == []
         assert await store.sessions() == {renewed: clock.now + 2_000}
+
+    async def test_a_session_far_in_the_future_expires_a_lease_after_the_clock_was_set_back(
+        self, store: Store, clock: Clock
+    ) -> None:
+        dead, alive = await store.open_session(10), await store.open_session(10)
+        task = (await store.append(created(new_ref(), claim=dead))).record.ref
+        clock.now -= 400 * 86_400_000
+        await asyncio.to_thread(store.renew_session, alive, 10)
+        assert await store.orphaned_tasks(alive, 10) == []  # a live process has this time to renew
+        clock.now += 9_000
+        await asyncio.to_thread(store.renew_session, alive, 10)
+        clock.now += 1_001
+        assert [record.ref for record in await store.orphaned_tasks(alive, 10)] == [task]
+        assert list(await store.sessions()) == [alive]
+
+    @pytest.mark.parametrize("step", [HOUR, 400 * DAY])
+    async def test_a_first_delivery_does_not_wait_for_a_clock_that_was_set_back(
+        self, store: Store, clock: Clock, step: int
+    ) -> None:
+        await store.append(change := with_push(created(new_ref())))
+        clock.now -= step
+        (push,) = await store.pushes.claim(await store.open_session(10), [(change.task, "hook")])
+        assert push.task == change.task
+
+    @pytest.mark.parametrize("step", [HOUR, 400 * DAY])
+    async def test_a_retry_is_due_when_it_is_later_than_any_delay(self, store: Store, clock: Clock, step: int) -> None:
+        await store.append(change := with_push(created(new_ref())))
+        (push,) = await claim_due(store, await store.open_session(10))
+        failed = report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 500), retry_delay=HOUR)
+        await store.pushes.apply_reports([failed])
+        assert await claim_due(store, push.session) == []
+        clock.now -= step
+        assert [found.task for found in await claim_due(store, push.session)] == [change.task]
+        due, _ = await store.pushes.due(per_host=9, max_hosts=9, longest_delay=401 * DAY)
+        assert due == []
 
     async def test_an_expired_session_can_be_renewed_and_returns_the_time_left(
         self, store: Store, clock: Clock
