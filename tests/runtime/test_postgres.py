@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import collect, kinds, open_harness, state, texts
+from tests.runtime.maintenance.test_retention import STEPS, check_that_a_step_pauses
 from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of, speaks
 
 from dragoman import Turn, retry
@@ -138,3 +139,12 @@ async def test_a_subscriber_on_another_process_sees_every_event(tmp_path: Path, 
         shown = kinds([first, *following.result()])
         assert shown[-1] == "COMPLETED"
         assert shown[0].startswith("task ")
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_step_of_the_databases_clock_pauses_retention(
+    stores: Stores, clock: Clock, step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    await check_that_a_step_pauses(stores[0], clock, step, caplog)
+    for store in stores:
+        await store.close()

@@ -21,7 +21,7 @@ from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.admin import Maintenance
-from dragoman.runtime.maintenance.retention import Retention, compact_forever
+from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
 from dragoman.runtime.observe.audit import AuditedService, Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics, Watchdog
@@ -136,7 +136,10 @@ async def open_runtime(
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
     run_lease = None if exclusive else run_lease or Lease(lease)
     session = await store.open_session(lease, exclusive=exclusive)
-    heartbeat = Heartbeat(store, session, lease=lease, run_lease=run_lease)
+    clock_watch = ClockWatch()
+    has_jumped = partial(clock_watch.compare, "the clock of the store")
+    heartbeat = Heartbeat(store, session, lease=lease, run_lease=run_lease, has_jumped=has_jumped)
+    store_clock = StoreClock(store, clock_watch, session, lease, heartbeat.renew)
     feeds = TaskFeeds(store, bus)
     push_scheduler = (
         PushScheduler(
@@ -202,7 +205,13 @@ async def open_runtime(
     retention_ages = {name: spec.retention for name, spec in specs.items()}
     rules = replace(retention or RetentionPolicy(), declared=retention_ages)
     retention_job = Retention(
-        store, event_log, maintenance, rules, auditor=auditor, audit_retention_ms=audit.retention_ms if audit else 0
+        store,
+        event_log,
+        maintenance,
+        rules,
+        auditor=auditor,
+        audit_retention_ms=audit.retention_ms if audit else 0,
+        trusts_clock=store_clock.is_trusted,
     )
     registry = AgentRegistry(store, event_log, scheduler, by_id, specs, retention_ages, run_lease)
     registry.add_listener(service.on_agent_added)
@@ -211,7 +220,7 @@ async def open_runtime(
     reaping = start_task(Background.REAPER, reaper.poll_forever)
     heartbeat.start()
     watchdog = Watchdog(asyncio.get_running_loop())
-    compacting = start_task(Background.COMPACTION, partial(compact_forever, store))
+    compacting = start_task(Background.COMPACTION, partial(compact_forever, store, store_clock.is_trusted))
     retaining = start_task(Background.RETENTION, retention_job.run_forever)
     ending_abandoned = start_task(Background.ABSENT_AGENTS, registry.poll_forever)
     recovering = start_task(Background.CLAIM_RECOVERY, ClaimRecovery(event_log, scheduler, run_lease).poll_forever)

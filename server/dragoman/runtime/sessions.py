@@ -65,9 +65,12 @@ class Heartbeat:
         interval: float = RENEW_INTERVAL,
         clock: Callable[[], float] = time.monotonic,
         run_lease: Lease | None = None,
+        has_jumped: Callable[[float, float], bool] = lambda progress, elapsed: False,
     ) -> None:
-        """`run_lease` is extended by each renewal."""
+        """`run_lease` is extended by each renewal. `has_jumped` compares the progress of the store's clock since the
+        last renewal with the elapsed seconds."""
         self._clock = clock
+        self._has_jumped = has_jumped
         self._store = store
         self._session = session
         self._lease = lease
@@ -123,7 +126,10 @@ class Heartbeat:
                 )
             # Measured by both clocks: this process or the store may have been paused, or a clock may have jumped.
             late = min(remaining, self._lease - (now - self._renewed)) < self._lease / 2
-            if late or self._renewed_since is None:
+            # After a failed renewal nobody knows which one set the expiry. After a jump live sessions renew first.
+            is_measured = self._renewed_since is not None
+            jumped = is_measured and self._has_jumped(self._lease - remaining, now - self._renewed)
+            if late or jumped or self._renewed_since is None:
                 self._renewed_since = now
             self._renewed = now
             return now - self._renewed_since >= self._lease

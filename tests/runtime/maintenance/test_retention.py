@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from dragoman.agents.functions.turn import Turn
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import states
 from dragoman.core.task.maintenance import RETENTION_REASON, RetentionPolicy, TaskSelection, parse_retention_ages
+from dragoman.ports import Store
 from dragoman.runtime.maintenance import retention
+from dragoman.runtime.sessions import Heartbeat
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import Clock
 
@@ -221,3 +224,117 @@ async def test_expired_and_erased_tasks_are_logged_with_counts(
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "data.md").read_text("utf-8")
     for message in logged:
         assert re.sub(r"\d of \w+", "1 of playground", message) in page
+
+
+# Steps of the clock --------------------------------------------------------------------------------------------------
+
+
+class Elapsed:
+    """Monotonic seconds that only the test advances; the wall clock of the machine goes along."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.wall_ahead = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def wall(self) -> float:
+        return self.seconds + self.wall_ahead
+
+
+async def watched(store: Store, elapsed: Elapsed) -> retention.StoreClock:
+    """The clock of the store as a new process sees it."""
+    watch = retention.ClockWatch(clock=elapsed, wall=elapsed.wall)
+    session = await store.open_session(10.0)
+    heartbeat = Heartbeat(
+        store, session, lease=10.0, clock=elapsed, has_jumped=partial(watch.compare, "the clock of the store")
+    )
+    return retention.StoreClock(store, watch, session, 10.0, heartbeat.renew)
+
+
+STEPS = [3600, -3600, 400 * 86_400, -400 * 86_400]
+
+
+async def check_that_a_step_pauses(store: Store, clock: Clock, step: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Retention and compaction pause for a day of elapsed time after a step of the store's clock, with one line."""
+    elapsed = Elapsed()
+    store_clock = await watched(store, elapsed)
+    assert await store_clock.is_trusted()
+    elapsed.seconds += 5
+    clock.forward(5 + step)
+    assert not await store_clock.is_trusted()
+    elapsed.seconds += 86_399
+    clock.forward(86_399)
+    assert not await store_clock.is_trusted()
+    assert caplog.text.count("retention and compaction pause for 1d; check the clock") == 1
+    assert f"the clock of the store jumped by {step:+d} s" in caplog.text
+    elapsed.seconds += 2
+    clock.forward(2)
+    assert await store_clock.is_trusted()
+    assert "the clock is trusted again" in caplog.text
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_step_of_the_clock_pauses_retention(
+    tmp_path: Path, clock: Clock, step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path / "t.db", clock=clock)
+    await check_that_a_step_pauses(store, clock, step, caplog)
+    await store.close()
+
+
+async def test_a_slow_renewal_is_not_a_step_of_the_clock(tmp_path: Path, clock: Clock) -> None:
+    store, elapsed = open_store(tmp_path / "t.db", clock=clock), Elapsed()
+    store_clock = await watched(store, elapsed)
+    for seconds, progress in ((30.0, 2.0), (2.0, 30.0), (86_400.0, 86_410.0)):
+        elapsed.seconds += seconds
+        clock.forward(progress)
+        assert await store_clock.is_trusted()
+    await store.close()
+
+
+def test_a_step_of_this_machines_clock_pauses_retention(caplog: pytest.LogCaptureFixture) -> None:
+    """The audit log has the times of this machine, also on PostgreSQL."""
+    elapsed = Elapsed()
+    watch = retention.ClockWatch(clock=elapsed, wall=elapsed.wall)
+    assert watch.is_trusted()
+    elapsed.wall_ahead -= 3600
+    assert not watch.is_trusted()
+    assert not watch.is_trusted()
+    assert caplog.text.count("the clock of this machine jumped by -3600 s") == 1
+
+
+@pytest.mark.parametrize("step", STEPS[1:])
+async def test_a_step_of_the_clock_between_two_processes_pauses_retention(
+    tmp_path: Path, clock: Clock, step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, elapsed = open_store(tmp_path / "t.db", clock=clock), Elapsed()
+    assert await (await watched(store, elapsed)).is_trusted()
+    clock.forward(step)
+    for _ in range(2):  # a restart meanwhile does not make the clock trusted
+        assert not await (await watched(store, elapsed)).is_trusted()
+    assert f"the clock of the store moved by {step:+d} s since a server last used it" in caplog.text
+    clock.forward(10 - step)
+    assert await (await watched(store, elapsed)).is_trusted()
+    await store.close()
+
+
+async def test_a_clock_that_is_ahead_after_a_restart_erases_and_truncates_nothing(
+    tmp_path: Path, clock: Clock, opened: Open
+) -> None:
+    async def chatty(turn: Turn) -> AsyncIterator[str]:
+        for number in range(200):
+            yield str(number)
+            await turn.flush()
+
+    async with opened(chatty, retention=rules(completed="30d")) as here:
+        task = await here.send()
+        (record,) = await here.store.locate(task.id)
+    clock.now += 400 * DAY
+    async with open_harness(
+        tmp_path, chatty, store=open_store(tmp_path / "t.db", clock=clock), retention=rules(completed="30d")
+    ) as here:
+        await eventually(lambda: here.runtime.retention.counts.skipped or here.runtime.retention.counts.rounds)
+        assert await is_there(here, task.id)
+        assert await here.store.oldest_sequence(record.ref) == 1

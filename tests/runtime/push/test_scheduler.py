@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.runtime.harness import collect, kinds
@@ -42,7 +43,7 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
         pushes, broken_off, held = here.harness.store.pushes, 0, 0
         claim, carry = pushes.claim, here.push_scheduler._start_delivery
 
-        async def breaks_off(session: int, keys: Sequence[PushConfigKey], **options: int) -> list[PushRecord]:
+        async def breaks_off(session: int, keys: Sequence[PushConfigKey], **options: Any) -> list[PushRecord]:
             nonlocal broken_off
             taken = await claim(session, keys, **options)
             if taken and broken_off < 3:

@@ -1,13 +1,17 @@
 """Retention and compaction: background jobs that end, erase and compact old tasks.
 
 A task that waited too long for its caller ends by an ordinary append, so subscribers see it; one that ended long enough
-ago is erased. Both go in small batches and depend on the store's clock only.
+ago is erased. Both go in small batches and depend on the store's clock only. While that clock cannot be trusted
+(`ClockWatch`), both pause: what they delete does not come back when the clock is corrected.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,6 +35,114 @@ ERASE_BATCH_SIZE: Final = 512
 """Tasks erased before other writers may use the store."""
 
 
+CLOCK_JUMP_TOLERANCE: Final = 60.0
+"""Seconds by which a clock may differ from the monotonic clock between two measurements: clocks are slewed, and a
+statement may take some seconds."""
+
+CLOCK_PAUSE_SECONDS: Final = 86_400.0
+"""Seconds without retention and compaction after a jump: a day to correct the clock, and as long as logs of ended tasks
+are kept by default."""
+
+MAX_CLOCK_GAP: Final = 86_400.0
+"""Seconds between two processes on a store after which the second cannot tell an outage from a clock that is ahead."""
+
+LAST_TIME_KEY: Final = "clock.last"
+"""The name under which the store keeps its last trusted time, in milliseconds since the epoch."""
+
+LAST_TIME_INTERVAL: Final = 60_000
+"""Milliseconds after which that time is written again."""
+
+
+class ClockWatch:
+    """Notices jumps of the store's clock and of this machine's. Thread-safe.
+
+    After a pause a clock that jumped is trusted again, because the new time may be the right one.
+    """
+
+    def __init__(
+        self,
+        *,
+        pause: float = CLOCK_PAUSE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """pause: seconds. clock: monotonic seconds. wall: seconds since the epoch, by this machine's clock."""
+        self._pause = pause
+        self._clock = clock
+        self._wall = wall
+        self._measured = (clock(), wall())
+        self._paused_until: float | None = None
+        self._lock = threading.Lock()
+
+    def compare(self, clock_name: str, progress: float, elapsed: float) -> bool:
+        """Compares the progress of a clock with the elapsed seconds. True after a jump, which begins a pause."""
+        jump = progress - elapsed
+        if abs(jump) <= CLOCK_JUMP_TOLERANCE:
+            return False
+        self._begin_pause(f"{clock_name} jumped by {jump:+.0f} s")
+        return True
+
+    def compare_with_earlier(self, last: float, now: float) -> None:
+        """Compares the store's time with the last one that an earlier process trusted, both in seconds."""
+        if not last - CLOCK_JUMP_TOLERANCE <= now <= last + MAX_CLOCK_GAP:
+            self._begin_pause(f"the clock of the store moved by {now - last:+.0f} s since a server last used it")
+
+    def is_trusted(self) -> bool:
+        """Whether ages may be computed now. Measures this machine's clock, too."""
+        with self._lock:
+            then, self._measured = self._measured, (self._clock(), self._wall())
+            elapsed, progress = (after - before for after, before in zip(self._measured, then, strict=True))
+        self.compare("the clock of this machine", progress, elapsed)
+        with self._lock:
+            if self._paused_until is not None and self._clock() >= self._paused_until:
+                self._paused_until = None
+                log.warning("the clock is trusted again: retention and compaction go on")
+            return self._paused_until is None
+
+    def _begin_pause(self, reason: str) -> None:
+        with self._lock:
+            was_paused, self._paused_until = self._paused_until is not None, self._clock() + self._pause
+        if not was_paused:  # on one machine both clocks jump at once
+            pause = format_age(round(self._pause * 1000))
+            log.warning("%s: retention and compaction pause for %s; check the clock (NTP)", reason, pause)
+
+
+class StoreClock:
+    """Tells whether the time of the store can be trusted, in this process and compared with earlier ones."""
+
+    def __init__(
+        self, store: Store, watch: ClockWatch, session: int, lease: float, renew: Callable[[], object]
+    ) -> None:
+        """`renew` renews the session, which measures the store's clock. It blocks. `lease`: seconds."""
+        self._store = store
+        self._watch = watch
+        self._session = session
+        self._lease_ms = round(lease * 1000)
+        self._renew = renew
+        self._is_compared = False
+
+    async def is_trusted(self) -> bool:
+        """Measures the clocks. If they are trusted, stores the time for the next process. Raises the store's errors."""
+        await asyncio.to_thread(self._renew)
+        expiry = (await self._store.sessions()).get(self._session)
+        if expiry is None:  # it could not be renewed
+            return False
+        now = expiry - self._lease_ms
+        last = await self._store.key_values.get(LAST_TIME_KEY)
+        if last and not self._is_compared:
+            self._watch.compare_with_earlier(int(last) / 1000, now / 1000)
+        self._is_compared = True
+        if not self._watch.is_trusted():
+            return False
+        if not last or abs(now - int(last)) >= LAST_TIME_INTERVAL:
+            await self._store.key_values.compare_and_set(LAST_TIME_KEY, str(now), expected=last)
+        return True
+
+
+async def _always_trusted() -> bool:
+    return True
+
+
 @dataclass(slots=True)
 class RetentionCounters:
     """Counters of this process. They only grow and may be read at any time."""
@@ -38,6 +150,8 @@ class RetentionCounters:
     rounds: int = 0
     failed: int = 0
     """Rounds that failed."""
+    skipped: int = 0
+    """Rounds left out because the clock was not trusted."""
     expired: int = 0
     """Tasks ended because they got no answer in time."""
     erased: int = 0
@@ -58,8 +172,13 @@ class Retention:
         *,
         auditor: Auditor | None = None,
         audit_retention_ms: int = 0,
+        trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted,
     ) -> None:
-        """`audit_retention_ms`: milliseconds after which entries of the audit log are removed; 0: never."""
+        """`audit_retention_ms`: milliseconds after which entries of the audit log are removed; 0: never.
+
+        `trusts_clock`: whether a round may be run now.
+        """
+        self._trusts_clock = trusts_clock
         self._auditor = auditor
         self._audit_retention_ms = audit_retention_ms
         self._store = store
@@ -72,7 +191,10 @@ class Retention:
         """Runs round after round, until canceled."""
         while True:
             try:
-                await self.run_once()
+                if await self._trusts_clock():
+                    await self.run_once()
+                else:
+                    self.counts.skipped += 1
             except Exception:
                 self.counts.failed += 1
                 raise
@@ -156,8 +278,12 @@ COMPACTION_INTERVAL: Final = 5.0
 """Seconds between two rounds. A round without work costs two reads."""
 
 
-async def compact_forever(store: Store) -> None:
-    """Compacts the store at once, then every COMPACTION_INTERVAL seconds. Runs until canceled."""
+async def compact_forever(store: Store, trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted) -> None:
+    """Compacts the store at once, then every COMPACTION_INTERVAL seconds. Runs until canceled.
+
+    `trusts_clock`: whether a round may be run now. It truncates logs by their age.
+    """
     while True:
-        await store.compact()
+        if await trusts_clock():
+            await store.compact()
         await asyncio.sleep(COMPACTION_INTERVAL)
