@@ -53,6 +53,9 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 # Long tests: complete matrices on real servers, killed processes, Node. `make test` leaves them to `make long`, to stay
 # well under three minutes.
 LONG = \
+	tests/bindings/test_bad_input.py \
+	tests/bindings/test_card_versions.py \
+	tests/bindings/test_cards_by_version.py \
 	tests/bus/nats \
 	tests/cli/serve/test_encrypted.py \
 	tests/cli/admin/test_keys.py \
@@ -66,7 +69,7 @@ LONG = \
 	tests/cli/test_startup.py \
 	tests/cli/test_tasks.py \
 	tests/client/test_sync_processes.py \
-	tests/dialects/test_pairs.py \
+	tests/dialects \
 	tests/examples/test_own_store.py \
 	tests/proto/test_buf.py \
 	tests/proto/test_openapi.py \
