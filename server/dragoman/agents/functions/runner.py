@@ -33,7 +33,7 @@ from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.turn import Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type
 from dragoman.core import trace
-from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, TurnContext, TurnResult
@@ -278,9 +278,11 @@ def _failed_result(
 ) -> TurnResult:
     file, line = source_location(cause, function)
     text = describe_exception(cause, error)
+    # The store is away or memory is used up: the author's frames would explain nothing.
+    is_expected = isinstance(cause, Unavailable) or lacks_memory(cause)
     log.error(
         "%s, line %d: agent %s failed: %s", file, line, agent, text,
-        exc_info=error, extra={"task": output.turn_context.task_id, "agent": agent},
+        exc_info=None if is_expected else error, extra={"task": output.turn_context.task_id, "agent": agent},
     )  # fmt: skip
     if not isinstance(cause, InvalidAgentResponse):
         return output.failed_result(text)

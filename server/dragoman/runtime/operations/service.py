@@ -206,6 +206,8 @@ class TaskService:
                 return None
             if runner.turn_ended.result():
                 return runner.projection.task(runner.record, history)
+            if runner.end_is_late:
+                return None
         try:
             async with self._feeds.subscribe(result.record.ref) as subscriber:
                 record = (await read_task(self._store, result.record.ref, history=0)).record

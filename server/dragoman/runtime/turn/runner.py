@@ -75,6 +75,8 @@ class TurnRunner(StoppableTurn):
     _worker_lost: WorkerLost | None = None
     budget = TaskBudget()
     usage_tracker: UsageTracker | None = None
+    end_is_late = False
+    """Whether the turn has ended, and the store does not take its end now."""
     _metadata_set = b""
     """Task metadata that this turn has set, repeated in the event that ends it."""
 
@@ -389,6 +391,7 @@ class TurnRunner(StoppableTurn):
     def _release_callers(self) -> None:
         """Lets callers go whose turn has ended, but is not written yet: the store does not respond."""
         if not self.turn_ended.done():
+            self.end_is_late = True
             self.turn_ended.set_result(False)
         if not self.first_response.done():
             text = "the store does not respond; this request may still be done, so check before you repeat it"

@@ -268,7 +268,7 @@ class SqliteWriter:
                 urgent.job(self._connection)
                 self._connection.execute("COMMIT")
             except Exception as error:
-                urgent.error = error
+                urgent.error = map_error(error)
                 self._roll_back()
             finally:
                 urgent.done.set()
