@@ -60,6 +60,7 @@ LONG = \
 	tests/cli/serve/test_encrypted.py \
 	tests/cli/admin/test_keys.py \
 	tests/cli/serve/test_frozen_postgres.py \
+	tests/cli/serve/test_lost_file.py \
 	tests/cli/serve/test_postgres.py \
 	tests/cli/admin/test_push.py \
 	tests/cli/serve/test_replicas.py \

@@ -7,6 +7,7 @@ operator, call the operation and write the audit log. Operations on a caller's o
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from dragoman.bindings.options import HttpOptions, ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
-from dragoman.core.errors import Unauthenticated
+from dragoman.core.errors import Unauthenticated, Unavailable
 from dragoman.ports import SigningKeys, UpstreamRegistry, WorkerHub
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.admin import Maintenance
@@ -57,6 +58,8 @@ StreamingOperation = Callable[[Any], AsyncGenerator[Message, None]]
 
 _CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "Explain"))
 """Operations that a server without authentication offers over gRPC to other machines, too."""
+
+_log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
 
 UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListTasks", "ListUpstreams", "ListWorkers"))
 """Operations that show callers their own tasks, or no personal data to dashboards; they are not audited."""
@@ -153,7 +156,13 @@ class OperatorCall:
         receipt: Any = getattr(response, "receipt", None)
         about = {"receipt": str(receipt.number), "digest": receipt.digest} if receipt and receipt.number else {}
         fields = dict(_flatten("asked", _without_secrets(request)))
-        await self.auditor.record_operator_action(operation, operator, fields, **about)
+        try:
+            await self.auditor.record_operator_action(operation, operator, fields, **about)
+        except Unavailable:
+            if operation != "Backup":
+                raise
+            # A store that takes no writes, because its file is gone: a backup is what saves its tasks.
+            _log.warning("the audit log has no entry of this backup: the store takes no writes", extra=operator)
 
 
 def _without_secrets(request: Message) -> dict[str, Any]:
