@@ -1,7 +1,8 @@
 """JSON-RPC over HTTP: POST to the address of an agent, streams as server-sent events (A2A 1.0 §9, 0.3 §7, 0.1 §7).
 
 Every JSON-RPC error is an HTTP 200, including parse errors: clients of every version raise on 400 and above before
-they read the body. Only authentication and authorization failures have a status of their own, 401 and 403.
+they read the body. Only authentication and authorization failures have a status of their own, 401 and 403, and so does
+a body that is too large to be read, 413.
 """
 
 from __future__ import annotations
