@@ -54,6 +54,13 @@ class Part:
         """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def drains(self) -> bool:
+        """Whether it handles SIGTERM: while it imports its agents, the signal ends it as it ends any program. Linux."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
     def start(self, *, ready: bool = True) -> None:
         """Starts it; waits until it serves if `ready`. Raises RuntimeError with its output on failure."""
         self._reported = self.log.stat().st_size if self.log.exists() else 0

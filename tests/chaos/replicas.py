@@ -32,6 +32,7 @@ from tests.chaos.transports import Transports
 from tests.chaos_checker.checker import GRACE, StoredTask
 from tests.chaos_checker.end_checker import DRAIN
 from tests.cluster import START, Cluster, Part, ServerPart, WorkerPart
+from tests.eventually import eventually
 from tests.nats import NatsServer, binary
 from tests.postgres import Server as Postgres
 from tests.postgres import binaries
@@ -249,6 +250,7 @@ class ClusterTarget:
 
     async def _drain(self, scene: Scene, part: Part) -> None:
         async with self._record_fault(scene, part, "drain"):
+            await eventually(lambda: part.drains, START)
             part.send(signal.SIGTERM)
             try:
                 code = await asyncio.to_thread(part.ends, DRAIN + GRACE)
