@@ -183,8 +183,8 @@ async def test_a_frozen_database_is_an_error_on_every_binding(own_postgres: Post
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         async with http.post(f"{server.http}/message:send", json=message("again")) as response:
             assert (await response.json())["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-        # The stream that was open waits for the store, and misses nothing of its turn, which ended with the lease of the
-        # process: the database was away for longer.
+        # The stream that was open waits for the store, and misses nothing of its turn. That ended with the
+        # lease of the process: the database was away for longer.
         text = (await follow.text()).replace("\\n", "")
         numbers = [int(number) for number in re.findall(r'"(\d+) "', text)]
         assert numbers
