@@ -396,3 +396,16 @@ async def test_a_server_that_freezes_under_load_makes_no_answer_wrong(own_postgr
         assert [event.sequence for event in events] == list(range(1, count + 2))
         assert [text_of(event.data) for event in events[1:]] == [f"{number} " for number in range(count)]
     await store.close()
+
+
+async def test_a_read_that_is_canceled_leaves_no_transaction_to_the_next_one(store: PostgresStore) -> None:
+    claimed = await running(store)
+
+    async def query(connection: asyncpg.Connection[Any]) -> None:
+        await connection.prepare("SELECT count(*) FROM tasks")
+        raise asyncio.CancelledError  # as it arrives in a task whose future is done
+
+    for _ in range(3):
+        with pytest.raises(asyncio.CancelledError):
+            await store._database.read(query)
+        await store.usage(claimed.record.ref)

@@ -201,7 +201,12 @@ class Database:
                 result = await query(connection, *args, **kwargs)
                 if begin_sql:
                     await connection.execute("COMMIT")
-            except BaseException as error:
+            except asyncio.CancelledError:
+                # Between the preparation of a statement and its execution, asyncpg leaves the server in an implicit
+                # transaction, which the next user of the connection would continue.
+                _terminate(connection)
+                raise
+            except Exception as error:
                 if begin_sql or isinstance(error, TimeoutError):
                     await _roll_back(connection, error)
                 raise
@@ -321,8 +326,10 @@ async def _roll_back(connection: Connection, error: BaseException) -> None:
         return
     try:
         await connection.execute("ROLLBACK")
-    except Exception:
+    except BaseException as failure:  # also canceled: an open transaction must not return to the pool
         _terminate(connection)
+        if not isinstance(failure, Exception):
+            raise
 
 
 def _terminate(connection: Connection) -> None:
