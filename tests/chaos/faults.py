@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dragoman.stores.postgres.database import WRITE_RETRY_TIMEOUT
 
-AWAY: Final = ("the store does not respond", "dragoman.store: a batch of")
+AWAY: Final = ("the store does not respond", "the store stopped responding", "dragoman.store: a batch of")
 """Parts of the errors that a server without its database logs."""
 
 

@@ -50,6 +50,9 @@ def judge_ends(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -> 
             case "INTERRUPTED":
                 if not any(_explains_loss(fault, task) for fault in faults):
                     yield f"task {task.id}: INTERRUPTED, and nothing was struck that ran it"
+            case "NOT_WRITTEN":
+                if not any(_is_long_outage(fault, task) for fault in faults):
+                    yield f"task {task.id}: NOT_WRITTEN, and the database was not away"
             case "DRAINED":
                 if not any(_outlasted(fault, task) for fault in faults):
                     yield f"task {task.id}: DRAINED less than {DRAIN:g} s after a server was asked to end"
@@ -65,10 +68,8 @@ def drained(kept: Mapping[str, StoredTaskView]) -> int:
 def _explains_loss(fault: Fault, task: StoredTaskView) -> bool:
     """Whether a fault may have stopped the process of a task."""
     created, ended = task.times
-    if (
-        fault.part == "postgres" and fault.seconds > SHORT_OUTAGE
-    ):  # servers stop their turns before their sessions expire
-        return fault.at <= ended and created <= fault.at + fault.seconds + LATE
+    if _is_long_outage(fault, task):  # servers stop their turns before their sessions expire
+        return True
     if fault.part not in ("server", "worker"):
         return False
     if fault.part == "worker" and not task.agent.startswith("far"):
@@ -76,6 +77,13 @@ def _explains_loss(fault: Fault, task: StoredTaskView) -> bool:
     if fault.how == "drain":  # the worker releases its unfinished turns
         return fault.part == "worker" and _outlasted(fault, task)
     return fault.at <= ended and created <= fault.at + fault.seconds + LATE
+
+
+def _is_long_outage(fault: Fault, task: StoredTaskView) -> bool:
+    """Whether the database was away during a task, for longer than a turn waits to write its events."""
+    created, ended = task.times
+    overlaps = fault.at <= ended and created <= fault.at + fault.seconds + LATE
+    return fault.part == "postgres" and fault.seconds > SHORT_OUTAGE and overlaps
 
 
 def _is_shutdown(fault: Fault, at: float) -> bool:

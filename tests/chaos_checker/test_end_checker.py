@@ -32,6 +32,11 @@ STOP = Fault(how="drain", at=11, seconds=3)
         pytest.param(LOST, [KILL], id="lost with its server"),
         pytest.param(LOST, [PAUSE], id="taken from a server that was held still"),
         pytest.param(LOST, [replace(KILL, part="postgres", seconds=10)], id="stopped during a long outage"),
+        pytest.param(
+            replace(LOST, reason="NOT_WRITTEN"),
+            [replace(KILL, part="postgres", seconds=10)],
+            id="events not written during a long outage",
+        ),
         pytest.param(LONG, [OVER], id="longer than a drain"),
         pytest.param(FAR, [replace(KILL, part="worker")], id="lost with its worker"),
         pytest.param(FAILED, [], id="told to fail"),
@@ -53,6 +58,12 @@ def test_failures_explained_by_a_fault_pass(task: StoredTask, history: list[Entr
         pytest.param(LOST, [replace(KILL, part="worker")], "nothing was struck", id="not at that worker"),
         pytest.param(LOST, [replace(KILL, part="nats")], "nothing was struck", id="lost with NATS"),
         pytest.param(LONG, [STOP], "DRAINED", id="cut short by a drain"),
+        pytest.param(
+            replace(LOST, reason="NOT_WRITTEN"),
+            [replace(KILL, part="postgres", seconds=2)],
+            "NOT_WRITTEN",
+            id="events not written in a short outage",
+        ),
         pytest.param(
             replace(FAR, times=(10, 13)),
             [replace(STOP, part="worker")],
