@@ -89,19 +89,18 @@ async def test_a_cancel_stops_the_executor(server: Server) -> None:
         assert [message.parts[0].text for message in canceled.history][-1] == "too late"
 
 
-async def test_a_blocked_executor_stays_connected_and_its_task_can_be_canceled(
-    tmp_path: Path,
-) -> None:
+async def test_a_blocked_executor_stays_connected_and_its_task_is_canceled_when_it_has_stopped(tmp_path: Path) -> None:
     with serving("--executor", f"{COUNTER}:CounterWorker", cwd=tmp_path) as server:
         async with Client(server.grpc) as client:
             task = (await client.send(message("block"), configuration=NOW)).task.id
             pid = int(await wait_for_text(client, task))
-            await client.cancel(task)
-            await wait_for_state(client, task, states.CANCELED)
+            assert (await client.cancel(task)).status.state == states.WORKING
             assert is_running(pid)
+            os.kill(pid, signal.SIGKILL)
+            await wait_for_state(client, task, states.CANCELED)
+            assert not is_running(pid)
         server.signal(signal.SIGTERM)
         assert server.ends() == 0
-        wait_for_exit(pid)
 
 
 async def test_a_turn_whose_process_dies_is_repeated_and_then_fails(server: Server) -> None:

@@ -185,7 +185,10 @@ async def test_a_worker_that_disconnects_loses_its_turns(opened: Open) -> None:
         assert status_text(task).startswith("INTERRUPTED")
 
 
-async def test_a_canceled_turn_ends_as_canceled_when_its_worker_is_lost(opened: Open) -> None:
+async def test_a_canceled_turn_ends_as_canceled_when_the_lease_of_its_lost_worker_is_over(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.agents.workers.hub.HeartbeatTimings", lambda: HeartbeatTimings(lease=4.0))
     async with (
         opened() as app,
         Client(str(app.grpc), agent="desk") as client,
