@@ -53,39 +53,45 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 # Long tests: complete matrices on real servers, killed processes, Node. `make test` leaves them to `make long`, to stay
 # well under three minutes.
 LONG = \
+	tests/agents/upstream \
+	tests/agents/workers \
+	tests/bindings/http/test_google_parameters.py \
 	tests/bindings/test_bad_input.py \
 	tests/bindings/test_card_versions.py \
 	tests/bindings/test_cards_by_version.py \
 	tests/bus/nats \
-	tests/cli/serve/test_encrypted.py \
 	tests/cli/admin/test_keys.py \
+	tests/cli/admin/test_push.py \
+	tests/cli/admin/test_signing.py \
+	tests/cli/serve/test_encrypted.py \
 	tests/cli/serve/test_frozen_postgres.py \
 	tests/cli/serve/test_lost_file.py \
 	tests/cli/serve/test_postgres.py \
-	tests/cli/admin/test_push.py \
 	tests/cli/serve/test_replicas.py \
 	tests/cli/serve/test_rolling.py \
 	tests/cli/serve/test_serve.py \
-	tests/cli/admin/test_signing.py \
 	tests/cli/test_startup.py \
 	tests/cli/test_tasks.py \
+	tests/client/test_bindings.py \
+	tests/client/test_flaky.py \
 	tests/client/test_sync_processes.py \
 	tests/dialects \
 	tests/examples/test_own_store.py \
+	tests/isolation \
 	tests/proto/test_buf.py \
 	tests/proto/test_openapi.py \
 	tests/runtime/push/test_takeover.py \
 	tests/runtime/test_nats.py \
 	tests/runtime/test_postgres.py \
 	tests/runtime/test_postgres_outage.py \
+	tests/security/test_attacks.py \
 	tests/stores/postgres \
 	tests/stores/sqlite/test_next_schema.py \
-	tests/isolation \
+	tests/stores/sqlite/test_state_machine.py \
 	tests/test_background_faults.py \
+	tests/test_mutual_tls.py \
 	tests/test_push_crash.py \
-	tests/test_subscribers.py \
-	tests/agents/upstream \
-	tests/agents/workers
+	tests/test_subscribers.py
 
 # The longest tests: abuse, overload, upgrades, executors, many workers. CI runs them as a separate step.
 LONGEST = \
