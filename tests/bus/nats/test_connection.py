@@ -107,6 +107,21 @@ async def test_a_frozen_nats_counts_as_unreachable(own_nats: NatsServer, monkeyp
         await eventually(lambda: not bus.problem)
 
 
+async def test_a_flush_answered_after_its_timeout_does_not_end_the_connection(own_nats: NatsServer) -> None:
+    import signal as signals
+
+    client: Any = connection._NatsClient()
+    await client.connect(own_nats.url(WHO), allow_reconnect=False)
+    own_nats.send(signals.SIGSTOP)
+    try:
+        with pytest.raises(TimeoutError):
+            await client.flush(0.01)
+    finally:
+        own_nats.send(signals.SIGCONT)
+    await client.flush(10)
+    await client.close()
+
+
 async def test_rejected_credentials_are_logged_once_and_retried_forever(
     nats: NatsServer, own_nats: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:

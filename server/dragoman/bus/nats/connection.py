@@ -55,7 +55,7 @@ MAX_BUS_MESSAGE_BYTES: Final = 1024 * 1024
 
 
 class _NatsClient(Client):
-    """A NATS client that enforces TLS, can flush completely, and reports its end."""
+    """A NATS client that enforces TLS, can flush completely, reports its end, and outlives late answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,6 +78,12 @@ class _NatsClient(Client):
         server = self._current_server
         if initial_connection and server and server.uri.scheme == "tls" and not info.get("tls_required"):
             raise Error("the server does not offer TLS, and the URL is tls://")
+
+    async def _process_pong(self) -> None:
+        # The answer to a flush that has timed out: the library would fail on its canceled future and stop reading.
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     async def flush_fully(self) -> None:
         """Returns when the server has received everything sent before."""
