@@ -52,6 +52,8 @@ class RemoteTurnContext:
         self.canceled = False
         self.cancel_reason = ""
         self.cancel_metadata = b""
+        self.begun = False
+        """The asyncio task of the turn has taken its first step."""
         self.finishing = False
         """The agent has ended, and its result is on the way: a cancel comes too late."""
         self.is_over = False

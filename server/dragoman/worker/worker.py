@@ -55,6 +55,11 @@ class _WorkerTurn:
     turn_context: RemoteTurnContext
     task: asyncio.Task[None]
 
+    def interrupt(self) -> None:
+        """Cancels the asyncio task, if it has begun. Otherwise it would end without an answer to the server."""
+        if self.turn_context.begun:
+            self.task.cancel()
+
 
 class Worker:
     """Runs agents for one server. Call `run`, and `drain` to end it."""
@@ -154,7 +159,7 @@ class Worker:
         """Stops the turns that began before a lapse of the lease."""
         for turn in tuple(self._running.values()):
             if turn.turn_context.loses_lease():
-                turn.task.cancel()
+                turn.interrupt()
 
     # Frames from the server ---------------------------------------------------------------------------------------
 
@@ -217,6 +222,7 @@ class Worker:
         self._idle.clear()
 
     async def _run_turn(self, agent: Agent, turn_context: RemoteTurnContext, stream: ServerStream) -> None:
+        turn_context.begun = True
         try:
             await turn_context.finish(
                 await (
@@ -247,6 +253,8 @@ class Worker:
 
     async def _call_agent(self, agent: Agent, turn_context: RemoteTurnContext) -> TurnResult | None:
         """The result of the turn; None if it stopped after a cancel."""
+        if turn_context.canceled:
+            return None
         try:
             return await GuardedSteps(agent.take_turn(turn_context), turn_context.loses_lease)
         except asyncio.CancelledError:
@@ -285,7 +293,7 @@ class Worker:
     def _cancel(self, turn: _WorkerTurn, reason: str, metadata: bytes = b"") -> None:
         if not (turn.turn_context.canceled or turn.turn_context.finishing):
             turn.turn_context.on_cancel(reason, metadata)
-            turn.task.cancel()
+            turn.interrupt()
 
     def _abort_turn(self, turn: _WorkerTurn, reason: str) -> None:
         """Stops a turn that has ended at the server."""

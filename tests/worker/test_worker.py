@@ -1,0 +1,74 @@
+"""How a worker handles the frames of its server, however they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from dragoman import Turn, agent
+from dragoman.runtime.lease import Lease
+from dragoman.worker import Worker
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+class Stream:
+    """Stands for the stream to the server: keeps what the worker sends."""
+
+    def __init__(self, *_: Any, on_frame: Any, on_end: Any, **__: Any) -> None:
+        self.receive, self.end = on_frame, on_end
+        self.lease = Lease(math.inf, margin=0.0)
+        self.sent: asyncio.Queue[wk.ConnectRequest] = asyncio.Queue()
+
+    def send(self, **frame: Any) -> None:
+        self.sent.put_nowait(wk.ConnectRequest(**frame))
+
+    def half_close(self) -> None:
+        self.end(None)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("frame", "answers"),
+    [
+        (wk.ConnectResponse(cancel=wk.Cancel(turn_id="1", reason="client")), ["turn_end", "credit"]),
+        (wk.ConnectResponse(cancel=wk.Cancel(turn_id="1", reason="drain")), ["turn_end", "credit"]),
+        (wk.ConnectResponse(turn_revoked=wk.TurnRevoked(turn_id="1", reason="over")), ["credit"]),
+    ],
+)
+async def test_a_turn_that_is_stopped_before_its_first_step_is_answered(
+    frame: wk.ConnectResponse, answers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams: list[Stream] = []
+
+    def connect(*words: Any, **options: Any) -> Stream:
+        streams.append(Stream(*words, **options))
+        return streams[-1]
+
+    monkeypatch.setattr("dragoman.worker.worker.ServerStream", connect)
+    calls: list[str] = []
+
+    @agent
+    async def notes(turn: Turn) -> None:
+        calls.append(turn.text)
+
+    worker = Worker([notes], "server:1")
+    running = asyncio.create_task(worker.run())
+    await asyncio.sleep(0)
+    (stream,) = streams
+    message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="go")])
+    stream.receive(wk.ConnectResponse(turn_start=wk.TurnStart(turn_id="1", agent_id="notes", message=message)))
+    stream.receive(frame)
+    async with asyncio.timeout(10):
+        hello, *sent = [await stream.sent.get() for _ in range(1 + len(answers))]
+    assert hello.HasField("hello")
+    assert [one.WhichOneof("frame") for one in sent] == answers
+    assert worker.running == 0
+    assert calls == []
+    await worker.drain(0)
+    await running
