@@ -122,7 +122,7 @@ async def test_an_sqlite_store_is_upgraded_and_downgraded(tmp_path: Path) -> Non
         await asyncio.to_thread(server.start)
         async with under_load([server]) as load:
             await go_on(load)
-            assert versions(path) == (old.schema("sqlite"), None)
+            assert versions(path) == (old.schema("sqlite"), str(old.schema("sqlite")))
             for release in (new, next_one, new):
                 await replace(server, release)
                 await go_on(load)
@@ -139,7 +139,7 @@ async def test_an_sqlite_store_is_upgraded_and_downgraded(tmp_path: Path) -> Non
     no_errors([server])
 
 
-def versions(path: Path) -> tuple[int, str | None]:
+def versions(path: Path) -> tuple[int, str]:
     """The schema of a store, and the oldest schema whose programs may serve it."""
     with sqlite3.connect(path) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
