@@ -27,37 +27,57 @@ from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, record_from
 MAX_STATEMENT_ROWS: Final = 64
 """Rows in one statement. Smaller batches are powers of two, so that few statements have to be kept prepared."""
 
+LARGE_VALUE_BYTES: Final = 64 * 1024
+"""A statement with a larger value is executed again without rows, so that SQLite frees its copies of the values."""
+
 
 @dataclass(frozen=True, slots=True)
 class SqliteBulkStatement:
-    """A statement over rows of `width` values each; VALUES comes between `before` and `after`."""
+    """A statement over rows of `width` values each; VALUES comes between `before` and `after`.
+
+    A prepared statement keeps a copy of its values until it is executed again. Statements of all sizes kept 15 messages
+    of the largest size. Python cannot clear the values, so those of large rows have a condition as their last one.
+    """
 
     before: str
     width: int
     after: str = ""
+    large: tuple[int, ...] = ()
+    """The columns with values that can be large."""
 
     def run(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
         """Executes it for all rows."""
-        for sql, values in self._batches(rows):
-            connection.execute(sql, values)
+        for batch in self._batches(rows):
+            values = [value for row in batch for value in row]
+            if any(len(row[column] or b"") > LARGE_VALUE_BYTES for row in batch for column in self.large):
+                sql = _bulk_sql(self, len(batch), conditional=True)
+                connection.execute(sql, [*values, True])
+                connection.execute(sql, [None] * len(values) + [False])
+            else:
+                connection.execute(_bulk_sql(self, len(batch)), values)
 
     def fetch(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """The result rows for all rows, in any order."""
-        for sql, values in self._batches(rows):
-            yield from connection.execute(sql, values).fetchall()
+        for batch in self._batches(rows):
+            yield from connection.execute(
+                _bulk_sql(self, len(batch)), [value for row in batch for value in row]
+            ).fetchall()
 
-    def _batches(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, list[Any]]]:
+    def _batches(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
         at = 0
         while at < len(rows):
             size = min(MAX_STATEMENT_ROWS, 1 << (len(rows) - at).bit_length() - 1)
-            yield _bulk_sql(self, size), [value for row in rows[at : at + size] for value in row]
+            yield rows[at : at + size]
             at += size
 
 
 @cache
-def _bulk_sql(statement: SqliteBulkStatement, rows: int) -> str:
+def _bulk_sql(statement: SqliteBulkStatement, rows: int, *, conditional: bool = False) -> str:
     row = f"({', '.join('?' * statement.width)})"
-    return f"{statement.before} VALUES {', '.join([row] * rows)} {statement.after}"
+    values = f"VALUES {', '.join([row] * rows)}"
+    if conditional:
+        values = f"SELECT * FROM ({values}) WHERE ?"
+    return f"{statement.before} {values} {statement.after}"
 
 
 @dataclass(slots=True)
@@ -90,7 +110,7 @@ _SELECT_RECORDS: Final = SqliteBulkStatement(
 SELECT_BY_ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
 
 _INSERT_TASKS: Final = SqliteBulkStatement(
-    f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})", 26
+    f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})", 26, large=(3, 4)
 )
 
 _UPDATE_TASKS: Final = SqliteBulkStatement(
@@ -105,10 +125,11 @@ _UPDATE_TASK_STATES: Final = SqliteBulkStatement(
     3,
     ") UPDATE tasks SET memory = changed.memory FROM changed"
     " WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
+    large=(2,),
 )
-_INSERT_LOG: Final = SqliteBulkStatement("INSERT INTO log (owner, task, first, count, ends, data)", 6)
+_INSERT_LOG: Final = SqliteBulkStatement("INSERT INTO log (owner, task, first, count, ends, data)", 6, large=(5,))
 _INSERT_MESSAGES: Final = SqliteBulkStatement(
-    "INSERT INTO messages (owner, task, number, role, data, envelope, sender, size)", 8
+    "INSERT INTO messages (owner, task, number, role, data, envelope, sender, size)", 8, large=(4, 5)
 )
 _SELECT_REPLACED_ARTIFACTS: Final = SqliteBulkStatement(
     "WITH fresh (owner, task, artifact) AS (",
@@ -121,11 +142,14 @@ _UPSERT_ARTIFACTS: Final = SqliteBulkStatement(
     "INSERT INTO artifacts (owner, task, artifact, position, head)",
     5,
     "ON CONFLICT (owner, task, artifact) DO UPDATE SET head = excluded.head",
+    large=(4,),
 )
 _INSERT_ARTIFACTS: Final = SqliteBulkStatement(
-    "INSERT OR IGNORE INTO artifacts (owner, task, artifact, position, head)", 5
+    "INSERT OR IGNORE INTO artifacts (owner, task, artifact, position, head)", 5, large=(4,)
 )
-_INSERT_CHUNKS: Final = SqliteBulkStatement("INSERT INTO chunks (owner, task, artifact, sequence, text, data)", 6)
+_INSERT_CHUNKS: Final = SqliteBulkStatement(
+    "INSERT INTO chunks (owner, task, artifact, sequence, text, data)", 6, large=(5,)
+)
 ADD_TO_TOTALS: Final = """
 INSERT INTO totals (owner, agent, state, tasks) VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks
