@@ -443,3 +443,16 @@ async def test_a_stream_with_a_chunk_event_is_complete() -> None:
     async with serving(service) as bound, RawClient.connect(bound) as peer:
         await peer.send(b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n")
         await peer.reader.readuntil(b"TASK_STATE_COMPLETED")
+
+
+async def test_an_idle_connection_keeps_no_body_of_its_last_response() -> None:
+    sent: list[web.Response] = []
+
+    async def respond(_: web.BaseRequest) -> web.StreamResponse:
+        sent.append(web.Response(text="well"))
+        return sent[-1]
+
+    async with handling(respond) as (server, _, bound), RawClient.connect(bound) as client:
+        assert await client.get() == (200, b"well")
+        await eventually(lambda: sent[0].body is None, 3)
+        assert len(server.idle_connections) == 1

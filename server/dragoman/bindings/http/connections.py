@@ -265,6 +265,15 @@ class HttpConnection(web.RequestHandler):
         if self.transport is not None:
             self._connections.idle_connections[self] = None
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Sends the response, then drops its body: aiohttp keeps the response while the connection is idle."""
+        sent = await super().finish_response(request, resp, start_time)
+        if isinstance(sent[0], web.Response):
+            sent[0].body = None
+        return sent
+
     def websocket_message_read(self) -> None:
         """Called when a WebSocket message was processed, and at the upgrade."""
         self._is_websocket = True
