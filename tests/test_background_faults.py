@@ -33,6 +33,7 @@ from dragoman.bindings.http.listener import TlsListener
 from dragoman.bindings.options import HttpTimeouts, ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.bus.local import LocalBus
+from dragoman.cli import process_setup
 from dragoman.core.agent_sources import ExecutorSpec
 from dragoman.core.audit import AuditEntry
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
@@ -460,6 +461,22 @@ async def with_executor(stage: Stage) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def with_memory(stage: Stage) -> AsyncIterator[None]:
+    class FaultyAllocator(process_setup.Allocator):
+        def __init__(self) -> None:
+            pass
+
+        def unused_bytes(self) -> int:
+            stage.fault()
+            return 0
+
+    allocator = FaultyAllocator()
+    stage.fault.armed = True
+    async with started(Background.MEMORY, partial(process_setup.return_unused_memory, allocator, 0.01)):
+        yield
+
+
+@asynccontextmanager
 async def with_certificates(stage: Stage) -> AsyncIterator[None]:
     files = CertificateFiles(*write(stage.folder, Authority(stage.folder).issue()), refresh_revocations=stage.fault)
     stage.fault.armed = True
@@ -591,6 +608,7 @@ WITHOUT_STORE: Final[Mapping[Background, Scenario]] = {
     Background.GRPC_HEALTH: with_grpc_health,
     Background.HTTP_CONNECTIONS: with_http_connections,
     Background.TLS_LISTENER: with_tls_listener,
+    Background.MEMORY: with_memory,
 }
 
 

@@ -77,6 +77,7 @@ class Background(Enum):
     GRPC_HEALTH = "grpc health"
     HTTP_CONNECTIONS = "http connections"
     TLS_LISTENER = "tls listener"
+    MEMORY = "memory"
 
 
 ESSENTIAL: Final = frozenset({Background.SQLITE_WRITER, Background.POSTGRES_WRITER, Background.SESSION})

@@ -55,6 +55,46 @@ def test_a_rejected_limit_is_left_unchanged(
     assert "may open 1024 files" in caplog.text
 
 
+# Memory -------------------------------------------------------------------------------------------------------------
+
+MIB: Final = 1024 * 1024
+
+
+class SimulatedAllocator(process_setup.Allocator):
+    """Reports the given MiB as unused, one number after the other, and keeps those that were reported before a trim."""
+
+    def __init__(self, *reports: int) -> None:
+        self._reports = iter(reports)
+        self._last = 0
+        self.trimmed_at: list[int] = []
+        self.ended = asyncio.Event()
+
+    def unused_bytes(self) -> int:
+        self._last = next(self._reports, -1)
+        if self._last < 0:
+            self.ended.set()
+        return self._last * MIB
+
+    def trim(self) -> None:
+        self.trimmed_at.append(self._last)
+
+
+@pytest.mark.parametrize(
+    ("reports", "trimmed_at"),
+    [
+        ((20, 84, 85, 20, 84), [85]),
+        ((20, 85, 30, 94, 95, 20), [85, 95]),  # 30 could not be returned
+        ((100, 20, 85, 20), [85]),  # the level before is the lowest one
+    ],
+)
+async def test_memory_is_returned_when_more_of_it_lies_unused(reports: tuple[int, ...], trimmed_at: list[int]) -> None:
+    allocator = SimulatedAllocator(*reports)
+    returning = asyncio.create_task(process_setup.return_unused_memory(allocator, 0))
+    await allocator.ended.wait()
+    returning.cancel()
+    assert allocator.trimmed_at == trimmed_at
+
+
 # The event loop -----------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
-"""Process set-up of the commands that serve: event loop, signals, drain, open-file limit, logging."""
+"""Process set-up of the commands that serve: event loop, signals, drain, open-file limit, memory, logging."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import faulthandler
 import json
 import logging
@@ -188,6 +189,74 @@ def raise_open_file_limit(connections: int) -> None:
             connections,
             needed,
         )
+
+
+TRIM_INTERVAL: Final = 3.0
+"""Seconds between two looks at the memory of the process."""
+
+TRIM_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that lie unused in addition before they are returned to the system."""
+
+MAPPED_BLOCK_BYTES: Final = 1024 * 1024
+"""Larger blocks are mapped one by one and unmapped when freed. By default glibc stops that after the first of them."""
+
+
+class _MallocInfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc 2.33: sizes in bytes."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    )  # fmt: skip
+
+
+_M_MMAP_THRESHOLD: Final = -3
+
+
+class Allocator:
+    """glibc's malloc. After a burst of large messages it would keep most of what was freed."""
+
+    def __init__(self) -> None:
+        """Maps large blocks one by one from now on. Raises AttributeError or OSError without glibc 2.33 on Linux."""
+        library = ctypes.CDLL(None)
+        self._trim, self._info = library.malloc_trim, library.mallinfo2
+        self._info.restype = _MallocInfo
+        self.unused_bytes()
+        library.mallopt(_M_MMAP_THRESHOLD, MAPPED_BLOCK_BYTES)
+
+    def unused_bytes(self) -> int:
+        """Resident bytes that malloc has not handed out. Some are always in use: Python's own arenas among them."""
+        with open("/proc/self/statm") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+        info = self._info()
+        return (resident - shared) * os.sysconf("SC_PAGESIZE") - int(info.uordblks) - int(info.hblkhd)
+
+    def trim(self) -> None:
+        """Returns free memory to the system. Other Python threads run meanwhile."""
+        self._trim(0)
+
+
+def open_allocator() -> Allocator | None:
+    """Returns the allocator of this process; None for one that cannot be asked to return memory."""
+    try:
+        return Allocator()
+    except (AttributeError, OSError):
+        return None
+
+
+async def return_unused_memory(allocator: Allocator, interval: float = TRIM_INTERVAL) -> None:
+    """Returns memory to the system after bursts. Runs until canceled."""
+    kept = allocator.unused_bytes()
+    while True:
+        await asyncio.sleep(interval)
+        unused = allocator.unused_bytes()
+        if unused > kept + TRIM_BYTES:
+            await asyncio.to_thread(allocator.trim)
+            kept = allocator.unused_bytes()
+        else:
+            kept = min(kept, unused)
 
 
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

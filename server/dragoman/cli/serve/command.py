@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Annotated, Any, Final
 
 import orjson
@@ -26,13 +27,16 @@ from dragoman.cli.process_setup import (
     drain_until_signal,
     end_on_failure,
     enter_until_signal,
+    open_allocator,
     raise_open_file_limit,
+    return_unused_memory,
     run_until_complete,
 )
 from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, load_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.infra import StartError
@@ -137,6 +141,8 @@ async def _serve(settings: Settings, own: LoadedApp, parent: SupervisorChannel |
         opening = open_app(settings, own.agents, startup_hooks=own.startup_hooks, shared=parent is not None)
         app = await enter_until_signal(stack, opening, signals)
         _reload_on_hangup(app)
+        if (allocator := open_allocator()) is not None:
+            stack.callback(start_task(Background.MEMORY, partial(return_unused_memory, allocator)).cancel)
         if parent is None:
             _announce(app, settings)
         else:
