@@ -94,9 +94,14 @@ def start(
     text: bool = False,
     grpc: str = "127.0.0.1:0",
     http: str = "127.0.0.1:0",
+    open_files: int | None = None,
 ) -> Server:
-    """Starts `dragoman serve ARGUMENTS` in `cwd` on free ports; waits until it serves if `ready`."""
-    words = [sys.executable, "-m", "dragoman", "serve", *arguments, "--http", http, "--grpc", grpc]
+    """Starts `dragoman serve ARGUMENTS` in `cwd` on free ports; waits until it serves if `ready`.
+
+    open_files: the soft and hard limit of its descriptors; None: those of this process.
+    """
+    limit = ("sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh") if open_files else ()
+    words = [*limit, sys.executable, "-m", "dragoman", "serve", *arguments, "--http", http, "--grpc", grpc]
     process = subprocess.Popen(
         [*words, "--log-format", "text" if text else "json"],
         cwd=cwd,
@@ -122,10 +127,15 @@ def start(
 
 @contextmanager
 def serving(
-    *arguments: str, cwd: Path, ready: bool = True, text: bool = False, grpc: str = "127.0.0.1:0"
+    *arguments: str,
+    cwd: Path,
+    ready: bool = True,
+    text: bool = False,
+    grpc: str = "127.0.0.1:0",
+    open_files: int | None = None,
 ) -> Iterator[Server]:
     """A server while the block runs; it is killed at the end if it still runs."""
-    server = start(*arguments, cwd=cwd, ready=ready, text=text, grpc=grpc)
+    server = start(*arguments, cwd=cwd, ready=ready, text=text, grpc=grpc, open_files=open_files)
     try:
         yield server
     finally:

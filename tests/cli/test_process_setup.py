@@ -30,18 +30,21 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_the_limit_is_raised_for_the_connections(
     limits: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    raise_open_file_limit(1000)
+    assert raise_open_file_limit(1000) == 1000
     assert limits[-1] == (2000 + EXTRA_OPEN_FILES, 5000)
-    raise_open_file_limit(500)  # already high enough
+    assert raise_open_file_limit(500) == 500  # already high enough
     assert limits[-1] == (2000 + EXTRA_OPEN_FILES, 5000)
     assert not caplog.records
 
 
 def test_a_limit_that_is_too_low_is_logged(limits: list[tuple[int, int]], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    raise_open_file_limit(4096)
+    fitting = (5000 - EXTRA_OPEN_FILES) // 2
+    assert raise_open_file_limit(4096) == fitting
     assert limits[-1] == (5000, 5000)
+    assert len(caplog.records) == 1
     assert f"may open 5000 files, but 4096 connections per port need {8192 + EXTRA_OPEN_FILES}" in caplog.text
+    assert f"at most {fitting} per port are accepted" in caplog.text
 
 
 def test_a_rejected_limit_is_left_unchanged(
@@ -51,8 +54,22 @@ def test_a_rejected_limit_is_left_unchanged(
         raise OSError
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    raise_open_file_limit(4096)
+    assert raise_open_file_limit(4096) == 256
     assert "may open 1024 files" in caplog.text
+
+
+@pytest.mark.parametrize("hard", [1, 8, 256, 1024, 2047, 2048, 2049, 5000, 9215])
+def test_two_full_ports_leave_a_part_of_few_files_free(limits: list[tuple[int, int]], hard: int) -> None:
+    limits.append((min(1024, hard), hard))
+    fitting = raise_open_file_limit(4096)
+    assert 1 <= fitting < 4096
+    assert hard - 2 * fitting >= min(EXTRA_OPEN_FILES, hard // 2) or fitting == 1
+
+
+def test_few_connections_fit_few_files(limits: list[tuple[int, int]], caplog: pytest.LogCaptureFixture) -> None:
+    limits.append((1024, 1024))
+    assert raise_open_file_limit(100) == 100
+    assert not caplog.records
 
 
 # Memory -------------------------------------------------------------------------------------------------------------

@@ -163,32 +163,42 @@ async def drain_until_signal(
 
 
 EXTRA_OPEN_FILES: Final = 1024
-"""Open files besides connections: store, blobs, outbound calls, and what agents open."""
+"""Open files besides connections: store, blobs, outbound calls, and what agents open. If the system allows few files,
+half of them."""
 
 
-def raise_open_file_limit(connections: int) -> None:
-    """Raises the open-file limit to fit two ports full of connections; logs a warning if the system allows fewer."""
+def raise_open_file_limit(connections: int) -> int:
+    """Raises the open-file limit to fit two ports full of connections; returns how many connections per port fit.
+
+    Logs a warning if they are fewer than `connections`. A port that could take every descriptor would stop the other:
+    gRPC cannot accept a connection then, and HTTP cannot accept one to find an idle one to drop.
+    """
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return
+        return connections
     needed = 2 * connections + EXTRA_OPEN_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
+        return connections
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     except (OSError, ValueError):
         allowed = soft
-    if allowed < needed:
+    if allowed >= needed:
+        return connections
+    fitting = min(connections, max(1, (allowed - min(EXTRA_OPEN_FILES, allowed // 2)) // 2))
+    if fitting < connections:
         log.warning(
-            "this process may open %d files, but %d connections per port need %d; raise the limit (ulimit -n, "
-            "LimitNOFILE) or lower --connections",
+            "this process may open %d files, but %d connections per port need %d: at most %d per port are accepted; "
+            "raise the limit (ulimit -n, LimitNOFILE) or lower --connections",
             allowed,
             connections,
             needed,
+            fitting,
         )
+    return fitting
 
 
 TRIM_INTERVAL: Final = 3.0
