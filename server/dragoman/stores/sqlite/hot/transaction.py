@@ -35,8 +35,8 @@ LARGE_VALUE_BYTES: Final = 64 * 1024
 class SqliteBulkStatement:
     """A statement over rows of `width` values each; VALUES comes between `before` and `after`.
 
-    A prepared statement keeps a copy of its values until it is executed again. Statements of all sizes kept 15 messages
-    of the largest size. Python cannot clear the values, so those of large rows have a condition as their last one.
+    A prepared statement keeps a copy of its values until it is executed again, and Python cannot clear them. So a batch
+    with large values is executed a second time, with NULL for all values and a condition that is false.
     """
 
     before: str
