@@ -222,15 +222,17 @@ async def test_a_body_larger_than_the_limit_after_decompression_is_rejected() ->
 
 
 @pytest.mark.parametrize("path", [b"/message:send", b"/"])
-async def test_the_sender_of_a_bomb_reads_the_error_while_it_still_sends(path: bytes) -> None:
+@pytest.mark.parametrize("announced", [10, 1000])
+async def test_the_sender_of_a_bomb_reads_the_error_while_it_still_sends(path: bytes, announced: int) -> None:
+    """`announced`: how many bombs it announces; their length is within the limit for bodies, or over it."""
     bomb = gzip.compress(b" " * 50_000_000)
     head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
     async with serving(message_bytes=65536) as bound, RawClient.connect(bound) as peer:
-        await peer.send(head % (path, 1000 * len(bomb)) + bomb)
+        await peer.send(head % (path, announced * len(bomb)) + bomb)
         status, content = await peer.read_response()
         assert status == 413
         assert b"at most" in content
-        for _ in range(100):  # a reset would end these
+        for _ in range(announced // 10):  # a reset would end these
             await peer.send(bomb)
 
 

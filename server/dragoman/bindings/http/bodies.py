@@ -56,6 +56,7 @@ async def read_json(request: web.BaseRequest, message_bytes: int, *, lossy_numbe
 async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
     """Reads the body. Raises PayloadTooLarge as soon as the limit is exceeded, without reading on."""
     if (request.content_length or 0) > limit:
+        _discard_compressed(request)
         raise _too_large(limit)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
         # After the check above, so a client that expects 100 Continue does not send a body that is rejected.
@@ -75,8 +76,7 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
                 budget.reserve(len(chunk))
             size += len(chunk)
             if size > limit:
-                if "Content-Encoding" in request.headers:
-                    connections.skip_body_discard(request)
+                _discard_compressed(request)
                 raise _too_large(limit)
             chunks.append(chunk)
     except web.RequestPayloadError as error:
@@ -85,6 +85,12 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
         if budget is not None:
             budget.release(size)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _discard_compressed(request: web.BaseRequest) -> None:
+    """Discards the rest of a rejected body as it is: aiohttp would decompress it first."""
+    if "Content-Encoding" in request.headers:
+        connections.skip_body_discard(request)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
