@@ -168,7 +168,7 @@ async def test_a_stream_that_cannot_be_aborted_ends_with_its_connection(
     async def fail_to_abort(*_: object) -> None:
         raise grpc.aio.InternalError("GRPC_CALL_ERROR_TOO_MANY_OPERATIONS")
 
-    monkeypatch.setattr(bindings, "_abort_call", fail_to_abort)
+    monkeypatch.setattr(bindings, "abort_with", fail_to_abort)
     # The stream goes on for this grace period.
     monkeypatch.setattr("dragoman.wiring.app.ServerOptions", partial(ServerOptions, grace=0.2))
     any_port = Address("127.0.0.1", 0)

@@ -36,7 +36,8 @@ def read_rpc(data: bytes) -> None:
         return
     row = method_table.RPC_ROWS[data[0] % len(method_table.RPC_ROWS)]
     try:
-        value = row.v1_request(field_count.parse_message(row.request, data[1:]))
+        request = field_count.parse_message(row.request, data[1:])
+        value = request if row.decode is None else row.decode(request)
         check(value)
     except A2AError:
         return

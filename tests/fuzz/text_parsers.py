@@ -95,7 +95,9 @@ def read_request(data: bytes) -> None:
     for candidate in match.candidates:
         row, transcoder = candidate.target
         try:
-            value = row.v1_request(transcoder.request(candidate.variables, url.query.items(), sent))
+            value = transcoder.request(candidate.variables, url.query.items(), sent)
+            if row.decode is not None:
+                value = row.decode(value)
         except A2AError:
             continue
         assert type(value).FromString(value.SerializeToString()) == value

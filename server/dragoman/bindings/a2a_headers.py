@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
+
+from multidict import MultiMapping
 
 from dragoman.bindings.cards import Cards
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
@@ -65,14 +67,11 @@ def unchanged(event: Event) -> Event:
     return event
 
 
-def requested_extensions(headers: Any) -> tuple[str, ...]:
-    """The extension URIs that a caller requests; `headers` is a multidict of HTTP headers."""
+def requested_extensions(headers: MultiMapping[str]) -> tuple[str, ...]:
+    """The distinct URIs of the extensions that a caller requests; a value may be a comma-separated list."""
+    if EXTENSIONS_HEADER not in headers and V03_EXTENSIONS_HEADER not in headers:
+        return ()
     values = [*headers.getall(EXTENSIONS_HEADER, ()), *headers.getall(V03_EXTENSIONS_HEADER, ())]
-    return split_extensions(values)
-
-
-def split_extensions(values: Sequence[str]) -> tuple[str, ...]:
-    """The distinct URIs in header values, each possibly a comma-separated list."""
     return tuple(dict.fromkeys(uri for value in values for uri in map(str.strip, value.split(",")) if uri))
 
 

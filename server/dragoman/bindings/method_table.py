@@ -128,42 +128,31 @@ class RpcRow:
     op: A2AOperation
     dialect: Dialect
     method: MethodDescriptor
+    name: str
+    """The RPC."""
+    service: str
+    """The full name of its service."""
+    streaming: bool
+    request: type[Message]
+    """The dialect's request."""
+    response: type[Message]
+    """The dialect's response, or its event."""
     decode: Callable[[Any], Any] | None = None
-    """Converts the dialect's request to the 1.0 request; None when they are the same."""
+    """Converts the dialect's request to that of 1.0; None if it is one. Raises InvalidParams for malformed names."""
     encode: Callable[[Any], Message] | None = None
     """Converts the 1.0 response to the dialect's; None when they are the same."""
     read_google: Callable[[Any], None] | None = None
     """Completes the dialect's request by rules of Google's form. Raises InvalidParams for contradictions."""
     qualify: Callable[[Any, str], None] | None = None
     """Makes the names in the dialect's response full, given the agent's; None for responses without names."""
-    leaves_blocking_open: Callable[[Any], bool] = lambda _: False
-    """Whether the dialect's request is a send that does not say whether it waits for the turn."""
+    leaves_blocking_open: Callable[[Any], bool] | None = None
+    """Whether the dialect's request is a send that does not say whether it waits for the turn; None: it says so."""
     turn: bool = False
     """The stream stops when the turn ends, and its last event is marked as the last."""
     shows_finished: bool = False
     """Subscribing to a finished task returns the Task and closes (0.3), instead of UnsupportedOperation (1.0)."""
     bodies: tuple[str, ...] = ()
     """Accepted request bodies, preferred first, where real clients deviate from the rule (wire/http/transcode.py)."""
-
-    @property
-    def name(self) -> str:
-        return self.method.name
-
-    @property
-    def service(self) -> str:
-        return self.method.containing_service.full_name
-
-    @property
-    def streaming(self) -> bool:
-        return bool(self.method.server_streaming)
-
-    @property
-    def request(self) -> type[Message]:
-        return GetMessageClass(self.method.input_type)
-
-    @property
-    def response(self) -> type[Message]:
-        return GetMessageClass(self.method.output_type)
 
     def stream_encoders(self, *, base64_files: bool = False) -> StreamEncoders:
         if self.dialect is Dialect.V1:
@@ -188,10 +177,6 @@ class RpcRow:
         """The agent's resource name, if names of the dialect's request are full: those of the response are then too."""
         return v03.agent_name(request) if self.qualify is not None else ""
 
-    def v1_request(self, request: Any) -> Any:
-        """The 1.0 request. Raises InvalidParams for a malformed resource name."""
-        return request if self.decode is None else self.decode(request)
-
     async def read_files(self, request: Any, form: FileForm, dialect_of: Callable[[str], Awaitable[str]]) -> bool:
         """Decodes the files of a 1.0 request, in place. Returns whether the response has them as base64 text.
 
@@ -211,12 +196,27 @@ _V1_SERVICE: Final = pb.DESCRIPTOR.services_by_name["A2AService"]
 _V03_SERVICE: Final = v03_pb.DESCRIPTOR.services_by_name["A2AService"]
 
 
+def _row(service: ServiceDescriptor, rpc: str, op: A2AOperation, dialect: Dialect, **columns: Any) -> RpcRow:
+    method = service.methods_by_name[rpc]
+    return RpcRow(
+        op=op,
+        dialect=dialect,
+        method=method,
+        name=rpc,
+        service=service.full_name,
+        streaming=bool(method.server_streaming),
+        request=GetMessageClass(method.input_type),
+        response=GetMessageClass(method.output_type),
+        **columns,
+    )
+
+
 def _v1(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
-    return RpcRow(op=op, dialect=Dialect.V1, method=_V1_SERVICE.methods_by_name[rpc], **columns)
+    return _row(_V1_SERVICE, rpc, op, Dialect.V1, **columns)
 
 
 def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
-    return RpcRow(op=op, dialect=Dialect.V03, method=_V03_SERVICE.methods_by_name[rpc], **columns)
+    return _row(_V03_SERVICE, rpc, op, Dialect.V03, **columns)
 
 
 RPC_ROWS: Final = (
@@ -295,8 +295,8 @@ class JsonRpcRow:
     """Converts the 1.0 response to the JSON value of `result`."""
     stream_results: Callable[[], EncodeResults]
     """Returns the encoder of one stream's events."""
-    leaves_blocking_open: Callable[[object], bool] = lambda _: False
-    """Whether `params` are those of a send that does not say whether it waits for the turn."""
+    leaves_blocking_open: Callable[[object], bool] | None = None
+    """Whether `params` are those of a send that does not say whether it waits for the turn; None: they say so."""
     turn: bool = False
     """The stream stops when the turn ends, and its last event is marked as the last."""
     names_tasks: bool = False

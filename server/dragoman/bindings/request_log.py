@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from dragoman.core.access.identity import Caller
+from dragoman.core.access.identity import ANONYMOUS, Caller
 from dragoman.core.counters import Histogram, MetricFamily, MetricSample
 from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
 from dragoman.core.trace import CURRENT_TRACE, is_recorded, parse_traceparent
@@ -31,11 +31,11 @@ class RequestLogEntry:
         "_started",
         "agent",
         "dialect",
+        "identity",
         "is_known_method",
         "is_traced",
         "method",
-        "principal",
-        "task",
+        "request",
     )  # fmt: skip
 
     def __init__(
@@ -56,8 +56,9 @@ class RequestLogEntry:
         self._request_id = request_id
         self.dialect = dialect
         self.agent = ""
-        self.task = ""
-        self.principal = ""
+        self.identity = ANONYMOUS
+        self.request: object = None
+        """The 1.0 request, which may name a task."""
         self.is_traced = metrics.tracer is not None
         """Whether tracing is on, so `start_trace` is needed."""
         self._span: tuple[str, str, str] | None = None  # its name, trace context and parent
@@ -75,10 +76,8 @@ class RequestLogEntry:
                 self._span = self.method, context, parent
 
     def set_caller(self, caller: Caller, request: object) -> None:
-        """Records the caller, its agent, and the task if the request names one."""
-        self.agent = caller.agent
-        self.principal = caller.identity.principal if caller.identity.is_authenticated else ""
-        self.task = request_task_id(request)
+        """Records the caller, its agent, and the 1.0 request."""
+        self.agent, self.identity, self.request = caller.agent, caller.identity, request
 
     def finish(self, status: object) -> None:
         """Counts the request, records its span, and writes the log line."""
@@ -94,8 +93,8 @@ class RequestLogEntry:
             "method": self.method,
             "dialect": self.dialect,
             "agent": self.agent,
-            "principal": self.principal,
-            "task": self.task,
+            "principal": self.identity.principal if self.identity.is_authenticated else "",
+            "task": request_task_id(self.request),
             "request": self._request_id,
             "status": str(status),
             "ms": round(seconds * 1000, 1),
@@ -108,7 +107,7 @@ class RequestLogEntry:
         name, method = (self.method, self.method) if self.is_known_method else (name, OTHER_METHOD_LABEL)
         tracer.record_span(
             name, "server", context, parent, seconds, _SPAN_ATTRIBUTES,
-            (self._binding, method, status, self.dialect, self.agent, self.task, self._request_id),
+            (self._binding, method, status, self.dialect, self.agent, request_task_id(self.request), self._request_id),
             f"answered with {status}" if _is_server_fault(status) else "",
         )  # fmt: skip
 

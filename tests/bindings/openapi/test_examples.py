@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -51,9 +52,11 @@ def test_every_request_is_read_and_written_unchanged(row: RpcRow) -> None:
 def test_a_send_that_returns_at_once_is_shown_in_each_dialect(dialect: Dialect) -> None:
     row = row_of("SendMessage", dialect)
     codec = protojson.compile(row.request, row.json)
-    sent = {
-        name: row.v1_request(codec.decode(example["value"])) for name, example in examples.request_examples(row).items()
+    sent: dict[str, Any] = {
+        name: codec.decode(example["value"]) for name, example in examples.request_examples(row).items()
     }
+    if row.decode is not None:
+        sent = {name: row.decode(request) for name, request in sent.items()}
     assert not sent["text"].configuration.return_immediately
     assert sent["data"].configuration.return_immediately
     assert sent["data"].configuration.history_length == 10

@@ -41,8 +41,7 @@ def worker_service_handler(
             with streams.open() as stream:
                 if options.draining.is_set():
                     raise Unavailable("the server is shutting down and takes no new workers")
-                stream.identity = identity = await _authenticate_worker(context, options)
-                log_entry.principal = identity.principal if identity.is_authenticated else ""
+                stream.identity = log_entry.identity = identity = await _authenticate_worker(context, options)
                 peer = str(context.peer())
                 async with aclosing(worker_hub.connect(_parse_frames(frames), identity, peer)) as responses:
                     async for response in responses:

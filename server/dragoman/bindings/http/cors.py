@@ -169,8 +169,8 @@ class CorsHeaders:
         self._allows_all = "*" in origins
         self._origins = frozenset(origins)
 
-    def prepare(self, request: web.BaseRequest) -> None:
-        """Stores the CORS headers and request id of the response on the request."""
+    def prepare(self, request: web.BaseRequest) -> bool:
+        """Stores the CORS headers and request id of the response on the request. Returns whether there are any."""
         headers: dict[str, str] = {}
         id = request.headers.get("X-Request-ID", "")
         if id and _REQUEST_ID_PATTERN.fullmatch(id):
@@ -183,11 +183,12 @@ class CorsHeaders:
             headers["Vary"] = "Origin"  # in every response: caches are shared between origins
         if headers:
             request[_RESPONSE_HEADERS] = headers
+        return bool(headers)
 
     def preflight(self, request: web.BaseRequest) -> web.Response | None:
-        """Returns the response to a CORS preflight; None for any other request."""
+        """Returns the response to a CORS preflight; None for any other OPTIONS request."""
         headers: Any = request.headers
-        if request.method != "OPTIONS" or "Access-Control-Request-Method" not in headers:
+        if "Access-Control-Request-Method" not in headers:
             return None
         if "Access-Control-Allow-Origin" not in response_headers(request):
             return web.Response(status=403, text="this origin may not call; --cors names the allowed origins\n")
@@ -214,4 +215,5 @@ def response_headers(request: web.BaseRequest) -> Mapping[str, str]:
 
 def request_id(request: web.BaseRequest) -> str:
     """Returns the `X-Request-ID` of a request; empty if absent or invalid."""
-    return response_headers(request).get("X-Request-ID", "")
+    headers: Mapping[str, str] | None = request.get(_RESPONSE_HEADERS)
+    return headers.get("X-Request-ID", "") if headers else ""

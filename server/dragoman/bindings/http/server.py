@@ -20,7 +20,8 @@ from dragoman.bindings.admin.handlers import AdminServices, HttpEndpoint
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
-from dragoman.bindings.http.jsonrpc import JsonRpcDispatcher, JsonRpcEndpoint
+from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpPipeline, named_versions
+from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
 from dragoman.bindings.openapi import document
@@ -111,11 +112,10 @@ class _HttpServer:
         self._options = options
         self._cors = CorsHeaders(options.cors)
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
-        dispatcher = JsonRpcDispatcher(service, agent_cards)
-        self._jsonrpc = JsonRpcEndpoint(dispatcher, agent_cards, options, stream_registry)
-        self._websocket = WebSocketEndpoint(dispatcher, agent_cards, options, stream_registry)
+        self._pipeline = HttpPipeline(service, agent_cards, options, stream_registry)
+        websocket = WebSocketEndpoint(self._pipeline)
         self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
-        routes = list(rest.rest_routes(service, agent_cards, options, stream_registry))
+        routes = list(rest.rest_routes(self._pipeline))
         for rule, route in routes:
             # No HEAD for streams: the headers of a stream are known only when it starts.
             for method in (
@@ -144,9 +144,9 @@ class _HttpServer:
         for path, endpoint in (
             ("/.well-known/jwks.json", self._jwks),
             ("/agents", self._agents),
-            ("/ws", self._websocket),
-            ("/{tenant}/ws", self._websocket),
-            ("/tenants/{tenant}/ws", self._websocket),
+            ("/ws", websocket),
+            ("/{tenant}/ws", websocket),
+            ("/tenants/{tenant}/ws", websocket),
             ("/healthz", self._liveness),
             ("/health", self._liveness),
             ("/readyz", self._readiness),
@@ -168,9 +168,10 @@ class _HttpServer:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serves any request; errors become responses."""
-        self._cors.prepare(request)
-        response = self._cors.preflight(request) or await self._route(request)
-        if not response.prepared:
+        has_headers = self._cors.prepare(request)
+        preflight = self._cors.preflight(request) if request.method == "OPTIONS" else None
+        response = preflight or await self._route(request)
+        if has_headers and not response.prepared:
             add_response_headers(request, response)
         return response
 
@@ -182,7 +183,7 @@ class _HttpServer:
                 if not path.startswith(_BLOB_PREFIX):
                     self._cross_origin_policy.check(request)
             if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
-                return await self._jsonrpc(request, {"tenant": tenant})
+                return await self._pipeline.serve(JsonRpcExchange(self._pipeline, request, tenant))
             if path == "/":
                 return await self._call_endpoint(request, self._index, {})
             match, rust = (self._cached_match if len(path) <= _MAX_CACHED_PATH_CHARS else self._match)(
@@ -202,11 +203,12 @@ class _HttpServer:
             return await chosen.target(request, chosen.variables, rust=rust)
         except Exception as error:
             if isinstance(error, OriginNotAllowed) and request.method == "POST" and _jsonrpc_tenant(path) is not None:
-                return self._jsonrpc.reject(request, error)
+                return await self._pipeline.reject(JsonRpcExchange(self._pipeline, request, ""), error)
+            self._pipeline.record_failure(error, request.remote or "", f"{request.method} {path}")
             if isinstance(error, MethodNotAllowed) and request.method == "OPTIONS":  # RFC 9110 §9.3.7
                 response = web.Response(status=204, headers={"Allow": ", ".join((*error.allowed, "OPTIONS"))})
             else:
-                response = rest.error_response(request, error, rest.path_dialect(path), self._options)
+                response = rest.error_response(request, error, rest.path_dialect(path), self._pipeline)
             self._log_entry(request, is_known=False).finish(response.status)
             return response
 
@@ -249,7 +251,7 @@ class _HttpServer:
         if tenant := variables.get("tenant"):
             scope, agent = resolve_tenant(tenant, self._cards.root)
         await self._authenticate(request, agent, scope)
-        version = a2a_headers.minor_version(a2a_headers.check_version(rest.named_versions(request)))
+        version = a2a_headers.minor_version(a2a_headers.check_version(named_versions(request)))
         origin = cards.caller_origin(request, self._cards)
         card, private = (
             self._cards.document(agent, origin, version, legacy=legacy, scope=scope),
@@ -271,7 +273,7 @@ class _HttpServer:
         """Serves the signing keys without authentication: webhook receivers have no credentials."""
         if self._options.jwks is None:
             raise MethodNotFound("this server does not sign push notifications or cards, so it has no keys")
-        headers = {"Content-Type": rest.JSON_CONTENT_TYPE, "Cache-Control": "public, max-age=300"}
+        headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "public, max-age=300"}
         return web.Response(body=await self._options.jwks(), headers=headers)
 
     async def _liveness(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
@@ -287,7 +289,7 @@ class _HttpServer:
         await self._authenticate(request)
         base = self._cards.base_url(cards.caller_origin(request, self._cards))
         openapi = {**self._cached_openapi(), "servers": [{"url": base}]}
-        return web.Response(body=orjson.dumps(openapi), headers={"Content-Type": rest.JSON_CONTENT_TYPE})
+        return web.Response(body=orjson.dumps(openapi), headers={"Content-Type": JSON_CONTENT_TYPE})
 
     async def _console(self, request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
         """Serves the console without authentication: it contains no data, and its page asks for the credentials."""
@@ -311,4 +313,4 @@ class _HttpServer:
         content = self._options.openapi.get(name)
         if content is None:
             raise MethodNotFound(f"there is no file {name[:200]}; /openapi/ lists the files")
-        return web.Response(body=content, headers={"Content-Type": rest.JSON_CONTENT_TYPE})
+        return web.Response(body=content, headers={"Content-Type": JSON_CONTENT_TYPE})
