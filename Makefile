@@ -170,6 +170,7 @@ bench: $(ENV) ## measure the bare transports, other servers and this one, side b
 
 bench-smoke: $(ENV) ## run the benchmarks in short form and check that all servers respond correctly
 	@BENCH_SHORT=1 python -m bench $(ARGS)
+	@BENCH_SHORT=1 python -m bench --ladder
 
 profile: $(ENV) ## write a CPU profile of sends (ARGS="--binding jsonrpc --callers 64")
 	@python -m bench.studies.profile $(ARGS)

@@ -18,7 +18,7 @@ from typing import Final
 
 from bench import machine
 from bench.load.jobs import LoadProcess
-from bench.measurements import memory, replicas, rounds, task_lists, task_size, telemetry, webhooks
+from bench.measurements import ladder, memory, replicas, rounds, task_lists, task_size, telemetry, webhooks
 from bench.report import document
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
@@ -48,6 +48,11 @@ def arguments() -> argparse.Namespace:
         help="compare the working tree with another commit of this repository, and only these two: main~1, 0bb818d1",
     )
     parser.add_argument("--servers", metavar="NAMES", default="", help=f"only these: {', '.join(CONTESTANTS)}")
+    parser.add_argument(
+        "--ladder",
+        action="store_true",
+        help="measure only the CPU time that each layer adds to a send, from the bare transport to the whole path",
+    )
     parser.add_argument(
         "--huge", action="store_true", help="also measure ListTasks at a million tasks: about five more minutes"
     )
@@ -90,6 +95,7 @@ def main() -> int:
     if namespace.write or (
         complete
         and not namespace.only
+        and not namespace.ladder
         and not namespace.servers
         and namespace.rounds >= MIN_DOCUMENTED_ROUNDS
         and not failed
@@ -119,6 +125,9 @@ def measure(namespace: argparse.Namespace) -> tuple[Writer, bool]:
     with LoadProcess() as load_process:
         run = Run(plan, writer, load_process)
         try:
+            if namespace.ladder:
+                ladder.measure(run)
+                return writer, True
             create_environments(run)
             rounds.measure(run)
             if LIST in namespace.alone:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from bench.measurements import replicas, telemetry
+from bench.measurements import ladder, replicas, telemetry
 from bench.measurements.task_lists import STATES
 from bench.measurements.webhooks import CASES, NO_WEBHOOK, STREAMS
 from bench.report import plot
@@ -65,6 +65,7 @@ def render(rows: Rows) -> str:
     parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), webhook_table(rows)]
     parts.append(replicas_table(rows))
     parts.append(telemetry_table(rows))
+    parts.append(ladder.render(rows))
     parts.append(remarks(rows))
     return "\n\n".join(part for part in parts if part) + "\n"
 
