@@ -66,6 +66,20 @@ async def test_actions_of_callers_are_written_in_a_batch_and_soon(monkeypatch: p
     assert shelf.entries[0] == AuditEntry(1, "task.created", "ok", about, who)
 
 
+async def test_entries_that_come_during_a_write_wait_for_the_next_one() -> None:
+    shelf = Shelf()
+    auditor = open_auditor(shelf)
+    for number in range(2):
+        auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
+    flushed = asyncio.create_task(auditor.flush())
+    await asyncio.sleep(0)  # the write has begun
+    auditor.note_task_action("task.created", ALICE, "default", "echo", "t2")
+    await flushed
+    assert shelf.batches == [2]
+    await auditor.close()
+    assert shelf.batches == [2, 1]
+
+
 async def test_actions_of_operators_are_durable_when_they_return_and_follow_earlier_entries() -> None:
     shelf = Shelf()
     auditor = open_auditor(shelf)

@@ -141,10 +141,12 @@ class Auditor:
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 self._pending.append(AuditEntry(self._clock(), "audit.lost", "ok", {"entries": str(dropped)}))
-            while self._pending:
-                batch = self._pending[:AUDIT_BATCH_SIZE]
+            remaining = len(self._pending)  # what comes meanwhile is gathered for the next time
+            while remaining:
+                batch = self._pending[: min(remaining, AUDIT_BATCH_SIZE)]
                 await self._log.append(batch)
                 del self._pending[: len(batch)]
+                remaining -= len(batch)
             if last:
                 await self._log.append(last)
 
