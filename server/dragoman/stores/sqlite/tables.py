@@ -25,6 +25,7 @@ from dragoman.stores.shared.rows import (
     audit_values,
 )
 from dragoman.stores.sqlite import pushes
+from dragoman.stores.sqlite.hot.statements import SqliteBulkStatement
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 
 _INSERT_API_KEY: Final = f"INSERT INTO api_keys ({API_KEY_COLUMNS}) VALUES ({', '.join('?' * len(API_KEY_FIELDS))})"
@@ -110,7 +111,7 @@ def _list_api_keys(connection: sqlite3.Connection) -> list[ApiKey]:
 
 
 _SELECT_LAST_AUDIT_ENTRY: Final = "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1"
-_INSERT_AUDIT_ENTRY: Final = f"INSERT INTO audit ({AUDIT_COLUMNS}, principal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_AUDIT_ENTRIES: Final = SqliteBulkStatement(f"INSERT INTO audit ({AUDIT_COLUMNS}, principal)", 10)
 _SELECT_AUDIT_ENTRIES: Final = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE number > ? ORDER BY number LIMIT ?"
 _FIRST_RECENT_AUDIT_ENTRY: Final = (
     "SELECT min(number) FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?) WHERE at >= ?"
@@ -150,7 +151,7 @@ def _insert_audit_entries(
 ) -> None:
     number, previous_hash = connection.execute(_SELECT_LAST_AUDIT_ENTRY).fetchone() or (0, GENESIS_HASH)
     rows = [audit_values(record) for record in chain_entries(previous_hash, number, entries, salts)]
-    connection.executemany(_INSERT_AUDIT_ENTRY, rows)
+    _INSERT_AUDIT_ENTRIES.run(connection, rows)
 
 
 def _read_audit_entries(connection: sqlite3.Connection, after: int, limit: int) -> list[AuditRecord]:

@@ -8,94 +8,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from dragoman.core.names import Owner
-from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
+from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, qualified, record_values
 from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
+from dragoman.stores.sqlite.hot.statements import SqliteBulkStatement, SqlitePendingRows
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
 from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, record_from_row
-
-MAX_STATEMENT_ROWS: Final = 64
-"""Rows in one statement. Smaller batches are powers of two, so that few statements have to be kept prepared."""
-
-LARGE_VALUE_BYTES: Final = 64 * 1024
-"""A statement with a larger value is executed again without rows, so that SQLite frees its copies of the values."""
-
-
-@dataclass(frozen=True, slots=True)
-class SqliteBulkStatement:
-    """A statement over rows of `width` values each; VALUES comes between `before` and `after`.
-
-    A prepared statement keeps a copy of its values until it is executed again, and Python cannot clear them. So a batch
-    with large values is executed a second time, with NULL for all values and a condition that is false.
-    """
-
-    before: str
-    width: int
-    after: str = ""
-    large: tuple[int, ...] = ()
-    """The columns with values that can be large."""
-
-    def run(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Executes it for all rows."""
-        for batch in self._batches(rows):
-            values = [value for row in batch for value in row]
-            if any(len(row[column] or b"") > LARGE_VALUE_BYTES for row in batch for column in self.large):
-                sql = _bulk_sql(self, len(batch), conditional=True)
-                connection.execute(sql, [*values, True])
-                connection.execute(sql, [None] * len(values) + [False])
-            else:
-                connection.execute(_bulk_sql(self, len(batch)), values)
-
-    def fetch(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """The result rows for all rows, in any order."""
-        for batch in self._batches(rows):
-            yield from connection.execute(
-                _bulk_sql(self, len(batch)), [value for row in batch for value in row]
-            ).fetchall()
-
-    def _batches(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[Sequence[tuple[Any, ...]]]:
-        at = 0
-        while at < len(rows):
-            size = min(MAX_STATEMENT_ROWS, 1 << (len(rows) - at).bit_length() - 1)
-            yield rows[at : at + size]
-            at += size
-
-
-@cache
-def _bulk_sql(statement: SqliteBulkStatement, rows: int, *, conditional: bool = False) -> str:
-    row = f"({', '.join('?' * statement.width)})"
-    values = f"VALUES {', '.join([row] * rows)}"
-    if conditional:
-        values = f"SELECT * FROM ({values}) WHERE ?"
-    return f"{statement.before} {values} {statement.after}"
-
-
-@dataclass(slots=True)
-class SqlitePendingRows:
-    """Rows of one table that are not written yet."""
-
-    statement: SqliteBulkStatement
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def add(self, row: tuple[Any, ...]) -> None:
-        self.rows.append(row)
-
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Writes the pending rows."""
-        if self.rows:
-            self.statement.run(connection, self.rows)
-            self.rows = []
-
 
 MAX_CACHED_OWNERS: Final = 16_384
 """Owners whose number is cached."""
@@ -150,10 +77,11 @@ _INSERT_ARTIFACTS: Final = SqliteBulkStatement(
 _INSERT_CHUNKS: Final = SqliteBulkStatement(
     "INSERT INTO chunks (owner, task, artifact, sequence, text, data)", 6, large=(5,)
 )
-ADD_TO_TOTALS: Final = """
-INSERT INTO totals (owner, agent, state, tasks) VALUES (?, ?, ?, ?)
-ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks
-"""
+ADD_TO_TOTALS: Final = SqliteBulkStatement(
+    "INSERT INTO totals (owner, agent, state, tasks)",
+    4,
+    "ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks",
+)
 _DELETE_TASK_ROWS: Final = tuple(
     f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("tasks", "log", "messages", "artifacts", "chunks")
 )
@@ -179,6 +107,8 @@ class SqliteTransaction:
         self._owner_numbers = owner_numbers
         self._artifact_growth = artifact_growth
         self._quota_counters = quota_counters
+        self._wanted: dict[tuple[int, bytes], TaskRef] = {}
+        """The tasks of this batch."""
         self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
         self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self._tasks, self._log, self._messages = (
@@ -197,14 +127,14 @@ class SqliteTransaction:
         self._touched_artifacts: set[tuple[int, bytes, str]] = set()
 
     def load_records(self, changes: Iterable[Append]) -> None:
-        """Reads the records of the tasks of these changes in one statement."""
-        wanted = {}
+        """Reads the records of the tasks of these changes, and again those that a job may have changed."""
         for change in changes:
             owner = self._owner_number(change.task.owner, change.create is not None)
-            wanted[owner, change.task.key] = change.task
-        self._records.update(dict.fromkeys(wanted))
-        for owner, key, *row in _SELECT_RECORDS.fetch(self._connection, list(wanted)):
-            self._records[owner, key] = record_from_row(wanted[owner, key], row)
+            self._wanted[owner, change.task.key] = change.task
+        missing = [key for key in self._wanted if key not in self._records]
+        self._records.update(dict.fromkeys(missing))
+        for owner, key, *row in _SELECT_RECORDS.fetch(self._connection, missing):
+            self._records[owner, key] = record_from_row(self._wanted[owner, key], row)
 
     def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
         """Runs another write. It sees all changes before it, and may change what was cached."""
@@ -274,7 +204,7 @@ class SqliteTransaction:
         self._write_pending()
         rows = [(*key, count) for key, count in self._totals.items() if count]
         if rows:
-            self._connection.executemany(ADD_TO_TOTALS, rows)
+            ADD_TO_TOTALS.run(self._connection, rows)
         self._totals.clear()
         return self._connection
 
@@ -324,8 +254,9 @@ class SqliteTransaction:
             sender = "" if message.sender == record.ref.owner.principal else message.sender
             content = message.data, message.envelope, sender, message.size
             self._messages.add((owner, key, message.number, message.role, *content))
+        first_events = before is None or before.last_sequence == 1
         for row in plan.artifacts:
-            self._write_artifact(owner, key, row)
+            self._write_artifact(owner, key, row, first_events)
         use_blobs(self._connection, owner, key, change.blobs)
         self._artifact_growth.record(self._connection, owner, plan)
         self._quota_counters.record(self._flushed_connection, owner, plan)
@@ -334,12 +265,17 @@ class SqliteTransaction:
         if record.visible:
             self._totals[owner, record.agent, record.state] += 1
 
-    def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow) -> None:
+    def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow, first_events: bool) -> None:
+        """`first_events`: of its task, which therefore had no artifact before this append."""
         where = (owner, key, row.artifact_id)
-        if row.replaces and where in self._touched_artifacts:  # what it replaces may still be pending
-            self._write_pending()
+        replaces = row.replaces
+        if where in self._touched_artifacts:
+            if replaces:  # what it replaces may still be pending
+                self._write_pending()
+        elif first_events:
+            replaces = False
         self._touched_artifacts.add(where)
-        (self._replaced_artifacts if row.replaces else self._new_artifacts).add((*where, row.sequence, row.head))
+        (self._replaced_artifacts if replaces else self._new_artifacts).add((*where, row.sequence, row.head))
         self._chunks.add((*where, row.sequence, row.text, row.data))
 
     def _write_pending(self) -> None:

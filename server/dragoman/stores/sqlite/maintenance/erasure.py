@@ -121,7 +121,7 @@ def _delete_task_records(
         totals[owner, record.agent, record.state] -= record.visible
         contexts.add((owner, record.context))
         erased.append(record)
-    connection.executemany(ADD_TO_TOTALS, [(*key, count) for key, count in totals.items() if count])
+    ADD_TO_TOTALS.run(connection, [(*key, count) for key, count in totals.items() if count])
     for context in contexts:
         if not connection.execute(_OTHER_TASK_IN_CONTEXT, context).fetchone():
             _delete_context(connection, context)
