@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-# sqlite3 looks for a conversion of each value that is not exactly an int, float, str or bytearray. Without one it raises
-# and drops two AttributeErrors, which takes longer than binding. These conversions return what it would bind.
-for _type, _convert in ((bytes, bytes), (bool, int), (type(None), lambda _: None)):
-    sqlite3.register_adapter(_type, _convert)
+# sqlite3 looks for a conversion of each value that is not exactly an int, float, str or bytearray. Without one, two
+# AttributeErrors are raised and dropped, which takes longer than binding. These conversions return what would be bound.
+sqlite3.register_adapter(bytes, bytes)
+sqlite3.register_adapter(bool, int)
+sqlite3.register_adapter(type(None), lambda _: None)
 
 MAX_STATEMENT_ROWS: Final = 64
 """Rows in one statement. Smaller batches are powers of two, so that few statements have to be kept prepared."""
