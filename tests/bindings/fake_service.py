@@ -1,4 +1,4 @@
-"""A fake TaskService with fixed responses, behind the real gRPC and HTTP servers."""
+"""Fake operations with fixed responses, behind the real gRPC and HTTP servers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.grpc import server as grpc_binding
 from dragoman.bindings.http import server as http_binding
 from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
-from dragoman.core.access.identity import Caller, Isolation
+from dragoman.core.access.identity import Caller
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import PushNotificationNotSupported
 from dragoman.core.task import frames, states
 from dragoman.core.task.log import Event
+from dragoman.runtime.access import Access
 from dragoman.runtime.feeds import EventBatches, EventStream
-from dragoman.runtime.operations.call import Admission, Call
-from dragoman.runtime.operations.service import TaskService
+from dragoman.runtime.operations import Operations
+from dragoman.runtime.operations.admission import Admission
+from dragoman.runtime.operations.call import Call
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/echo"
@@ -57,20 +59,19 @@ def chunk_event(sequence: int, text: str = "chunk") -> Event:
     return Event(sequence, frames.frame(4, update.SerializeToString()))
 
 
-class FakeService(TaskService):
+class FakeService:
     """Records requests. Unary calls return or raise `answer`, streams `events`.
 
     A stream waits for each asyncio.Event among its events.
     """
 
-    push_enabled = False
+    enabled = False
+    """Whether there are push notifications."""
 
     def __init__(self, answer: Any = None, events: Sequence[Any] = ()) -> None:
         self.answer = answer
         self.events = events
-        self.agents = AGENTS
-        self.root = "echo"
-        self._isolation = Isolation()
+        self.access = Access(AGENTS, "echo")
         self.admission = Admission()
         self.received: list[tuple[str, Call, Any]] = []
         self.waiting = asyncio.Event()
@@ -78,8 +79,13 @@ class FakeService(TaskService):
         self.abandoned = asyncio.Event()
         """A call was canceled, or a stream was closed before its end."""
 
-    def check_push(self) -> None:
-        if not self.push_enabled:
+    @property
+    def operations(self) -> Operations:
+        fake: Any = self
+        return Operations(self.admission, self.access, fake, fake, fake, fake, fake)
+
+    def check_enabled(self) -> None:
+        if not self.enabled:
             raise PushNotificationNotSupported
 
     async def dialect_of(self, caller: Caller, task_id: str) -> str:
@@ -123,17 +129,17 @@ class FakeService(TaskService):
     async def list_tasks(self, call: Call, request: pb.ListTasksRequest) -> bytes:
         return await self._unary("list_tasks", call, request)
 
-    async def list_push(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
-        return await self._unary("list_push", call, request)
+    async def list(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
+        return await self._unary("push_configs.list", call, request)
 
-    async def get_push(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
-        return await self._unary("get_push", call, request)
+    async def get(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
+        return await self._unary("push_configs.get", call, request)
 
-    async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
-        return await self._unary("create_push", call, request)
+    async def create(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        return await self._unary("push_configs.create", call, request)
 
-    async def set_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
-        return await self._unary("set_push", call, request)
+    async def set(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        return await self._unary("push_configs.set", call, request)
 
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
         return await self._unary("cancel_task", call, request)
@@ -151,11 +157,11 @@ def make_cards(**settings: Any) -> Cards:
 
 @asynccontextmanager
 async def over_grpc(
-    service: TaskService, cards: Cards | None = None, **options: Any
+    service: FakeService, cards: Cards | None = None, **options: Any
 ) -> AsyncIterator[tuple[grpc.aio.Channel, BoundAddress]]:
     """Runs a gRPC server. Yields a channel to it, and its address."""
     async with (
-        grpc_binding.serve_grpc(service, cards or make_cards(), ServerOptions(**options)) as bound,
+        grpc_binding.serve_grpc(service.operations, cards or make_cards(), ServerOptions(**options)) as bound,
         grpc.aio.insecure_channel(str(bound), options=[("grpc.max_receive_message_length", -1)]) as channel,
     ):
         yield channel, bound
@@ -163,11 +169,11 @@ async def over_grpc(
 
 @asynccontextmanager
 async def over_http(
-    service: TaskService, cards: Cards | None = None, **options: Any
+    service: FakeService, cards: Cards | None = None, **options: Any
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """Runs an HTTP server. Yields a client with its base URL."""
     async with (
-        http_binding.serve_http(service, cards or make_cards(), HttpOptions(**options)) as bound,
+        http_binding.serve_http(service.operations, cards or make_cards(), HttpOptions(**options)) as bound,
         aiohttp.ClientSession(f"http://{bound}") as client,
     ):
         yield client

@@ -110,21 +110,21 @@ async def test_a_server_that_identifies_certificates_says_so() -> None:
 
 
 def test_a_call_has_the_scope_and_the_agent_of_its_tenant() -> None:
-    caller = authentication.authorize(FakeService(), RESOURCE, ALICE)
+    caller = authentication.authorize(FakeService().access, RESOURCE, ALICE)
     assert (caller.owner, caller.agent, caller.identity) == (Owner(SCOPE, "alice"), "echo", ALICE)
     with pytest.raises(AgentNotFound):
-        authentication.authorize(FakeService(), "nobody", ALICE)
+        authentication.authorize(FakeService().access, "nobody", ALICE)
 
 
 def test_only_a_public_card_is_shown_to_callers_without_access() -> None:
     elsewhere = Identity("eve", frozenset(["agent:other"]))
     with pytest.raises(PermissionDenied, match='do not reach agent "echo"'):
-        authentication.authorize(FakeService(), "echo", elsewhere)
-    caller = authentication.authorize(FakeService(), "echo", elsewhere, public=True)
+        authentication.authorize(FakeService().access, "echo", elsewhere)
+    caller = authentication.authorize(FakeService().access, "echo", elsewhere, public=True)
     assert (caller.owner.principal, caller.identity) == ("anonymous", ANONYMOUS)
-    assert authentication.authorize(FakeService(), "other", elsewhere, public=True).identity == elsewhere
+    assert authentication.authorize(FakeService().access, "other", elsewhere, public=True).identity == elsewhere
     with pytest.raises(AgentNotFound):
-        authentication.authorize(FakeService(), "nobody", elsewhere, public=True)
+        authentication.authorize(FakeService().access, "nobody", elsewhere, public=True)
 
 
 # Pages and operators ----------------------------------------------------------------------------------------------

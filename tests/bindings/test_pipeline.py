@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 from multidict import CIMultiDict
-from tests.bindings.fake_service import TASK, FakeService, make_cards, task_event
+from tests.bindings.fake_service import AGENTS, TASK, FakeService, make_cards, task_event
 
 from dragoman.bindings import method_table, pipeline
 from dragoman.bindings.method_table import RpcRow
@@ -20,8 +20,10 @@ from dragoman.bindings.request_log import RequestLogEntry, RequestMetrics
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
 from dragoman.core.errors import AgentNotFound, InvalidParams, ParseError, RateLimited, Unauthenticated
+from dragoman.runtime.access import Access
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations.call import Admission, Call
+from dragoman.runtime.operations.admission import Admission
+from dragoman.runtime.operations.call import Call
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 STEPS: Final = (
@@ -75,12 +77,16 @@ class JournaledAuthenticator:
     async def recheck(self, identity: Identity) -> None: ...
 
 
-class JournaledService(FakeService):
+class JournaledAccess(Access):
     journal: Journal
 
     def authorize(self, tenant: str, identity: Identity) -> Caller:
         self.journal.note("authorize")
         return super().authorize(tenant, identity)
+
+
+class JournaledService(FakeService):
+    journal: Journal
 
     async def get_task(self, call: Call, request: pb.GetTaskRequest) -> bytes:
         self.journal.note("call")
@@ -143,11 +149,15 @@ def served(journal: Journal, rpc: str = "GetTask", **answers: Any) -> tuple[Pipe
     admission = JournaledAdmission()
     admission.journal = journal
     service.admission = admission
+    service.access = access = JournaledAccess(AGENTS, "echo")
+    access.journal = journal
     metrics = RequestMetrics(Tracer())  # type: ignore[arg-type]
     options = ServerOptions(authenticator=JournaledAuthenticator(journal), request_metrics=metrics)
     entry = JournaledEntry(metrics, "test", rpc, "v1")
     entry.journal = journal
-    return Pipeline(service, make_cards(), options, StreamRegistry()), JournaledExchange(journal, ROWS[rpc], entry)
+    return Pipeline(service.operations, make_cards(), options, StreamRegistry()), JournaledExchange(
+        journal, ROWS[rpc], entry
+    )
 
 
 def counted(metrics: RequestMetrics) -> dict[str, int]:
@@ -224,7 +234,7 @@ async def test_a_client_that_disconnects_is_counted_too() -> None:
 
     server, exchange = served(Journal(), answer=asyncio.Event())
     request = asyncio.create_task(server.serve(exchange))
-    service = server.service
+    service = server.operations.read
     assert isinstance(service, FakeService)
     await service.waiting.wait()
     request.cancel()
@@ -236,7 +246,7 @@ async def test_a_client_that_disconnects_is_counted_too() -> None:
 async def test_a_server_without_authentication_serves_everyone_as_anonymous() -> None:
     journal = Journal()
     server, exchange = served(journal)
-    open_server = Pipeline(server.service, server.cards, ServerOptions(), server.streams)
+    open_server = Pipeline(server.operations, server.cards, ServerOptions(), server.streams)
     assert await open_server.serve(exchange) == "response"
     assert exchange.identity == ANONYMOUS
     assert "authenticate" not in journal

@@ -78,7 +78,7 @@ async def serving(folder: Path, isolation: str) -> AsyncIterator[tuple[App, Stor
         inline_bytes=ByteSize(0),
     )
     async with open_app(settings, [playground], ByHeader()) as app:
-        yield app, app.runtime.service._store
+        yield app, app.runtime.store
 
 
 @asynccontextmanager

@@ -34,14 +34,14 @@ async def quick(turn: Turn) -> str:
 
 def report(app: App) -> dict[str, int]:
     """Returns the sizes of everything that callers can make grow."""
-    service, scheduler = app.runtime.service, app.runtime.scheduler
-    store, admission = service._store, service.admission
+    runtime, scheduler = app.runtime, app.runtime.scheduler
+    store, admission = runtime.store, runtime.operations.admission
     assert isinstance(store, SqliteStore)
     counters = store._writer.quota_counters
     return {
-        "open": sum(admission._open_streams.values()),
-        "paced": len(admission._buckets),
-        "followed": len(service._feeds._feeds),
+        "open": sum(admission.open_streams.values()),
+        "paced": len(admission.buckets),
+        "followed": len(runtime.feeds.by_task),
         "running": scheduler.running,
         "slots": scheduler.running + scheduler.free_slots,
         "queued writes": store._writer._queue.qsize(),

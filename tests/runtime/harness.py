@@ -54,7 +54,7 @@ class Harness:
 
     @property
     def call(self) -> Call:
-        return Call(self.runtime.service.authorize("", ANONYMOUS))
+        return Call(self.runtime.operations.access.authorize("", ANONYMOUS))
 
     def at(self, place: str) -> asyncio.Event:
         """A named event, which agents and tests set or wait for."""
@@ -63,7 +63,7 @@ class Harness:
     async def answer(self, text: str = "hello", seconds: float | None = None, **message: Any) -> pb.SendMessageResponse:
         call = Call(self.call.caller, seconds)
         return pb.SendMessageResponse.FromString(
-            await self.runtime.service.send_message(call, request(text, **message))
+            await self.runtime.operations.send.send_message(call, request(text, **message))
         )
 
     async def send(self, text: str = "hello", **message: Any) -> pb.Task:
@@ -74,28 +74,30 @@ class Harness:
         """A send that returns immediately."""
         send_request = request(text, **message)
         send_request.configuration.return_immediately = True
-        return pb.SendMessageResponse.FromString(await self.runtime.service.send_message(self.call, send_request)).task
+        return pb.SendMessageResponse.FromString(
+            await self.runtime.operations.send.send_message(self.call, send_request)
+        ).task
 
     async def get(self, task_id: str) -> pb.Task:
-        return pb.Task.FromString(await self.runtime.service.get_task(self.call, pb.GetTaskRequest(id=task_id)))
+        return pb.Task.FromString(await self.runtime.operations.read.get_task(self.call, pb.GetTaskRequest(id=task_id)))
 
     async def cancel(self, task_id: str, **metadata: Any) -> pb.Task:
         cancel_request = pb.CancelTaskRequest(id=task_id, metadata=metadata)
-        return pb.Task.FromString(await self.runtime.service.cancel_task(self.call, cancel_request))
+        return pb.Task.FromString(await self.runtime.operations.cancel.cancel_task(self.call, cancel_request))
 
     async def idle(self) -> None:
         """Returns when no turn is running."""
         await self.runtime.scheduler._idle.wait()
 
     def stream(self, text: str = "hello", **message: Any) -> AsyncIterator[Event]:
-        return self.runtime.service.send_streaming_message(self.call, request(text, **message))
+        return self.runtime.operations.send.send_streaming_message(self.call, request(text, **message))
 
     def follow(self, task_id: str) -> AsyncIterator[Event]:
-        return self.runtime.service.subscribe_to_task(self.call, pb.SubscribeToTaskRequest(id=task_id))
+        return self.runtime.operations.subscribe.subscribe_to_task(self.call, pb.SubscribeToTaskRequest(id=task_id))
 
     async def list(self, **filters: Any) -> pb.ListTasksResponse:
         send_request = pb.ListTasksRequest(**filters)
-        return pb.ListTasksResponse.FromString(await self.runtime.service.list_tasks(self.call, send_request))
+        return pb.ListTasksResponse.FromString(await self.runtime.operations.read.list_tasks(self.call, send_request))
 
     async def ended(self, task_id: str) -> pb.Task:
         """The task once it has ended."""

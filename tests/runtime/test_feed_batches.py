@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.harness import kinds, open_harness
 
-from dragoman.agents.functions.turn import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.names import Owner
-from dragoman.core.task import states
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.runtime.feeds import (
     FEED_BATCH_BYTES,
@@ -24,11 +19,7 @@ from dragoman.runtime.feeds import (
     EventBatches,
     EventStream,
     TaskFeeds,
-    ends_task,
-    ends_turn,
-    split_at_end,
 )
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 REF = TaskRef(Owner("default", "anonymous"), bytes(16))
 
@@ -101,7 +92,7 @@ async def test_batches_and_single_events_leave_no_gap_from_any_source(
             if delivered:
                 bus.publish(REF, some)
             else:  # the bus loses them, and the store has the version
-                following._feeds[REF].observe_version(at)
+                following.by_task[REF].observe_version(at)
             for single in asks[: len(asks) // max(len(steps), 1)]:
                 if subscriber.position < at:
                     seen += [
@@ -162,32 +153,3 @@ async def test_a_stream_raises_the_errors_of_its_operation() -> None:
     assert len(await flow.next_batch()) == 1
     with pytest.raises(TaskNotFound):
         await flow.next_batch()
-
-
-# The service -------------------------------------------------------------------------------------------------------
-
-
-async def quick(turn: Turn) -> str:
-    """Writes everything before a reader can read it, then asks, and ends with the answer."""
-    for number in range(5):
-        turn.chunk(f"{number} ")
-    if turn.question is None:
-        turn.ask("and?")
-    return "done"
-
-
-async def test_a_stream_ends_in_the_middle_of_a_batch(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, quick) as here:
-        task = await here.send()
-        assert task.status.state == states.INPUT_REQUIRED
-        await here.send("more", task_id=task.id)
-        requested = pb.SubscribeToTaskRequest(id=task.id)
-        flow = here.runtime.service.subscribe_to_task(replace(here.call, cursor="1"), requested)
-        lot = await flow.next_batch()
-        assert kinds(list(lot))[-1] == "COMPLETED"
-        assert not await flow.next_batch()
-    asking = next(number for number, event in enumerate(lot, 1) if event.ends)
-    assert asking < len(lot)
-    assert split_at_end(lot, ends_turn) == (lot[:asking], True)
-    assert split_at_end(lot, ends_task) == (lot, True)
-    assert split_at_end(lot[: asking - 1], ends_turn) == (lot[: asking - 1], False)

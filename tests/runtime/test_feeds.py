@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from google.protobuf import json_format
-from tests.runtime.harness import Harness, collect, disconnect, kinds, open_harness, state, texts
-from tests.runtime.test_sessions import Shifted
+from tests.runtime.harness import Harness, collect, disconnect, kinds, open_harness, state
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
-from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.core.errors import TaskNotFound, UnsupportedOperation
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Unsubscribe
 from dragoman.runtime import Call, feeds
-from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -105,7 +100,7 @@ async def test_subscribing_to_a_finished_task_is_rejected_or_returns_it(tmp_path
         call_showing_finished = Call(here.call.caller, shows_finished=True)
         subscribe_request = pb.SubscribeToTaskRequest(id=task.id)
         assert kinds(
-            await collect(here.runtime.service.subscribe_to_task(call_showing_finished, subscribe_request))
+            await collect(here.runtime.operations.subscribe.subscribe_to_task(call_showing_finished, subscribe_request))
         ) == ["task COMPLETED"]
         with pytest.raises(TaskNotFound):
             await collect(here.follow("no such task"))
@@ -145,7 +140,7 @@ async def test_a_reader_far_behind_reads_from_the_store(tmp_path: Path, monkeypa
         _, (slow, fast) = await held(here, 2)
         here.at("go").set()
         expected = await collect(fast)
-        live = here.runtime.service._feeds._feeds
+        live = here.runtime.feeds.by_task
         assert all(len(follower._window) <= 8 for follower in live.values())
         assert numbers(await collect(slow)) == numbers(expected)
         assert not live
@@ -231,7 +226,7 @@ async def test_closing_a_stream_leaves_the_task_running(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("news_first", [False, True])
 async def test_a_subscriber_cancelled_as_events_arrive_ends_without_error(news_first: bool) -> None:
-    follower = feeds.TaskFeed(TaskRef(Owner("default", "anonymous"), bytes(16)))
+    follower = feeds.TaskFeed(TaskRef(Owner("default", "anonymous"), bytes(16)), "")
     reader = asyncio.create_task(follower.wait_for_change())
     await asyncio.sleep(0)
     if news_first:
@@ -240,49 +235,3 @@ async def test_a_subscriber_cancelled_as_events_arrive_ends_without_error(news_f
     follower.observe_version(2)
     with pytest.raises(asyncio.CancelledError):
         await reader
-
-
-async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_path: Path) -> None:
-    async def talks(turn: Turn) -> None:
-        for number in range(200):
-            turn.chunk(f"{number} ")
-            await turn.flush()
-
-    clock = Shifted()
-    store = open_store(tmp_path / "tasks.db", clock=clock)
-    async with open_harness(tmp_path, talks, store=store) as here:
-        task = await here.send()
-        clock.ahead += 7 * 86_400_000
-        await store.compact()
-        assert await store.oldest_sequence(next(iter(await store.locate(task.id))).ref) > 3
-        after = replace(here.call, cursor="2")
-        subscription = pb.SubscribeToTaskRequest(id=task.id)
-        events = await collect(here.runtime.service.subscribe_to_task(after, subscription))
-    (event,) = [pb.StreamResponse.FromString(event.data) for event in events]
-    gap = json_format.MessageToDict(event.task.metadata)[RESUME_EXTENSION.uri]
-    assert gap == {"gap": True, "from": 2, "sequence": events[0].sequence}
-    assert texts(event.task) == texts(task)
-
-
-async def test_the_remaining_events_of_a_finished_task_wait_for_no_poll(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 3600.0)
-    async with open_harness(tmp_path, three) as here, asyncio.timeout(60):
-        task = await here.send()
-        after = replace(here.call, cursor="1")
-        events = await collect(here.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))
-    assert [event.sequence for event in events] == list(range(2, 2 + len(events)))
-    assert events
-
-
-async def test_an_agent_without_streaming_rejects_only_streams(tmp_path: Path) -> None:
-    async def plain(turn: Turn) -> str:
-        return turn.text
-
-    async with open_harness(tmp_path, plain, streaming=False) as here:
-        task = await here.send()
-        for stream in (here.stream(), here.follow(task.id)):
-            with pytest.raises(UnsupportedOperation, match="does not stream"):
-                await collect(stream)
-        assert (await here.list()).total_size == 1

@@ -43,7 +43,7 @@ async def speaks(turn: Turn) -> str:
 
 def reaper_of(runtime: Runtime) -> Reaper:
     dispatch: Any = runtime.scheduler
-    agents = runtime.service.agents
+    agents = runtime.operations.access.agents
     return Reaper(dispatch._store, dispatch._bus, dispatch._log, dispatch._session, agents, lambda: True)
 
 

@@ -106,9 +106,8 @@ async def test_a_subscriber_on_another_server_sees_every_event_without_reading_t
 
 def _waiting(world: Harness, ref: TaskRef) -> int:
     """The number of subscribers that wait for the next event of a task."""
-    service: Any = world.runtime.service
-    follower = service._feeds._feeds.get(ref)
-    return len(follower._waiters) if follower else 0
+    feed = world.runtime.feeds.by_task.get(ref)
+    return feed.waiting if feed else 0
 
 
 @pytest.mark.usefixtures("no_rounds")
@@ -134,7 +133,7 @@ async def test_a_broken_stream_is_resumed_on_another_server(
             id=next(iter(servers.one.runtime.scheduler._runners.values())).task_id
         )
         following = asyncio.create_task(
-            collect(servers.other.runtime.service.subscribe_to_task(call, subscribe_request))
+            collect(servers.other.runtime.operations.subscribe.subscribe_to_task(call, subscribe_request))
         )
         go_on.set()
         rest = [event async for event in stream]
@@ -380,7 +379,6 @@ async def test_a_lost_last_event_is_found_by_the_next_poll(tmp_path: Path, postg
         for bus in servers.buses:
             await bus.flush()
         assert not any(one.done() for one in missing)
-        service: Any = servers.other.runtime.service
-        await service._feeds.poll()
+        await servers.other.runtime.feeds.poll()
         for shown in await asyncio.gather(*following):
             assert kinds(shown)[-1] == "COMPLETED"

@@ -133,9 +133,8 @@ async def test_a_subscriber_on_another_process_sees_every_event(tmp_path: Path, 
         following = asyncio.create_task(collect(stream))
         go_on.set()
         await one.ended(task.id)
-        service: Any = other.runtime.service
         while not following.done():
-            await service._feeds.poll()  # what it does every two seconds
+            await other.runtime.feeds.poll()  # what it does every two seconds
         shown = kinds([first, *following.result()])
         assert shown[-1] == "COMPLETED"
         assert shown[0].startswith("task ")

@@ -44,9 +44,9 @@ async def test_agents_can_be_registered_and_unregistered_at_run_time(tmp_path: P
         late = Far("late")
         assert not registry.is_local("near")
         await registry.register(late)
-        assert list(here.runtime.service.agents) == ["near", "late"]
+        assert list(here.runtime.operations.access.agents) == ["near", "late"]
         assert await registry.unregister("late") == 0
-        assert list(here.runtime.service.agents) == ["near"]
+        assert list(here.runtime.operations.access.agents) == ["near"]
         assert shown == ["late", "no late"]
         task = await here.start()
         _, end = await near.turns.get()

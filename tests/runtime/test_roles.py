@@ -98,9 +98,9 @@ async def test_a_task_without_a_process_to_run_it_waits_and_is_explained(tmp_pat
 async def test_a_blocking_call_to_a_stopping_process_returns_the_current_task(tmp_path: Path) -> None:
     async with pair(tmp_path) as (server, worker):
         waiting = asyncio.create_task(server.send("wait"))
-        await eventually(lambda: server.runtime.service.pending_waits._timeouts)
+        await eventually(lambda: server.runtime.feeds._waits)
         await server.runtime.scheduler.drain(30)
-        server.runtime.service.pending_waits.release_all()
+        server.runtime.feeds.release_waits()
         task = await waiting
         assert state(task) in ("SUBMITTED", "WORKING")
         assert state(await worker.cancel(task.id)) == "CANCELED"

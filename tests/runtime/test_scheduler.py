@@ -57,7 +57,7 @@ async def start(here: Harness, principal: str, text: str = "go") -> pb.Task:
         message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text=text)]),
         configuration=pb.SendMessageConfiguration(return_immediately=True),
     )
-    answer = await here.runtime.service.send_message(person.call, request)
+    answer = await here.runtime.operations.send.send_message(person.call, request)
     return pb.SendMessageResponse.FromString(answer).task
 
 

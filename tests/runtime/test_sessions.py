@@ -100,7 +100,9 @@ async def test_a_turn_is_repeated_where_its_agent_allows_it(tmp_path: Path) -> N
         ended = await other.ended(task.id)
         assert (state(ended), texts(ended)) == ("COMPLETED", ["attempt 2"])
         after = replace(other.call, cursor="1")
-        events = await collect(other.runtime.service.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id)))
+        events = await collect(
+            other.runtime.operations.subscribe.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id))
+        )
         updates = [pb.StreamResponse.FromString(event.data).status_update for event in events]
         assert 2 in [update.metadata["attempt"] for update in updates if "attempt" in update.metadata]
 

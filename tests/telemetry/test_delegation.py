@@ -154,8 +154,10 @@ async def test_only_the_creator_of_a_running_task_can_delegate_for_it() -> None:
         async def help_as(principal: str, metadata: dict[str, Any]) -> Usage:
             request = pb.SendMessageRequest(message=message("alone"))
             request.metadata.update(metadata)
-            service = a.runtime.service
-            sent = await service.send_message(Call(service.authorize("helper", Identity(principal))), request)
+            operations = a.runtime.operations
+            sent = await operations.send.send_message(
+                Call(operations.access.authorize("helper", Identity(principal))), request
+            )
             assert pb.SendMessageResponse.FromString(sent).task.status.state == pb.TASK_STATE_COMPLETED
             await run.refresh()
             return run.usage

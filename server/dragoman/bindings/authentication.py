@@ -17,7 +17,7 @@ from dragoman.bindings.options import ServerOptions
 from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, Caller, Identity
 from dragoman.core.errors import AgentNotFound, OriginNotAllowed, PermissionDenied, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE, Owner
-from dragoman.runtime.operations.service import TaskService
+from dragoman.runtime.access import Access
 
 CREDENTIALS_REQUIRED: Final = "credentials are required: send Authorization: Bearer CREDENTIALS"
 CERTIFICATE_HINT: Final = ", or connect with a certificate"
@@ -49,7 +49,7 @@ async def authenticate(
     return identity or ANONYMOUS
 
 
-def authorize(service: TaskService, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
+def authorize(access: Access, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
     """The owner of the tasks and the agent that a call addresses.
 
     `public`: the call reads a public card; a caller without access to the agent is then treated as anonymous.
@@ -57,8 +57,8 @@ def authorize(service: TaskService, tenant: str, identity: Identity, *, public: 
     Raises AgentNotFound, Unauthenticated, PermissionDenied.
     """
     if not public:
-        return service.authorize(tenant, identity)
-    scope, agent = service.resolve_agent(tenant)
+        return access.authorize(tenant, identity)
+    scope, agent = access.resolve_agent(tenant)
     effective = identity if identity.may_call(scope, agent) else ANONYMOUS
     return Caller(Owner(scope, effective.principal), agent, effective)
 

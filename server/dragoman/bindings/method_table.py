@@ -23,16 +23,16 @@ from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
 from dragoman.bindings.request_log import request_task_id
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
+from dragoman.runtime.operations import Operations
 from dragoman.runtime.operations.push_configs import MAX_CONFIG_PAGE_SIZE
-from dragoman.runtime.operations.service import TaskService
 from dragoman.wire.dialects import Dialect, file_bytes, json_mixed, json_proto, json_v01, json_v03, parse_recorded, v03
 from dragoman.wire.http.transcode import WHOLE_REQUEST
 from dragoman.wire.json import protojson
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-ServiceOperation = Callable[..., Any]
-"""A bound method of the task service: a coroutine of bytes, or an async iterator of events for streaming methods."""
+OperationMethod = Callable[..., Any]
+"""A method of an operation: a coroutine of bytes, or an async iterator of events for streaming methods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class A2AOperation:
 
     request: type[Message]
     response: type[Message]
-    operation: Callable[[TaskService], ServiceOperation] | None = None
-    """Selects the method of the task service; None for cards, which need no task."""
+    operation: Callable[[Operations], OperationMethod] | None = None
+    """Selects the method; None for cards, which need no task."""
     streaming: bool = False
     blocking: bool = False
     """The response may wait for a turn to end, so the caller's deadline bounds the wait."""
@@ -62,56 +62,58 @@ class A2AOperation:
 SEND_MESSAGE: Final = A2AOperation(
     request=pb.SendMessageRequest,
     response=pb.SendMessageResponse,
-    operation=lambda service: service.send_message,
+    operation=lambda operations: operations.send.send_message,
     blocking=True,
 )
 STREAM_MESSAGE: Final = A2AOperation(
     request=pb.SendMessageRequest,
     response=pb.StreamResponse,
-    operation=lambda service: service.send_streaming_message,
+    operation=lambda operations: operations.send.send_streaming_message,
     streaming=True,
 )
-GET_TASK: Final = A2AOperation(request=pb.GetTaskRequest, response=pb.Task, operation=lambda service: service.get_task)
+GET_TASK: Final = A2AOperation(
+    request=pb.GetTaskRequest, response=pb.Task, operation=lambda operations: operations.read.get_task
+)
 LIST_TASKS: Final = A2AOperation(
     request=pb.ListTasksRequest,
     response=pb.ListTasksResponse,
-    operation=lambda service: service.list_tasks,
+    operation=lambda operations: operations.read.list_tasks,
     max_page_size=MAX_PAGE_SIZE,
 )
 CANCEL_TASK: Final = A2AOperation(
-    request=pb.CancelTaskRequest, response=pb.Task, operation=lambda service: service.cancel_task
+    request=pb.CancelTaskRequest, response=pb.Task, operation=lambda operations: operations.cancel.cancel_task
 )
 SUBSCRIBE_TASK: Final = A2AOperation(
     request=pb.SubscribeToTaskRequest,
     response=pb.StreamResponse,
-    operation=lambda service: service.subscribe_to_task,
+    operation=lambda operations: operations.subscribe.subscribe_to_task,
     streaming=True,
 )
 CREATE_PUSH_CONFIG: Final = A2AOperation(
     request=pb.TaskPushNotificationConfig,
     response=pb.TaskPushNotificationConfig,
-    operation=lambda service: service.create_push,
+    operation=lambda operations: operations.push_configs.create,
     push=True,
 )
-SET_PUSH_CONFIG: Final = replace(CREATE_PUSH_CONFIG, operation=lambda service: service.set_push)
+SET_PUSH_CONFIG: Final = replace(CREATE_PUSH_CONFIG, operation=lambda operations: operations.push_configs.set)
 """Before 1.0: one without an id replaces the earlier one without an id."""
 GET_PUSH_CONFIG: Final = A2AOperation(
     request=pb.GetTaskPushNotificationConfigRequest,
     response=pb.TaskPushNotificationConfig,
-    operation=lambda service: service.get_push,
+    operation=lambda operations: operations.push_configs.get,
     push=True,
 )
 LIST_PUSH_CONFIGS: Final = A2AOperation(
     request=pb.ListTaskPushNotificationConfigsRequest,
     response=pb.ListTaskPushNotificationConfigsResponse,
-    operation=lambda service: service.list_push,
+    operation=lambda operations: operations.push_configs.list,
     push=True,
     max_page_size=MAX_CONFIG_PAGE_SIZE,
 )
 DELETE_PUSH_CONFIG: Final = A2AOperation(
     request=pb.DeleteTaskPushNotificationConfigRequest,
     response=empty_pb2.Empty,
-    operation=lambda service: service.delete_push,
+    operation=lambda operations: operations.push_configs.delete,
     push=True,
 )
 EXTENDED_CARD: Final = A2AOperation(request=pb.GetExtendedAgentCardRequest, response=pb.AgentCard, extended_card=True)

@@ -36,8 +36,8 @@ from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
 from dragoman.core.errors import A2AError
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.runtime.feeds import EventStream
+from dragoman.runtime.operations import Operations
 from dragoman.runtime.operations.call import Call
-from dragoman.runtime.operations.service import TaskService
 from dragoman.supervision import log_fault
 
 _log: Final = logging.getLogger("dragoman.bindings.pipeline")
@@ -129,8 +129,8 @@ class RequestExchange(ABC, Generic[Answer]):
 class Pipeline(Generic[Options]):
     """Runs the requests of one port, with everything that their steps need."""
 
-    def __init__(self, service: TaskService, cards: Cards, options: Options, streams: StreamRegistry) -> None:
-        self.service = service
+    def __init__(self, operations: Operations, cards: Cards, options: Options, streams: StreamRegistry) -> None:
+        self.operations = operations
         self.cards = cards
         self.options = options
         self.streams = streams
@@ -140,7 +140,7 @@ class Pipeline(Generic[Options]):
 
         A disconnected client raises CancelledError, or ClientDisconnected if a write shows it.
         """
-        service, options, headers, log_entry = self.service, self.options, exchange.headers, exchange.log_entry
+        operations, options, headers, log_entry = self.operations, self.options, exchange.headers, exchange.log_entry
         try:
             # 1 trace
             if log_entry.is_traced:
@@ -152,7 +152,7 @@ class Pipeline(Generic[Options]):
                     exchange.credentials(), options, exchange.connection, public=exchange.is_public
                 )
             # 3 rate
-            service.admission.check_rate(identity)
+            operations.admission.check_rate(identity)
             # 4 read
             await exchange.read()
             # 5 version
@@ -161,7 +161,7 @@ class Pipeline(Generic[Options]):
             request = await exchange.decode()
             # 7 authorize
             caller = exchange.caller = authentication.authorize(
-                service, exchange.tenant or request.tenant, identity, public=exchange.is_public
+                operations.access, exchange.tenant or request.tenant, identity, public=exchange.is_public
             )
             log_entry.set_caller(caller, request)
             # 8 call, 9 encode
@@ -170,7 +170,7 @@ class Pipeline(Generic[Options]):
                 answer = await exchange.card()
             else:
                 exchange.extensions = a2a_headers.requested_extensions(headers)
-                response = op.operation(service)(exchange.call(), request)
+                response = op.operation(operations)(exchange.call(), request)
                 if op.streaming:
                     with self.streams.open(identity) as registration:
                         answer = await exchange.stream(response, registration)
@@ -212,7 +212,7 @@ class Pipeline(Generic[Options]):
     async def task_dialect(self, exchange: RequestExchange[Any], tenant: str, task_id: str) -> str:
         """The dialect in which a task was created; empty if the caller sees no such task. Before authorization."""
         try:
-            caller = self.service.authorize(exchange.tenant or tenant, exchange.identity)
+            caller = self.operations.access.authorize(exchange.tenant or tenant, exchange.identity)
         except A2AError:
             return ""  # authorization raises it again
-        return await self.service.dialect_of(caller, task_id)
+        return await self.operations.read.dialect_of(caller, task_id)

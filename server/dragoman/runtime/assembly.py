@@ -17,20 +17,25 @@ from dragoman.core.push.delivery import DEFAULT_PUSH_RETRY_POLICY, PushRetryPoli
 from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder
 from dragoman.ports.tracing import Tracer
+from dragoman.runtime.access import Access
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
-from dragoman.runtime.observe.audit import AuditedService, Auditor
+from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics, Watchdog
 from dragoman.runtime.observe.tracing import TracedTurns
-from dragoman.runtime.operations.call import Admission, Limits
-from dragoman.runtime.operations.cancel import CancelOperation, PendingWaits
+from dragoman.runtime.operations import Operations
+from dragoman.runtime.operations.admission import Admission
+from dragoman.runtime.operations.append_builder import AppendBuilder, new_context_id, new_task_key
+from dragoman.runtime.operations.call import Limits
+from dragoman.runtime.operations.cancel import CancelOperation
 from dragoman.runtime.operations.push_configs import PushConfigOperations
-from dragoman.runtime.operations.send import new_context_id, new_task_key
-from dragoman.runtime.operations.service import TaskService
+from dragoman.runtime.operations.read import ReadOperations
+from dragoman.runtime.operations.send import SendOperations
+from dragoman.runtime.operations.subscribe import SubscribeOperation
 from dragoman.runtime.push.breaker import HostBreaker, HostLimiter
 from dragoman.runtime.push.delivery import CLAIM_HOLD_SECONDS, DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
@@ -46,7 +51,9 @@ from dragoman.supervision import Background, start_task
 class Runtime:
     """The runtime as the bindings and operator commands see it."""
 
-    service: TaskService
+    store: Store
+    operations: Operations
+    feeds: TaskFeeds
     scheduler: Scheduler
     explainer: Explainer
     maintenance: Maintenance
@@ -157,11 +164,6 @@ async def open_runtime(
     specs = {name: agent.spec for name, agent in by_id.items()}
     reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, by_id))
     await reaper.reap()
-    push_configs = (
-        PushConfigOperations(store, bus, push_options.outbound, push_options.encoder)
-        if push_options
-        else PushConfigOperations(store, bus, None, None)
-    )
     isolation = isolation or Isolation()
     scheduler = Scheduler(
         store,
@@ -180,26 +182,26 @@ async def open_runtime(
     scheduler.budgets = budgets
     if tracer is not None:
         scheduler.run_turns = TracedTurns(store, tracer).run
-    pending_waits = PendingWaits()
-    cancel_operation = CancelOperation(store, bus, event_log, feeds, scheduler, specs, pending_waits)
     auditor = Auditor(store.audit, audit.clock, audit.level) if audit else None
-    make_service = partial(AuditedService, auditor) if auditor else TaskService
-    service = make_service(
+    on_action = auditor.note_call if auditor and auditor.records_tasks else None
+    limits, admission, access = limits or Limits(), Admission(quotas), Access(specs, root, isolation, access_policy)
+    push_configs = PushConfigOperations(
         store,
-        event_log,
-        feeds,
-        scheduler,
-        specs,
-        root,
-        limits or Limits(),
-        isolation,
-        push_configs,
-        Admission(quotas),
+        bus,
+        push_options.outbound if push_options else None,
+        push_options.encoder if push_options else None,
+        on_action,
+    )
+    appends = AppendBuilder(store, specs, push_configs, admission, limits, new_key, new_context)
+    cancel_operation = CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action)
+    operations = Operations(
+        admission,
+        access,
+        SendOperations(store, event_log, feeds, scheduler, appends, admission, limits, on_action),
+        ReadOperations(store),
+        SubscribeOperation(store, feeds, specs, admission),
         cancel_operation,
-        pending_waits,
-        new_key=new_key,
-        new_context=new_context,
-        access_policy=access_policy,
+        push_configs,
     )
     maintenance = Maintenance(store, bus, feeds, auditor)
     retention_ages = {name: spec.retention for name, spec in specs.items()}
@@ -214,7 +216,7 @@ async def open_runtime(
         trusts_clock=store_clock.is_trusted,
     )
     registry = AgentRegistry(store, event_log, scheduler, by_id, specs, retention_ages, run_lease)
-    registry.add_listener(service.on_agent_added)
+    registry.add_listener(access.on_agent_added)
     # Not a TaskGroup: it would wrap exceptions of the caller's block.
     polling_versions = start_task(Background.FEEDS, feeds.poll_forever)
     reaping = start_task(Background.REAPER, reaper.poll_forever)
@@ -242,7 +244,9 @@ async def open_runtime(
         )  # fmt: skip
         redelivery = Redelivery(store, bus)
         yield Runtime(
-            service,
+            store,
+            operations,
+            feeds,
             scheduler,
             explainer,
             maintenance,

@@ -9,21 +9,16 @@ store. A lost *last* event is found by polling the versions of all followed task
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from operator import attrgetter
 from typing import Final, Self
 
 from dragoman.core.errors import TaskNotFound
-from dragoman.core.task import states
-from dragoman.core.task.cursors import cursor_prefix
+from dragoman.core.task import cursors
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Bus, Store, Unsubscribe
-
-log = logging.getLogger("dragoman.runtime")
 
 FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
@@ -40,8 +35,10 @@ VERSION_POLL_INTERVAL: Final = 2.0
 class TaskFeed:
     """Recent events of one task, and the subscribers that wait for the next."""
 
-    def __init__(self, ref: TaskRef) -> None:
+    def __init__(self, ref: TaskRef, cursor_prefix: str) -> None:
+        """`cursor_prefix`: of the cursors of this task."""
         self.ref = ref
+        self.cursor_prefix = cursor_prefix
         self.last = 0
         """The newest sequence known to be committed; 0 when none is known."""
         self.subscribers = 0
@@ -88,16 +85,9 @@ class TaskFeed:
         self._wake()
 
     @property
-    def has_waiters(self) -> bool:
-        """Whether a subscriber waits for the next event."""
-        return bool(self._waiters)
-
-    def event_at(self, sequence: int) -> Event | None:
-        """The event of this sequence, if it is in the window."""
-        if not self._window:
-            return None
-        index = sequence - self._window[0].sequence
-        return self._window[index] if 0 <= index < len(self._window) else None
+    def waiting(self) -> int:
+        """Subscribers that wait for the next event."""
+        return len(self._waiters)
 
     def batch_after(self, sequence: int) -> Sequence[Event]:
         """The next batch of the window after this sequence, shared by all subscribers at that position."""
@@ -107,7 +97,13 @@ class TaskFeed:
             if index < 0:
                 return ()
             batch = self._batches[sequence] = _first_batch(islice(self._window, index, index + FEED_BATCH_EVENTS))
+            self.attach_cursors(batch)
         return batch
+
+    def attach_cursors(self, events: Iterable[Event]) -> None:
+        """Gives events their cursors, which are the same for all readers."""
+        for event in events:
+            event.cursor = f"{self.cursor_prefix}{event.sequence}"
 
     async def wait_for_change(self) -> None:
         """Waits until a new event or version is known."""
@@ -133,38 +129,36 @@ class TaskFeed:
 
 
 class Subscriber:
-    """A cursor over one task's events. `position` is the last sequence seen."""
+    """A cursor over one task's events."""
 
-    def __init__(self, store: Store, feed: TaskFeed) -> None:
+    def __init__(self, feeds: TaskFeeds, store: Store, feed: TaskFeed) -> None:
+        self._feeds = feeds
         self._store = store
         self._feed = feed
-        self._cursor_prefix = cursor_prefix(store.epoch, feed.ref.key)
         self._buffered: deque[Event] = deque()
         self.position = 0
+        """The last sequence seen."""
 
-    async def next(self) -> Event:
-        """The next event; waits for it if necessary.
+    @property
+    def ref(self) -> TaskRef:
+        """The task."""
+        return self._feed.ref
 
-        Raises TaskNotFound when the task was erased, core.task.log.LogTruncated when the log no longer reaches back to
-        `position`.
-        """
-        feed = self._feed
-        while True:
-            if self._buffered:
-                event = self._buffered.popleft()
-            elif recent := feed.event_at(self.position + 1):
-                event = recent
-            else:
-                await self._fill_buffer()
-                continue
-            self.position = event.sequence
-            return self.attach_cursor(event)
+    async def listen(self, ref: TaskRef) -> None:
+        """Turns to another task. The caller then reads that task and sets `position`."""
+        left, self._feed = self._feed, await self._feeds.join(ref)
+        await self._feeds.leave(left)
+
+    async def stop(self) -> None:
+        """Stops listening."""
+        await self._feeds.leave(self._feed)
 
     async def next_batch(self) -> Sequence[Event]:
-        """The next event and those available behind it. Waits and raises as `next`.
+        """The next event, for which it waits if necessary, and those available behind it.
 
         Many subscribers of one task wake once for all events of a commit and write them at once: with 100 of them that
-        is four times as fast as event by event.
+        is four times as fast as event by event. Raises TaskNotFound when the task was erased,
+        core.task.log.LogTruncated when the log no longer reaches back to `position`.
         """
         feed = self._feed
         while True:
@@ -172,26 +166,33 @@ class Subscriber:
                 batch = _first_batch(self._buffered)
                 for _ in batch:
                     self._buffered.popleft()
-            elif not (batch := feed.batch_after(self.position)):
-                await self._fill_buffer()
-                continue
-            self.position = batch[-1].sequence
-            for event in batch:
-                if not event.cursor:
-                    self.attach_cursor(event)
-            return batch
-
-    async def _fill_buffer(self) -> None:
-        """Reads events that the window does not have, or waits for new ones. Raises as `next`."""
-        feed = self._feed
-        if feed.last > self.position:
-            self._buffered.extend(await self._store.events(feed.ref, self.position))
-            if not self._buffered:
+            else:
+                batch = feed.batch_after(self.position)
+            if batch:
+                self.position = batch[-1].sequence
+                return batch
+            if feed.last > self.position:
+                await self._read_missed()
+            elif feed.deleted:
                 raise TaskNotFound
-        elif feed.deleted:
+            else:
+                await feed.wait_for_change()
+
+    async def next(self) -> Event:
+        """The next event. Waits and raises as `next_batch`."""
+        if not self._buffered:
+            self._buffered.extendleft(reversed(await self.next_batch()))
+        event = self._buffered.popleft()
+        self.position = event.sequence
+        return event
+
+    async def _read_missed(self) -> None:
+        """Reads events that the window does not have."""
+        events = await self._store.events(self._feed.ref, self.position)
+        if not events:
             raise TaskNotFound
-        else:
-            await feed.wait_for_change()
+        self._feed.attach_cursors(events)
+        self._buffered.extend(events)
 
     @property
     def lag(self) -> int:
@@ -204,15 +205,29 @@ class Subscriber:
         while not (self._buffered or feed.last > self.position or feed.deleted):
             await feed.wait_for_change()
 
+    def resume(self, cursor: str, last: int) -> int:
+        """Continues after a caller's cursor, or before the first event without one; returns its sequence.
+
+        `last`: as for `resume_after`. Raises InvalidParams for a cursor of another task, or beyond its last event.
+        """
+        after = cursors.parse_cursor(cursor, self._feed.cursor_prefix, last) if cursor else 0
+        self.resume_after(after, last)
+        return after
+
     def resume_after(self, position: int, last: int) -> None:
         """Continues after event `position`. `last` is the last event of the task's log, as read by the caller."""
         self.position = position
         self._feed.observe_version(last)
 
+    def start_with(self, task: Event) -> Sequence[Event]:
+        """The first batch of a stream that begins with the complete Task; the events after it come next."""
+        self._feed.attach_cursors((task,))
+        self.position = task.sequence
+        return (task,)
+
     def attach_cursor(self, event: Event) -> Event:
-        """Gives the event its cursor, which is the same for all readers."""
-        if not event.cursor:
-            event.cursor = f"{self._cursor_prefix}{event.sequence}"
+        """Gives the event its cursor."""
+        self._feed.attach_cursors((event,))
         return event
 
 
@@ -234,37 +249,77 @@ class TaskFeeds:
     def __init__(self, store: Store, bus: Bus) -> None:
         self._store = store
         self._bus = bus
-        self._feeds: dict[TaskRef, TaskFeed] = {}
+        self.by_task: dict[TaskRef, TaskFeed] = {}
+        """The feeds that have subscribers."""
         self._subscribers: set[Subscriber] = set()
+        self._waits: set[asyncio.Timeout] = set()
+        self._waits_released = False
 
     @asynccontextmanager
     async def subscribe(self, ref: TaskRef) -> AsyncIterator[Subscriber]:
         """Listens to a task. The caller then reads the task and sets the subscriber's `position`."""
-        feed = self._feeds.get(ref)
+        subscriber = Subscriber(self, self._store, await self.join(ref))
+        self._subscribers.add(subscriber)
+        try:
+            yield subscriber
+        finally:
+            self._subscribers.discard(subscriber)
+            await subscriber.stop()
+
+    async def join(self, ref: TaskRef) -> TaskFeed:
+        """The feed of a task, which listens to the bus until every subscriber has left it."""
+        feed = self.by_task.get(ref)
         if feed is None:
-            feed = self._feeds[ref] = TaskFeed(ref)
+            feed = self.by_task[ref] = TaskFeed(ref, cursors.cursor_prefix(self._store.epoch, ref.key))
         feed.subscribers += 1
         try:
             async with feed.subscribe_lock:
                 if feed.unsubscribe is None:
                     feed.unsubscribe = await self._bus.subscribe(ref, feed.deliver)
-            subscriber = Subscriber(self._store, feed)
-            self._subscribers.add(subscriber)
-            try:
-                yield subscriber
-            finally:
-                self._subscribers.discard(subscriber)
+        except BaseException:
+            await self.leave(feed)
+            raise
+        return feed
+
+    async def leave(self, feed: TaskFeed) -> None:
+        """Ends one subscription of a feed."""
+        feed.subscribers -= 1
+        if not feed.subscribers:
+            self.by_task.pop(feed.ref, None)
+            stop, feed.unsubscribe = feed.unsubscribe, None  # breaks the reference cycle with the feed
+            if stop is not None:
+                await stop()
+
+    # Waiting calls --------------------------------------------------------------------------------------------------
+
+    async def until_turn_ends(self, subscriber: Subscriber, deadline: float) -> None:
+        """Returns when the turn ends, at `deadline` on the loop's clock, or on `release_waits`. Raises as `next`."""
+        if self._waits_released:
+            return
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                self._waits.add(limit)
+                while not any(event.ends for event in await subscriber.next_batch()):
+                    pass
+        except TimeoutError:
+            return
         finally:
-            feed.subscribers -= 1
-            if not feed.subscribers:
-                self._feeds.pop(ref, None)
-                stop, feed.unsubscribe = feed.unsubscribe, None  # breaks the reference cycle with the feed
-                if stop is not None:
-                    await stop()
+            self._waits.discard(limit)
+
+    def release_waits(self) -> None:
+        """Ends all waits for turns, now and later, as if they had timed out: this process shuts down, and another one
+        may continue the turn."""
+        self._waits_released = True
+        now = asyncio.get_running_loop().time()
+        for limit in self._waits:
+            limit.reschedule(now)
+
+    # Counts and polls -----------------------------------------------------------------------------------------------
 
     def subscriber_count(self, ref: TaskRef) -> int:
         """Subscribers of a task in this process."""
-        feed = self._feeds.get(ref)
+        feed = self.by_task.get(ref)
         return feed.subscribers if feed else 0
 
     @property
@@ -279,7 +334,7 @@ class TaskFeeds:
 
     def mark_deleted(self, ref: TaskRef) -> None:
         """Tells the subscribers of a task that it was erased."""
-        if feed := self._feeds.get(ref):
+        if feed := self.by_task.get(ref):
             feed.mark_deleted()
 
     async def poll_forever(self) -> None:
@@ -290,18 +345,18 @@ class TaskFeeds:
 
     async def poll(self) -> None:
         """One poll of versions."""
-        if self._feeds:
-            waiting = [ref for ref, feed in self._feeds.items() if feed.has_waiters]
+        if self.by_task:
+            waiting = [ref for ref, feed in self.by_task.items() if feed.waiting]
             versions = await self._versions()
             for ref, version in versions.items():
-                if feed := self._feeds.get(ref):
+                if feed := self.by_task.get(ref):
                     feed.observe_version(version)
             for ref in waiting:  # followed, but no longer in the store: erased by some process
                 if ref not in versions:
                     self.mark_deleted(ref)
 
     async def _versions(self) -> dict[TaskRef, int]:
-        refs = list(self._feeds)
+        refs = list(self.by_task)
         versions = await self._store.last_sequences(refs)
         return {ref: versions[ref.key] for ref in refs if ref.key in versions}
 
@@ -341,28 +396,3 @@ class EventStream:
     async def aclose(self) -> None:
         """Ends the stream. May be called twice."""
         await self._batches.aclose()
-
-
-# End of a stream ----------------------------------------------------------------------------------------------------
-
-
-def split_at_end(batch: Sequence[Event], is_last: Callable[[Event], bool]) -> tuple[Sequence[Event], bool]:
-    """The events up to the first for which `is_last` holds, and whether there was one."""
-    for number, event in enumerate(batch, 1):
-        if is_last(event):
-            return batch[:number], True
-    return batch, False
-
-
-ends_turn: Final = attrgetter("ends")
-"""Whether the turn ends with an event."""
-
-
-def ends_task(event: Event) -> bool:
-    """Whether the task ends with this event."""
-    return event.state in states.TERMINAL
-
-
-def ends_turn_or_task(event: Event) -> bool:
-    """Whether the turn or the task ends with this event."""
-    return event.ends or event.state in states.TERMINAL

@@ -91,12 +91,12 @@ class App:
     @property
     def agents(self) -> Mapping[str, AgentSpec]:
         """The agents by id."""
-        return self.runtime.service.agents
+        return self.runtime.operations.access.agents
 
     @property
     def root(self) -> str:
         """The id of the root agent, for requests that name none."""
-        return self.runtime.service.root
+        return self.runtime.operations.access.root
 
     @property
     def card_url(self) -> str:
@@ -117,7 +117,7 @@ class App:
         """
         self.draining.set()
         await self.runtime.scheduler.drain(limit, report)
-        self.runtime.service.pending_waits.release_all()
+        self.runtime.feeds.release_waits()
         if self.running:
             await self.runtime.scheduler.stop()
             await asyncio.sleep(STREAM_FLUSH_SECONDS)
@@ -253,8 +253,8 @@ async def open_app(
         authenticator = authenticator or security.authenticator
         api_keys = ApiKeyService(store.api_keys, clock=now_ms, on_change=security.forget)
         cards = Cards(
-            runtime.service.agents,
-            runtime.service.root,
+            runtime.operations.access.agents,
+            runtime.operations.access.root,
             public_url=settings.public_url,
             public_grpc=settings.public_grpc,
             trusted_proxies=settings.trusted_proxies,
@@ -323,7 +323,7 @@ async def open_app(
             metrics=metrics.read,
         )
         admin = AdminServices(
-            CallerTasks(store, runtime.service),
+            CallerTasks(store, runtime.operations.access, runtime.operations.admission),
             runtime.explainer,
             runtime.maintenance,
             runtime.redelivery,
@@ -333,10 +333,10 @@ async def open_app(
             server_agents.upstreams,
         )
         grpc_address = await _listen(
-            stack, "--grpc", settings.grpc, grpc.serve_grpc(runtime.service, cards, grpc_options, admin)
+            stack, "--grpc", settings.grpc, grpc.serve_grpc(runtime.operations, cards, grpc_options, admin)
         )
         http_address = await _listen(
-            stack, "--http", settings.http, http.serve_http(runtime.service, cards, http_options, admin)
+            stack, "--http", settings.http, http.serve_http(runtime.operations, cards, http_options, admin)
         )
         base_url = cards.base_url(None)  # kept for webhooks that are sent after the listeners have closed
         listening.set()

@@ -125,7 +125,7 @@ async def test_an_undecodable_request_is_invalid_and_logs_no_traceback(
 async def test_thousands_of_concurrent_calls_get_responses() -> None:
     """So many clients may reconnect at once after another server has stopped."""
     data = pb.GetTaskRequest(id="t1").SerializeToString()
-    async with serve_grpc(FakeService(TASK), make_cards(), ServerOptions()) as bound:
+    async with serve_grpc(FakeService(TASK).operations, make_cards(), ServerOptions()) as bound:
         connections = [await Connection.open(str(bound)) for _ in range(5)]
         path = head(str(bound), "/lf.a2a.v1.A2AService/GetTask", {"a2a-version": "1.0"})
         responses = await asyncio.gather(*(connections[number % 5].call(path, data) for number in range(2_000)))

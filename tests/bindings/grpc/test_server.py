@@ -226,7 +226,7 @@ async def test_invalid_bytes_are_an_invalid_argument() -> None:
 async def test_server_shutdown_ends_streams_as_unavailable() -> None:
     service = FakeService(events=[task_event(), asyncio.Event()])
     server = AsyncExitStack()
-    bound = await server.enter_async_context(serve_grpc(service, make_cards(), ServerOptions()))
+    bound = await server.enter_async_context(serve_grpc(service.operations, make_cards(), ServerOptions()))
     async with server, grpc.aio.insecure_channel(str(bound)) as channel:
         stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
         await stream.read()

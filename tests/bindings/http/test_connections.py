@@ -58,7 +58,7 @@ async def respond_ok(_: web.BaseRequest) -> web.StreamResponse:
 @asynccontextmanager
 async def serving(service: FakeService | None = None, **options: Any) -> AsyncIterator[BoundAddress]:
     async with http.serve_http(
-        service or FakeService(pb.SendMessageResponse()), make_cards(), HttpOptions(**options)
+        (service or FakeService(pb.SendMessageResponse())).operations, make_cards(), HttpOptions(**options)
     ) as at:
         yield at
 

@@ -286,7 +286,9 @@ async def test_public_authenticated_and_tls_servers_accept_any_host_name(tmp_pat
     files = CertificateFiles(*write(tmp_path, authority.issue()))
     context = ssl.create_default_context(cafile=str(authority.ca))
     async with (
-        serve_http(FakeService(pb.ListTasksResponse()), make_cards(), HttpOptions(certificates=files)) as bound,
+        serve_http(
+            FakeService(pb.ListTasksResponse()).operations, make_cards(), HttpOptions(certificates=files)
+        ) as bound,
         aiohttp.ClientSession() as client,
         client.get(f"https://{bound}/tasks", headers=headers, ssl=context, server_hostname="localhost") as answer,
     ):

@@ -260,7 +260,7 @@ class OneCredential:
 
 
 class PushService(FakeService):
-    push_enabled = True
+    enabled = True
 
 
 @pytest.mark.parametrize(

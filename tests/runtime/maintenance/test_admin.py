@@ -94,8 +94,8 @@ async def test_subscribers_of_a_task_erased_by_another_process_are_notified_by_t
     async with open_harness(tmp_path, asks) as here:
         task = await here.send()
         following = asyncio.create_task(_drain(here.follow(task.id)))
-        followers = here.runtime.service._feeds
-        await eventually(lambda: any(one.has_waiters for one in followers._feeds.values()))
+        followers = here.runtime.feeds
+        await eventually(lambda: any(one.waiting for one in followers.by_task.values()))
         await here.store.erase(TaskSelection(task=task.id))  # past the runtime, as another process would
         await followers.poll()
         with pytest.raises(TaskNotFound):

@@ -45,8 +45,7 @@ async def waits(turn: Turn) -> None:
 
 async def look(here: Harness) -> None:
     """A poll, which every server does every two seconds."""
-    service: Any = here.runtime.service
-    await service._cancel_operation.poll()
+    await here.runtime.operations.cancel.poll()
 
 
 async def test_a_cancel_lost_by_the_bus_is_found_in_the_store(tmp_path: Path) -> None:

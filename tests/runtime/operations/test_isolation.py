@@ -13,8 +13,8 @@ import pytest
 from tests.runtime.harness import Harness, open_harness, request, state, status_text, texts
 
 from dragoman.agents.functions.turn import Turn
-from dragoman.core.access.identity import ISOLATION_POLICIES, Identity, Isolation, parse_isolation
-from dragoman.core.errors import IdempotencyKeyReused, InvalidParams, PermissionDenied, TaskNotFound, Unauthenticated
+from dragoman.core.access.identity import Identity, Isolation, parse_isolation
+from dragoman.core.errors import IdempotencyKeyReused, InvalidParams, TaskNotFound
 from dragoman.runtime import Call
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -38,7 +38,7 @@ class Person:
 
     def __init__(self, here: Harness, principal: str, tenant: str = "", **details: Any) -> None:
         self.here = here
-        self.call = Call(here.runtime.service.authorize(tenant, Identity(principal)), **details)
+        self.call = Call(here.runtime.operations.access.authorize(tenant, Identity(principal)), **details)
 
     def using(self, **details: Any) -> Person:
         changed = object.__new__(Person)
@@ -46,19 +46,19 @@ class Person:
         return changed
 
     async def send(self, text: str = "hello", **message: Any) -> pb.Task:
-        answer = await self.here.runtime.service.send_message(self.call, request(text, **message))
+        answer = await self.here.runtime.operations.send.send_message(self.call, request(text, **message))
         return pb.SendMessageResponse.FromString(answer).task
 
     async def get(self, task_id: str) -> pb.Task:
-        answer = await self.here.runtime.service.get_task(self.call, pb.GetTaskRequest(id=task_id))
+        answer = await self.here.runtime.operations.read.get_task(self.call, pb.GetTaskRequest(id=task_id))
         return pb.Task.FromString(answer)
 
     async def cancel(self, task_id: str) -> pb.Task:
-        answer = await self.here.runtime.service.cancel_task(self.call, pb.CancelTaskRequest(id=task_id))
+        answer = await self.here.runtime.operations.cancel.cancel_task(self.call, pb.CancelTaskRequest(id=task_id))
         return pb.Task.FromString(answer)
 
     async def lists(self, **filters: Any) -> set[str]:
-        answer = await self.here.runtime.service.list_tasks(self.call, pb.ListTasksRequest(**filters))
+        answer = await self.here.runtime.operations.read.list_tasks(self.call, pb.ListTasksRequest(**filters))
         listed = pb.ListTasksResponse.FromString(answer)
         assert listed.total_size == len(listed.tasks)
         return {task.id for task in listed.tasks}
@@ -91,24 +91,6 @@ async def test_naming_another_principal_s_conversation_begins_an_own_one_of_that
         assert texts(his) == ["bob 1"]  # without the state of the other conversation
         assert await bob.lists(context_id=hers.context_id) == {his.id}
         assert await alice.lists(context_id=hers.context_id) == {hers.id}
-
-
-@pytest.mark.parametrize("policy", ISOLATION_POLICIES)
-async def test_a_shared_principal_owns_no_tasks(tmp_path: Path, policy: str) -> None:
-    async with people(tmp_path, policy) as (alice, _):
-        service = alice.here.runtime.service
-        for name in ("shared:scope", "shared:", ""):
-            with pytest.raises(Unauthenticated, match="shared:"):
-                service.authorize("", Identity(name))
-
-
-async def test_grants_are_checked_before_any_task(tmp_path: Path) -> None:
-    async with people(tmp_path, "scope") as (alice, _):
-        service = alice.here.runtime.service
-        with pytest.raises(PermissionDenied):
-            service.authorize("", Identity("alice", frozenset({"agent:other"})))
-        with pytest.raises(PermissionDenied):
-            service.authorize("", Identity("alice", frozenset({"scope:elsewhere"})))
 
 
 # Scope -------------------------------------------------------------------------------------------------------------

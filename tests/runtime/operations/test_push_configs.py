@@ -57,7 +57,7 @@ async def test_the_configurations_of_a_task_are_limited(tmp_path: Path) -> None:
         push_request = request("more", task_id=task.id)
         push_request.configuration.task_push_notification_config.url = HOOK
         with pytest.raises(InvalidParams, match=f"{MAX_PUSH_CONFIGS} push configurations"):
-            await here.harness.runtime.service.send_message(here.call(), push_request)
+            await here.harness.runtime.operations.send.send_message(here.call(), push_request)
         assert (await here.harness.get(task.id)).status.state == pb.TASK_STATE_INPUT_REQUIRED
 
 
@@ -90,7 +90,7 @@ async def test_configurations_are_listed_in_pages_without_secrets(tmp_path: Path
         push_request = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id, page_size=2)
         while True:
             page = pb.ListTaskPushNotificationConfigsResponse.FromString(
-                await here.harness.runtime.service.list_push(here.call(), push_request)
+                await here.harness.runtime.operations.push_configs.list(here.call(), push_request)
             )
             assert len(page.configs) <= 2
             seen += page.configs
@@ -102,15 +102,15 @@ async def test_configurations_are_listed_in_pages_without_secrets(tmp_path: Path
         for wrong in ({"page_size": 101}, {"page_size": -1}, {"page_token": "x"}):
             bad = pb.ListTaskPushNotificationConfigsRequest(task_id=task.id, **wrong)
             with pytest.raises(InvalidParams, match=r"^page(Size|Token): "):
-                await here.harness.runtime.service.list_push(here.call(), bad)
+                await here.harness.runtime.operations.push_configs.list(here.call(), bad)
 
 
 async def test_a_configuration_is_read_by_its_id_or_as_the_oldest(tmp_path: Path) -> None:
     async with open_push_harness(tmp_path, asker) as here:
         task = await here.harness.send()
-        service = here.harness.runtime.service
+        operations = here.harness.runtime.operations
         with pytest.raises(TaskNotFound, match="no such push"):
-            await service.get_push(
+            await operations.push_configs.get(
                 here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=OLDEST_CONFIG_ID)
             )
         await here.create(task.id, id="b")
@@ -118,13 +118,17 @@ async def test_a_configuration_is_read_by_its_id_or_as_the_oldest(tmp_path: Path
         await here.create(task.id, id="a", url=OTHER)
         for id, url in ((OLDEST_CONFIG_ID, HOOK), ("a", OTHER), ("b", HOOK)):
             push_request = pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=id)
-            found = pb.TaskPushNotificationConfig.FromString(await service.get_push(here.call(), push_request))
+            found = pb.TaskPushNotificationConfig.FromString(
+                await operations.push_configs.get(here.call(), push_request)
+            )
             assert found.url == url
         with pytest.raises(TaskNotFound, match="no such push"):
-            await service.get_push(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="c"))
+            await operations.push_configs.get(
+                here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="c")
+            )
         for call in (
-            service.get_push(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id)),
-            service.delete_push(here.call(), pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id)),
+            operations.push_configs.get(here.call(), pb.GetTaskPushNotificationConfigRequest(task_id=task.id)),
+            operations.push_configs.delete(here.call(), pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id)),
         ):
             with pytest.raises(InvalidParams, match=r"^id: is required"):
                 await call
@@ -135,12 +139,16 @@ async def test_another_principal_can_neither_see_nor_change_configurations(tmp_p
         task = await here.send()
         caller = here.call().caller
         stranger = Call(replace(caller, owner=caller.owner._replace(principal="eve")))
-        service = here.harness.runtime.service
+        operations = here.harness.runtime.operations
         for call in (
-            service.create_push(stranger, pb.TaskPushNotificationConfig(task_id=task.id, url=OTHER)),
-            service.get_push(stranger, pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=OLDEST_CONFIG_ID)),
-            service.list_push(stranger, pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)),
-            service.delete_push(stranger, pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=task.id)),
+            operations.push_configs.create(stranger, pb.TaskPushNotificationConfig(task_id=task.id, url=OTHER)),
+            operations.push_configs.get(
+                stranger, pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=OLDEST_CONFIG_ID)
+            ),
+            operations.push_configs.list(stranger, pb.ListTaskPushNotificationConfigsRequest(task_id=task.id)),
+            operations.push_configs.delete(
+                stranger, pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=task.id)
+            ),
         ):
             with pytest.raises(TaskNotFound):
                 await call
@@ -153,22 +161,24 @@ async def test_a_rejected_message_adds_no_configuration(tmp_path: Path) -> None:
         push_request = request("late", task_id=task.id)
         push_request.configuration.task_push_notification_config.url = HOOK
         with pytest.raises(TaskEnded):
-            await here.harness.runtime.service.send_message(here.call(), push_request)
+            await here.harness.runtime.operations.send.send_message(here.call(), push_request)
         assert await here.pushes(task.id) == []
 
 
 async def test_a_server_without_push_notifications_rejects_every_call(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as without_push:
-        service, task = without_push.runtime.service, await without_push.send()
-        assert not service.push_enabled
+        operations, task = without_push.runtime.operations, await without_push.send()
+        assert not operations.push_configs.enabled
         push_request = request()
         push_request.configuration.task_push_notification_config.url = "nonsense"
         for call in (
-            service.create_push(without_push.call, pb.TaskPushNotificationConfig(task_id=task.id)),
-            service.get_push(without_push.call, pb.GetTaskPushNotificationConfigRequest()),
-            service.list_push(without_push.call, pb.ListTaskPushNotificationConfigsRequest(task_id="none")),
-            service.delete_push(without_push.call, pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id)),
-            service.send_message(without_push.call, push_request),
+            operations.push_configs.create(without_push.call, pb.TaskPushNotificationConfig(task_id=task.id)),
+            operations.push_configs.get(without_push.call, pb.GetTaskPushNotificationConfigRequest()),
+            operations.push_configs.list(without_push.call, pb.ListTaskPushNotificationConfigsRequest(task_id="none")),
+            operations.push_configs.delete(
+                without_push.call, pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id)
+            ),
+            operations.send.send_message(without_push.call, push_request),
         ):
             with pytest.raises(PushNotificationNotSupported):
                 await call

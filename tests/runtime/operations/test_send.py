@@ -43,15 +43,17 @@ async def test_a_send_is_answered_with_the_created_task_if_it_cannot_be_read(
 
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, works, store=store, slots=1) as here:
-        service, call = here.runtime.service, here.call
+        operations, call = here.runtime.operations, here.call
         store.unavailable.add("read")
         at_once = send_request("at once")
         at_once.configuration.return_immediately = True
         answers = [
-            pb.SendMessageResponse.FromString(await service.send_message(call, at_once)),
-            pb.SendMessageResponse.FromString(await service.send_message(Call(call.caller, 0), send_request("waits"))),
+            pb.SendMessageResponse.FromString(await operations.send.send_message(call, at_once)),
+            pb.SendMessageResponse.FromString(
+                await operations.send.send_message(Call(call.caller, 0), send_request("waits"))
+            ),
         ]
-        stream = service.send_streaming_message(call, send_request("streams"))
+        stream = operations.send.send_streaming_message(call, send_request("streams"))
         answers.append(pb.SendMessageResponse.FromString((await anext(stream)).data))
         rest = asyncio.create_task(collect(stream))
         for answer in answers:

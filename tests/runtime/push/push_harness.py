@@ -103,18 +103,18 @@ class PushHarness:
         push_request.configuration.task_push_notification_config.MergeFrom(
             pb.TaskPushNotificationConfig(url=url, **config)
         )
-        sent = await self.harness.runtime.service.send_message(self.call(dialect), push_request)
+        sent = await self.harness.runtime.operations.send.send_message(self.call(dialect), push_request)
         return pb.SendMessageResponse.FromString(sent).task
 
     async def create(self, task: str, *, dialect: str = "1.0", url: str = HOOK, **config: Any) -> Any:
         push_request = pb.TaskPushNotificationConfig(task_id=task, url=url, **config)
-        service = self.harness.runtime.service
-        create = service.create_push if dialect == "1.0" else service.set_push
+        operations = self.harness.runtime.operations
+        create = operations.push_configs.create if dialect == "1.0" else operations.push_configs.set
         return pb.TaskPushNotificationConfig.FromString(await create(self.call(dialect), push_request))
 
     async def delete(self, task: str, id: str) -> None:
         push_request = pb.DeleteTaskPushNotificationConfigRequest(task_id=task, id=id)
-        assert await self.harness.runtime.service.delete_push(self.call(), push_request) == b""
+        assert await self.harness.runtime.operations.push_configs.delete(self.call(), push_request) == b""
 
     async def ref(self, task: str) -> TaskRef:
         (head,) = await self.harness.store.locate(task)

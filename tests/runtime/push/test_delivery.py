@@ -64,7 +64,7 @@ async def test_the_id_of_a_webhook_request_is_the_cursor_of_the_stream(tmp_path:
         task = await here.send()
         await here.until(task.id, PushState.DONE)
         call = replace(here.call(), cursor=here.receivers.at(HOOK)[2].headers["Dragoman-Event"])
-        again = here.harness.runtime.service.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=task.id))
+        again = here.harness.runtime.operations.subscribe.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=task.id))
         assert kinds(await collect(again)) == ["1 ", "2 ", "COMPLETED"]
 
 
@@ -83,7 +83,7 @@ async def test_a_follow_up_can_bring_a_push_configuration(tmp_path: Path) -> Non
         task = await here.harness.send()
         push_request = request("more", task_id=task.id)
         push_request.configuration.task_push_notification_config.url = HOOK
-        await here.harness.runtime.service.send_message(here.call(), push_request)
+        await here.harness.runtime.operations.send.send_message(here.call(), push_request)
         await here.until(task.id, PushState.DONE)
         assert summaries(here.receivers.posts) == ["WORKING", "more", "COMPLETED"]
 
@@ -120,7 +120,7 @@ async def test_a_direct_message_goes_to_its_caller_only(tmp_path: Path) -> None:
         push_request = request()
         push_request.configuration.task_push_notification_config.url = HOOK
         answer = pb.SendMessageResponse.FromString(
-            await here.harness.runtime.service.send_message(here.call(), push_request)
+            await here.harness.runtime.operations.send.send_message(here.call(), push_request)
         )
         assert answer.HasField("message")
         await here.later(DAY)

@@ -60,10 +60,12 @@ async def test_the_projection_equals_the_stored_task(
         if history is not None:
             send_request.configuration.history_length = get.history_length = history
         with patch.object(here.store, "read", wraps=here.store.read) as read:
-            answer = pb.SendMessageResponse.FromString(await here.runtime.service.send_message(here.call, send_request))
+            answer = pb.SendMessageResponse.FromString(
+                await here.runtime.operations.send.send_message(here.call, send_request)
+            )
         assert read.call_count == reads
         get.id = answer.task.id
-        assert pb.Task.FromString(await here.runtime.service.get_task(here.call, get)) == answer.task
+        assert pb.Task.FromString(await here.runtime.operations.read.get_task(here.call, get)) == answer.task
 
 
 async def test_a_task_with_a_follow_up_is_read_from_the_store(tmp_path: Path) -> None:

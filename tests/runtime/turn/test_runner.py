@@ -309,8 +309,8 @@ async def test_a_finished_task_is_removed_from_memory(tmp_path: Path) -> None:
         for _ in range(20):
             await here.send()
             await collect(here.stream())
-        dispatch, service = here.runtime.scheduler, here.runtime.service
+        dispatch, feeds = here.runtime.scheduler, here.runtime.feeds
         await here.idle()
         assert not dispatch._runners
         assert not dispatch._tasks
-        assert not service._feeds._feeds
+        assert not feeds.by_task

@@ -36,7 +36,7 @@ async def test_a_task_that_changes_during_a_refresh_is_read_completely(monkeypat
             found = await find(owner, agent, task_id)
             go.set()
             request = pb.SubscribeToTaskRequest(id=task_id)
-            async for _ in a.runtime.service.subscribe_to_task(a.call(), request):
+            async for _ in a.runtime.operations.subscribe.subscribe_to_task(a.call(), request):
                 pass
             monkeypatch.setattr(a.store, "events", read)
             return found
@@ -70,7 +70,7 @@ async def test_a_wait_that_begins_during_a_restart_sees_the_new_process(monkeypa
 
         async def open_after_the_wait_began(*args: Any, **options: Any) -> int:
             waits.append(asyncio.create_task(task_run.until("attempt 2")))
-            await eventually(lambda: dead.service._feeds.subscribers == 1)
+            await eventually(lambda: dead.feeds.subscribers == 1)
             return await open_session(*args, **options)
 
         monkeypatch.setattr(a.store, "open_session", open_after_the_wait_began)

@@ -30,8 +30,8 @@ from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core.errors import A2AError
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.feeds import EventStream
+from dragoman.runtime.operations import Operations
 from dragoman.runtime.operations.call import Call
-from dragoman.runtime.operations.service import TaskService
 from dragoman.supervision import Background, log_fault, start_task
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect, recorded_dialect
@@ -52,7 +52,7 @@ GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
 @asynccontextmanager
 async def serve_grpc(
-    service: TaskService,
+    operations: Operations,
     cards: Cards,
     options: ServerOptions,
     admin: AdminServices | None = None,
@@ -79,7 +79,7 @@ async def serve_grpc(
     )
     streams = StreamRegistry()
     options.request_metrics.add_stream_count(GRPC_LABEL, lambda: streams.count)
-    pipeline = GrpcPipeline(service, cards, options, streams)
+    pipeline = GrpcPipeline(operations, cards, options, streams)
     names = []
     for descriptor, rows in method_table.rpc_services():
         names.append(descriptor.full_name)
@@ -178,7 +178,7 @@ class GrpcExchange(RequestExchange[bytes]):
     async def decode(self) -> Any:
         row = self.row
         if row.op.push:
-            self._pipeline.service.check_push()
+            self._pipeline.operations.push_configs.check_enabled()
         request = self._dialect_request = field_count.parse_message(row.request, self._data)
         if row.decode is None:
             return request

@@ -86,7 +86,7 @@ class JsonRpcExchange(HttpExchange):
         row = self.row = await self._choose_row(rows)
         self.log_entry.dialect, self.log_entry.is_known_method = row.dialect.value, True
         if row.op.push:
-            self.pipeline.service.check_push()
+            self.pipeline.operations.push_configs.check_enabled()
         return row.read({} if self.rpc.params is None else self.rpc.params)
 
     def call(self) -> Call:

@@ -139,7 +139,7 @@ class RestExchange(HttpExchange):
         row, route, request = self.row, self._route, self.request
         query: Iterable[tuple[str, str]] = request.query.items() if request.query_string else ()
         if row.op.push:
-            self.pipeline.service.check_push()
+            self.pipeline.operations.push_configs.check_enabled()
         if route.is_google and query:
             self._format, query = google_parameters.read(query, row.method.output_type, streaming=row.streaming)
         dialect_request = self._dialect_request = route.transcoder.request(self._variables, query, self.body)
@@ -220,7 +220,7 @@ class RestExchange(HttpExchange):
         if isinstance(response, CachedResponse):
             return response.dialect == Dialect.RUST.value
         task_id = request_task_id(self._dialect_request)
-        return await self.pipeline.service.dialect_of(self.caller, task_id) == Dialect.RUST.value
+        return await self.pipeline.operations.read.dialect_of(self.caller, task_id) == Dialect.RUST.value
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
         row, turn, self.status = self.row, self.row.turn, 200

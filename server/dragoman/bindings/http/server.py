@@ -31,7 +31,7 @@ from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
-from dragoman.runtime.operations.service import TaskService
+from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, start_task
 from dragoman.wire.errors import MethodNotAllowed
 from dragoman.wire.http import httprule
@@ -61,7 +61,7 @@ _MAX_CACHED_PATH_CHARS: Final = 256
 
 @asynccontextmanager
 async def serve_http(
-    service: TaskService, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
+    operations: Operations, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
 ) -> AsyncIterator[BoundAddress]:
     """Serves all HTTP paths while the block runs.
 
@@ -70,7 +70,7 @@ async def serve_http(
     """
     streams = StreamRegistry()
     options.request_metrics.add_stream_count("http", lambda: streams.count)
-    server = _HttpServer(service, cards, options, streams, admin)
+    server = _HttpServer(operations, cards, options, streams, admin)
     credentials_task = start_task(
         Background.CREDENTIALS, partial(streams.watch_credentials, options.authenticator), "over HTTP"
     )
@@ -102,7 +102,7 @@ class _HttpServer:
 
     def __init__(
         self,
-        service: TaskService,
+        operations: Operations,
         agent_cards: Cards,
         options: HttpOptions,
         stream_registry: StreamRegistry,
@@ -112,7 +112,7 @@ class _HttpServer:
         self._options = options
         self._cors = CorsHeaders(options.cors)
         self._cross_origin_policy = CrossOriginPolicy(agent_cards, options)
-        self._pipeline = HttpPipeline(service, agent_cards, options, stream_registry)
+        self._pipeline = HttpPipeline(operations, agent_cards, options, stream_registry)
         websocket = WebSocketEndpoint(self._pipeline)
         self._routes: Routes[RestRoute | HttpEndpoint] = Routes()
         routes = list(rest.rest_routes(self._pipeline))
@@ -126,7 +126,7 @@ class _HttpServer:
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
-        push = service.push_enabled
+        push = operations.push_configs.enabled
         served_rules = [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes]
         self._cached_openapi = cache(
             lambda: document.openapi_document(

@@ -124,7 +124,7 @@ class WebSocketEndpoint:
             self._pipeline.record_failure(error, request.remote or "", "WebSocket")
             status = 401 if isinstance(error, Unauthenticated) else 403
             return web.Response(status=status, text=error.message, headers=authentication.challenge_headers(error))
-        with self._pipeline.service.admission.hold_stream(identity):
+        with self._pipeline.operations.admission.hold_stream(identity):
             return await self._serve_connection(request, socket, variables.get("tenant", ""), identity)
 
     async def _serve_connection(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from dragoman.core.access.identity import Identity
 from dragoman.core.audit import MAX_AUDIT_TEXT_LENGTH, AuditEntry, AuditLevel
@@ -17,10 +17,7 @@ from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.task.maintenance import ErasureReceipt
 from dragoman.ports import AuditLog
 from dragoman.runtime.operations.call import Call
-from dragoman.runtime.operations.send import SendResult
-from dragoman.runtime.operations.service import TaskService
 from dragoman.supervision import Background, start_task
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.audit")
 
@@ -60,6 +57,11 @@ class Auditor:
             if identity.credential_id:
                 personal["key"] = identity.credential_id
             self.note(AuditEntry(self._clock(), action, "ok", {"scope": scope, "agent": agent, **fields}, personal))
+
+    def note_call(self, action: str, call: Call, task: str) -> None:
+        """Notes what a call changed."""
+        caller = call.caller
+        self.note_task_action(action, caller.identity, caller.owner.scope, caller.agent, task)
 
     def note_denied(self, error: BaseException, peer: str, method: str) -> None:
         """Notes a rejected request, if it failed authentication or authorization."""
@@ -153,41 +155,3 @@ class Auditor:
 
 def _short(text: str) -> str:
     return text if len(text) <= MAX_AUDIT_TEXT_LENGTH else f"{text[: MAX_AUDIT_TEXT_LENGTH - 1]}…"
-
-
-class AuditedService(TaskService):
-    """Every operation on tasks, audited. Reads are not: they are in the access log."""
-
-    def __init__(self, auditor: Auditor, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._auditor = auditor
-        if auditor.records_tasks:
-            self._send_operation.on_sent = self._on_sent
-
-    def _on_sent(self, call: Call, result: SendResult) -> None:
-        if not result.repeated and result.record.id:
-            self._note("task.created" if result.created else "task.continued", call, result.record.id)
-
-    async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
-        response = await super().cancel_task(call, request)
-        self._note("task.canceled", call, request.id)
-        return response
-
-    async def create_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
-        response = await super().create_push(call, request)
-        self._note("push.created", call, request.task_id)
-        return response
-
-    async def set_push(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
-        response = await super().set_push(call, request)
-        self._note("push.created", call, request.task_id)
-        return response
-
-    async def delete_push(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
-        response = await super().delete_push(call, request)
-        self._note("push.deleted", call, request.task_id)
-        return response
-
-    def _note(self, action: str, call: Call, task: str) -> None:
-        caller = call.caller
-        self._auditor.note_task_action(action, caller.identity, caller.owner.scope, caller.agent, task)

@@ -14,7 +14,8 @@ from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticate
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.ports import AgentTasks, Store
-from dragoman.runtime.operations.service import TaskService
+from dragoman.runtime.access import Access
+from dragoman.runtime.operations.admission import Admission
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50
@@ -63,9 +64,10 @@ class CallerTaskList:
 class CallerTasks:
     """Lists the tasks of callers."""
 
-    def __init__(self, store: Store, service: TaskService) -> None:
+    def __init__(self, store: Store, access: Access, admission: Admission) -> None:
         self._store = store
-        self._service = service
+        self._access = access
+        self._admission = admission
 
     async def list_tasks(
         self, identity: Identity, task_filter: TaskFilter, *, is_operator: bool = False
@@ -74,7 +76,7 @@ class CallerTasks:
 
         Raises RateLimited.
         """
-        self._service.admission.check_rate(identity)
+        self._admission.check_rate(identity)
         reachable = await self._reachable(identity, is_operator)
         tasks: list[ScopedTask] = []
         total = 0
@@ -97,7 +99,7 @@ class CallerTasks:
         reachable = []
         for scope, agent in own.keys() | {key for key in shared if is_operator or _may_know(identity, key[0])}:
             try:
-                caller = self._service.authorize(tenant_of(scope, agent), identity)
+                caller = self._access.authorize(tenant_of(scope, agent), identity)
             except (AgentNotFound, PermissionDenied, Unauthenticated):
                 continue
             known = (shared if caller.owner.principal == SHARED_PRINCIPAL else own).get((scope, agent))

@@ -14,12 +14,16 @@ from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import TaskNotCancelable
+from dragoman.core.limits import message_limits
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, AppendRejected, NotClaimed, StatusChange, TaskRecord, TaskRef
 from dragoman.ports import Bus, Store, TaskSignal
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task
+from dragoman.runtime.operations.call import Call, OnAction
+from dragoman.runtime.operations.read import find_task
 from dragoman.runtime.scheduler import Scheduler
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -41,7 +45,7 @@ class CancelOperation:
         feeds: TaskFeeds,
         scheduler: Scheduler,
         agents: Mapping[str, AgentSpec],
-        pending_waits: PendingWaits,
+        on_action: OnAction | None = None,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -49,15 +53,17 @@ class CancelOperation:
         self._feeds = feeds
         self._scheduler = scheduler
         self._agents = agents
-        self._pending_waits = pending_waits
+        self._on_action = on_action
 
-    async def cancel(self, ref: TaskRef, metadata: bytes = b"") -> bytes:
-        """Returns a serialized Task: CANCELED, or still active when the agent needs longer than CANCEL_TIMEOUT to stop.
+    async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
+        """A serialized Task: CANCELED, or still active when the agent needs longer than CANCEL_TIMEOUT to stop.
 
-        `metadata`: of the request, for the agent: a serialized Struct. A turn that is being canceled already keeps that
-        of the first request. Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came
-        first, or when the agent refuses.
+        The request's metadata is for the agent; a turn that is being canceled already keeps that of the first request.
+        Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came first, or when the agent
+        refuses.
         """
+        metadata = message_limits.checked_cancel_metadata(request.metadata)
+        ref = (await find_task(self._store, call.caller, request.id)).ref
         async with self._feeds.subscribe(ref) as subscriber:
             record = (await read_task(self._store, ref, history=0)).record
             self._check_cancelable(record)
@@ -77,6 +83,8 @@ class CancelOperation:
             current = await read_task(self._store, ref)
         if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:
             raise TaskNotCancelable("the task ended before it could be canceled")
+        if self._on_action is not None:
+            self._on_action("task.canceled", call, request.id)
         return current.task
 
     def _check_cancelable(self, record: TaskRecord) -> None:
@@ -96,7 +104,7 @@ class CancelOperation:
         else:  # it runs in another process, and the bus may lose the signal
             await self._store.cancel_requests.request(ref, metadata)
             self._bus.publish_signal(ref, TaskSignal.CANCEL)
-        await self._pending_waits.until_turn_ends(subscriber, deadline)
+        await self._feeds.until_turn_ends(subscriber, deadline)
 
     async def _end_idle_task(self, ref: TaskRef, metadata: bytes) -> TaskRecord | None:
         """Ends a task that is not running. If it ended or was claimed meanwhile, nothing is written.
@@ -124,34 +132,3 @@ class CancelOperation:
         for ref, metadata in (await self._store.cancel_requests.of_session(self._scheduler.session)).items():
             if (runner := self._scheduler.find_runner(ref)) is not None:
                 runner.cancel(metadata=metadata)
-
-
-class PendingWaits:
-    """The blocking calls of one process that wait for the end of a turn."""
-
-    def __init__(self) -> None:
-        self._timeouts: set[asyncio.Timeout] = set()
-        self._released = False
-
-    async def until_turn_ends(self, subscriber: Subscriber, deadline: float) -> None:
-        """Returns when the turn ends, at `deadline` on the loop's clock, or on `release_all`."""
-        if self._released:
-            return
-        limit = asyncio.timeout_at(deadline)
-        try:
-            async with limit:
-                self._timeouts.add(limit)
-                while not (await subscriber.next()).ends:
-                    pass
-        except TimeoutError:
-            return
-        finally:
-            self._timeouts.discard(limit)
-
-    def release_all(self) -> None:
-        """Ends all waits, now and later, as if they had timed out: this process shuts down, and another one may
-        continue the turn."""
-        self._released = True
-        now = asyncio.get_running_loop().time()
-        for limit in self._timeouts:
-            limit.reschedule(now)

@@ -18,6 +18,8 @@ from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.ids import IDS
 from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
+from dragoman.runtime.operations.call import Call, OnAction
+from dragoman.runtime.operations.read import find_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CONFIG_PAGE_SIZE: Final = 50
@@ -34,12 +36,14 @@ class PushConfigOperations:
         bus: Bus,
         outbound: OutboundHttp | None,
         encoder: WebhookEncoder | None,
+        on_action: OnAction | None = None,
         new_id: Callable[[], str] = IDS.uuid,
     ) -> None:
         self._store = store
         self._bus = bus
         self._outbound = outbound
         self._encoder = encoder
+        self._on_action = on_action
         self._new_id = new_id
 
     @property
@@ -59,38 +63,40 @@ class PushConfigOperations:
         """
         return self._checked_config(requested, task_id, dialect, inline=True)
 
-    async def create(
-        self, record: TaskRecord, requested: pb.TaskPushNotificationConfig, dialect: str, *, default_id: str = ""
-    ) -> bytes:
-        """Stores a configuration under its id, replacing an existing one. Returns it serialized.
+    async def create(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        """A serialized TaskPushNotificationConfig as stored, replacing the one with its id (1.0 §3.1.7).
 
-        One without an id gets `default_id`, or a fresh id. Raises InvalidParams, naming the field, for invalid values.
+        Without an id it is a new one, and gets a fresh id. Raises PushNotificationNotSupported, as the other operations
+        do, on a server without push notifications; InvalidParams, naming the field, for invalid values.
         """
-        config = self._checked_config(requested, default_id or self._new_id(), dialect, inline=False)
-        try:
-            stored = await self._store.pushes.put(record.ref, config)
-        except AppendRejected as rejected:
-            raise too_many_configs(rejected) or TaskNotFound from rejected
-        self._announce_change(record.ref)
-        return _public_config(stored).SerializeToString()
+        return await self._put(call, await self._find_task(call, request.task_id), request, self._new_id())
 
-    async def get(self, record: TaskRecord, id: str) -> bytes:
-        """A serialized TaskPushNotificationConfig, by its id or core.push.configuration.OLDEST_CONFIG_ID.
+    async def set(self, call: Call, request: pb.TaskPushNotificationConfig) -> bytes:
+        """As `create`, but without an id it gets the task's, and so replaces an earlier one without an id: the
+        operation of versions before 1.0."""
+        record = await self._find_task(call, request.task_id)
+        return await self._put(call, record, request, record.id)
+
+    async def get(self, call: Call, request: pb.GetTaskPushNotificationConfigRequest) -> bytes:
+        """A serialized TaskPushNotificationConfig, by its id or core.push.configuration.OLDEST_CONFIG_ID (1.0 §3.1.8).
 
         Raises PushConfigNotFound.
         """
+        record = await self._find_task(call, request.task_id, config_id=request.id)
         for push in await self._store.pushes.list_configs(record.ref):
-            if id in (configuration.OLDEST_CONFIG_ID, push.config.id):
+            if request.id in (configuration.OLDEST_CONFIG_ID, push.config.id):
                 return _public_config(push).SerializeToString()
         raise PushConfigNotFound
 
-    async def list(self, record: TaskRecord, size: int, token: str) -> bytes:
-        """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first."""
+    async def list(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
+        """A serialized ListTaskPushNotificationConfigsResponse: one page, the oldest configuration first (1.0
+        §3.1.9)."""
+        record, size = await self._find_task(call, request.task_id), request.page_size
         if not 0 <= size <= MAX_CONFIG_PAGE_SIZE:
             raise InvalidParams.field("pageSize", f"must be 1 to {MAX_CONFIG_PAGE_SIZE}, or 0 for {CONFIG_PAGE_SIZE}")
         pushes = await self._store.pushes.list_configs(record.ref)
-        if token:
-            after = _read_token(token)
+        if request.page_token:
+            after = _read_token(request.page_token)
             pushes = [push for push in pushes if (push.created, push.config.id) > after]
         page = pushes[: size or CONFIG_PAGE_SIZE]
         response = pb.ListTaskPushNotificationConfigsResponse(configs=map(_public_config, page))
@@ -98,11 +104,34 @@ class PushConfigOperations:
             response.next_page_token = _write_token(page[-1])
         return response.SerializeToString()
 
-    async def delete(self, record: TaskRecord, id: str) -> bytes:
-        """Deletes a configuration. Idempotent. Returns an empty serialized response."""
-        await self._store.pushes.remove(record.ref, id)
+    async def delete(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
+        """Empty bytes, also when there was nothing to delete (1.0 §3.1.10)."""
+        record = await self._find_task(call, request.task_id, config_id=request.id)
+        await self._store.pushes.remove(record.ref, request.id)
         self._announce_change(record.ref)
+        if self._on_action is not None:
+            self._on_action("push.deleted", call, request.task_id)
         return b""
+
+    async def _find_task(self, call: Call, task_id: str, *, config_id: str | None = None) -> TaskRecord:
+        """The task of a request. `config_id`: of a request that must name a configuration."""
+        self.check_enabled()
+        if config_id == "":
+            raise InvalidParams.field("id", "is required")
+        return await find_task(self._store, call.caller, task_id, "taskId")
+
+    async def _put(
+        self, call: Call, record: TaskRecord, requested: pb.TaskPushNotificationConfig, default_id: str
+    ) -> bytes:
+        config = self._checked_config(requested, default_id, call.dialect, inline=False)
+        try:
+            stored = await self._store.pushes.put(record.ref, config)
+        except AppendRejected as rejected:
+            raise too_many_configs(rejected) or TaskNotFound from rejected
+        self._announce_change(record.ref)
+        if self._on_action is not None:
+            self._on_action("push.created", call, requested.task_id)
+        return _public_config(stored).SerializeToString()
 
     def _announce_change(self, ref: TaskRef) -> None:
         self._bus.publish_signal(ref, TaskSignal.PUSH_CONFIGS)

@@ -1,35 +1,26 @@
-"""SendMessage, the storing half: writes the message of a send once per idempotency key.
+"""SendMessage and SendStreamingMessage: writes the message of a send once per idempotency key, then follows its turn.
 
-Nothing here waits for an agent. The append that stores a message may also claim its task for a run. The caller gets
-what was written, or the result of an earlier send with the same key.
+The append that stores a message may also claim its task for a run. A repeated send follows what the first one wrote.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import Final
 
-from dragoman.core import trace
-from dragoman.core.access.identity import Caller
-from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import (
-    ExtensionSupportRequired,
     IdempotencyKeyReused,
-    InvalidParams,
     TaskEnded,
     TaskNotFound,
     Unavailable,
     UnsupportedOperation,
 )
-from dragoman.core.limits import message_checks, message_limits
 from dragoman.core.limits.admission import QuotaExceeded
-from dragoman.core.names import Owner, make_task_key, task_id_of, task_key_of
-from dragoman.core.task import states
+from dragoman.core.names import Owner
+from dragoman.core.task import frames
 from dragoman.core.task.log import (
     ENDED,
     EXISTS,
@@ -40,36 +31,26 @@ from dragoman.core.task.log import (
     AppendRejected,
     DuplicateKey,
     Event,
-    IdempotencyKey,
-    IncomingMessage,
     KeyRecord,
-    New,
-    NewTask,
-    NotRunning,
-    NotTerminal,
     TaskRecord,
     TaskRef,
 )
-from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
-from dragoman.runtime.feeds import Subscriber, TaskFeeds
-from dragoman.runtime.log import EventLog, read_task
-from dragoman.runtime.operations.call import Admission, Call, Limits, quota_exceeded
-from dragoman.runtime.operations.push_configs import PushConfigOperations, too_many_configs
+from dragoman.runtime.feeds import EventBatches, EventStream, TaskFeeds
+from dragoman.runtime.log import EventLog, read_task, task_event
+from dragoman.runtime.operations.admission import Admission, quota_exceeded
+from dragoman.runtime.operations.append_builder import AppendBuilder
+from dragoman.runtime.operations.call import Call, Limits, OnAction
+from dragoman.runtime.operations.push_configs import too_many_configs
+from dragoman.runtime.operations.read import history_length
+from dragoman.runtime.operations.subscribe import split_at_end
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-MAX_IDEMPOTENCY_KEY_LENGTH: Final = 255
-"""Characters of an idempotency key."""
-
 REPLY_POLL_INTERVAL: Final = 0.1
 """Seconds between polls of another process's task that may still become a Message."""
-
-
-class _AliasTaken(Exception):
-    """Another message created the same alias at the same time; its task exists now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +70,8 @@ _NO_TASK: Final = TaskRecord(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
 """The record in the result of a send that was answered without a task."""
 
 
-def new_task_key() -> bytes:
-    """A new task key, ordered by time."""
-    return make_task_key(time.time_ns(), IDS.random_bytes())
-
-
-def new_context_id() -> str:
-    """A new context id."""
-    return IDS.uuid()
-
-
-def _ignore_sent(call: Call, result: SendResult) -> None:
-    """Default of `on_sent`."""
-
-
-class SendOperation:
-    """Stores the messages of sends."""
-
-    on_sent: Callable[[Call, SendResult], None] = staticmethod(_ignore_sent)
-    """Called for each message once it is stored."""
+class SendOperations:
+    """Stores the messages of sends, and answers with what follows."""
 
     def __init__(
         self,
@@ -115,53 +79,118 @@ class SendOperation:
         event_log: EventLog,
         feeds: TaskFeeds,
         scheduler: Scheduler,
-        agents: Mapping[str, AgentSpec],
-        limits: Limits,
-        push_configs: PushConfigOperations,
+        appends: AppendBuilder,
         admission: Admission,
-        new_key: Callable[[], bytes],
-        new_context: Callable[[], str],
+        limits: Limits,
+        on_action: OnAction | None = None,
     ) -> None:
         self._store = store
         self._log = event_log
         self._feeds = feeds
         self._scheduler = scheduler
-        self._agents = agents
-        self._limits = limits
-        self._push_configs = push_configs
+        self._appends = appends
         self._admission = admission
-        self._new_key = new_key
-        self._new_context = new_context
+        self._limits = limits
+        self._on_action = on_action
 
-    async def store_message(self, call: Call, request: pb.SendMessageRequest) -> SendResult:
-        """Stores the message of a send."""
-        while True:
-            change = await self._prepare(call, request)
-            if result := await self._try_commit(change, call.caller.agent):
-                self.on_sent(call, result)
-                return result
+    async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
+        """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit.
 
-    async def store_and_subscribe(
-        self, stack: AsyncExitStack, call: Call, request: pb.SendMessageRequest
-    ) -> tuple[SendResult, Subscriber]:
-        """Stores the message of a send, subscribed to its task from before the write."""
-        while True:
-            change = await self._prepare(call, request)
-            subscriber = await stack.enter_async_context(self._feeds.subscribe(change.task))
-            if result := await self._try_commit(change, call.caller.agent):
-                if result.reply is None and result.record.ref != change.task:
-                    subscriber = await stack.enter_async_context(self._feeds.subscribe(result.record.ref))
-                self.on_sent(call, result)
-                return result, subscriber
+        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task.
+        """
+        history = history_length(request.configuration, "configuration.historyLength")
+        limit = self._limits.blocking_wait
+        deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
+        waits = not (
+            request.configuration.return_immediately
+            or (call.leaves_blocking_open and self._limits.blocking_default.of(call.caller.agent) == "return")
+        )
+        task = None
+        with self._admission.hold_stream(call.caller.identity) if waits else nullcontext():
+            result = None
+            while result is None:
+                result = await self._store_message(call, await self._appends.build(call, request))
+            if message := await direct_reply(result):
+                return frames.frame(2, message.SerializeToString())
+            if waits and result.record.has_open_turn:
+                task = await self._wait_for_turn(result, deadline, history)
+        return frames.frame(1, task or (await read_stored_task(self._store, result, history)).task)
 
-    async def _try_commit(self, change: Append, agent: str) -> SendResult | None:
-        """Stores a message or resolves its duplicate key; None when it has to be prepared again."""
+    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
+        """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2).
+
+        A repeated send gets the events of the turn that the first one began: from the task's first, or after the
+        caller's cursor. They are none for a caller with all events, whose connection broke before the end of the
+        stream.
+        """
+        return EventStream(self._stream(call, request))
+
+    async def _stream(self, call: Call, request: pb.SendMessageRequest) -> EventBatches:
+        self._appends.check_streaming(call)
+        history = history_length(request.configuration, "configuration.historyLength")
+        with self._admission.hold_stream(call.caller.identity):
+            change = await self._appends.build(call, request)
+            async with self._feeds.subscribe(change.task) as subscriber:  # before the write, so that no event is missed
+                while (result := await self._store_message(call, change)) is None:
+                    change = await self._appends.build(call, request)
+                    await subscriber.listen(change.task)
+                if message := await direct_reply(result):
+                    yield (Event(0, frames.frame(2, message.SerializeToString())),)
+                    return
+                record = result.record
+                if record.ref != change.task:
+                    await subscriber.listen(record.ref)
+                if result.repeated and (result.created or call.cursor):
+                    after = subscriber.resume(call.cursor, record.last_sequence)
+                    ended = after == record.last_sequence and not record.has_open_turn
+                else:
+                    if result.created and history is None:
+                        event = result.events[0]
+                    else:
+                        snapshot = await read_stored_task(self._store, result, history)
+                        record, event = snapshot.record, task_event(snapshot)
+                    ended = not record.has_open_turn
+                    yield subscriber.start_with(event)
+                while not ended:
+                    batch, ended = split_at_end(await subscriber.next_batch(), 0)
+                    yield batch
+
+    async def _store_message(self, call: Call, change: Append) -> SendResult | None:
+        """Stores the message of a send, and begins the run that it claimed, also when the caller disconnects meanwhile.
+
+        The result is that of the first send with its key; None if the append has to be built again.
+        """
+        agent, create = call.caller.agent, change.create
+        session = change.claim_session = self._scheduler.reserve_slot(agent)
+        first, fresh_context = None, False
+        if create is not None:
+            fresh_context = create.fresh_context
+            if not session:
+                # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
+                change.create = replace(create, visible=True)
+            if incoming := change.message:
+                first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
+        started: list[TurnRunner | None] = []
+
+        def on_result(appended: Appended | None) -> None:
+            runner = self._scheduler.complete_reservation(session, agent, appended, first, fresh_context=fresh_context)
+            started.append(runner)
+
         try:
-            return await self._commit(change, agent)
-        except _AliasTaken:  # the next attempt finds that task and continues it
-            return None
+            appended = await self._log.append(change, on_result)
         except DuplicateKey as repeated:
             return await self._resolve_duplicate(repeated.key_record, change)
+        except QuotaExceeded as exceeded:
+            raise quota_exceeded(exceeded) from exceeded
+        except AppendRejected as rejected:
+            if (
+                rejected.reason == EXISTS
+            ):  # another message created the same alias meanwhile; the next append continues it
+                return None
+            raise _send_error(rejected) from rejected
+        if self._on_action is not None:
+            self._on_action("task.created" if create else "task.continued", call, appended.record.id)
+        return SendResult(appended.record, appended.events, started[0], create is not None)
 
     async def _resolve_duplicate(self, earlier: KeyRecord, change: Append) -> SendResult | None:
         """The result of the first send with this key; None, after a short wait, while it is undecided."""
@@ -182,178 +211,38 @@ class SendOperation:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
 
-    async def _prepare(self, call: Call, request: pb.SendMessageRequest) -> Append:
-        """The append that stores a message: it creates a task, or continues the named one."""
-        message_limits.check_size(request.ByteSize(), self._limits.message_bytes)
-        spec = self._agents[call.caller.agent]
-        message_checks.check_message(
-            request, message_checks.ANY_MEDIA_TYPE if spec.checks_own_modes else spec.input_modes
-        )
-        configuration = request.configuration
-        if configuration.HasField("task_push_notification_config"):
-            self._push_configs.check_enabled()
-        message = pb.Message()
-        message.CopyFrom(request.message)
-        envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
-        envelope.configuration.accepted_output_modes.extend(request.configuration.accepted_output_modes)
-        envelope.message.extensions.extend(self._active_extensions(call))
-        idempotency_key, owner = self._idempotency_key(call, request), call.caller.owner
-        record = await self._find_task(call, message) if message.task_id else None
-        if record is not None:
-            change = self._continue_task(record, call.caller, message, envelope)
-        elif message.task_id and not call.names_tasks:
-            raise TaskNotFound
-        else:
-            change = self._create_task(call, await self._context_owner(call.caller, message), message, envelope)
-            if envelope.HasField("metadata") and (parent := trace.parent_task_of(envelope)):
-                await self._set_parent(change, call.caller, parent)
-        if configuration.HasField("task_push_notification_config"):
-            change.push_config = self._push_configs.config_of_send(
-                configuration.task_push_notification_config, message.task_id, call.dialect
-            )
-        if call.caller.joined and change.task.owner != owner:
-            change.participant = owner
-        change.idempotency_key = idempotency_key
-        change.quota = self._admission.quota(call.caller.identity, call.caller.agent)
-        return change
+    async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
+        """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
 
-    async def _set_parent(self, change: Append, caller: Caller, parent: trace.ParentTask) -> None:
-        """Records the parent task of a new task, if both have one principal and the parent has not ended."""
-        assert change.create is not None
-        parent_record = await self._store.find(change.task.owner, parent.agent, parent.task)
-        if (
-            parent_record is None
-            or parent_record.principal != caller.identity.principal
-            or states.is_terminal(parent_record.state)
-        ):
-            return
-        change.create = replace(change.create, parent=parent_record.ref.key)
-
-    async def _find_task(self, call: Call, message: pb.Message) -> TaskRecord | None:
-        """The named task, if the caller sees it or shares its conversation.
-
-        An id chosen by a client means that client's own task, because two clients may choose the same id.
+        Returns the serialized Task if the turn ran here and its projection is complete; None when it has to be read.
         """
-        caller, task_id = call.caller, message.task_id
-        joined = caller.joined and not (call.names_tasks and task_key_of(task_id) is None)
-        if record := await self._store.find(caller.owner, caller.agent, task_id, joined=joined):
-            return record
-        host = await self._context_owner(caller, message) if joined else None
-        if host is None or host == caller.owner:
-            return None
-        record = await self._store.find(host, caller.agent, task_id)
-        return record if record is not None and record.context == message.context_id else None
-
-    async def _context_owner(self, caller: Caller, message: pb.Message) -> Owner | None:
-        """The owner of the conversation that a message names, if the caller may join it."""
-        if not (caller.joined and message.context_id):
-            return None
-        return await self._store.context_owner(caller.owner, message.context_id)
-
-    def _idempotency_key(self, call: Call, request: pb.SendMessageRequest) -> IdempotencyKey | None:
-        """The call's idempotency key with the digest of the message, which excludes the message's own id."""
-        text = call.idempotency_key or (request.message.message_id if self._limits.message_id_is_key else "")
-        if not text:
-            return None
-        if len(text) > MAX_IDEMPOTENCY_KEY_LENGTH:
-            raise InvalidParams.field(
-                "Idempotency-Key", f"must be at most {MAX_IDEMPOTENCY_KEY_LENGTH} characters, not {len(text)}"
-            )
-        content = pb.Message()
-        content.CopyFrom(request.message)
-        content.message_id = ""
-        digest = sha256(content.SerializeToString(deterministic=True)).digest()
-        caller = call.caller
-        sender = Owner(caller.owner.scope, caller.identity.principal)
-        return IdempotencyKey(caller.agent, text, digest, sender)
-
-    def _active_extensions(self, call: Call) -> list[str]:
-        """The agent's extensions that the call activates. Raises ExtensionSupportRequired (1.0 §3.3.4)."""
-        declared = self._agents[call.caller.agent].extensions
-        for extension in declared:
-            if extension.required and extension.uri not in call.extensions:
-                raise ExtensionSupportRequired(
-                    f"A2A-Extensions: this agent requires the extension {extension.uri}; activate it in this header",
-                    metadata={"field": "A2A-Extensions", "required": extension.uri},
-                )
-        return [extension.uri for extension in declared if extension.uri in call.extensions]
-
-    def _create_task(
-        self, call: Call, host: Owner | None, message: pb.Message, envelope: pb.SendMessageRequest
-    ) -> Append:
-        """The append for a new task. `host` owns the conversation that the message names, if it is shared."""
-        caller, alias = call.caller, bool(message.task_id)
-        # An alias belongs to the client that chose it, so its task does too.
-        owner = caller.owner if host is None or alias else host
-        ref = TaskRef(owner, self._new_key())
-        message.task_id = message.task_id or task_id_of(ref.key)
-        fresh = not message.context_id
-        message.context_id = message.context_id or self._new_context()
-        # A client that names its task expects that task, and knows no Message in its place.
-        visible = alias or not self._agents[caller.agent].direct
-        new = NewTask(
-            caller.agent,
-            message.task_id,
-            message.context_id,
-            visible=visible,
-            dialect=call.dialect,
-            alias=alias,
-            fresh_context=fresh,
-            joinable=caller.joined and (fresh or host == owner),
-        )
-        incoming = _incoming_message(caller, message, envelope)
-        return Append(task=ref, guard=New(), create=new, message=incoming)
-
-    def _continue_task(
-        self, record: TaskRecord, caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest
-    ) -> Append:
-        if message.context_id and message.context_id != record.context:
-            raise InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
-        message.context_id = record.context
-        guard = NotRunning() if self._agents[caller.agent].while_working == "refuse" else NotTerminal()
-        incoming = _incoming_message(caller, message, envelope)
-        return Append(task=record.ref, guard=guard, message=incoming)
-
-    async def _commit(self, change: Append, agent: str) -> SendResult:
-        """Stores a message and begins the run that it claimed, also when the caller disconnects meanwhile."""
-        session = change.claim_session = self._scheduler.reserve_slot(agent)
-        if change.create is not None and not session:
-            # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
-            change.create = replace(change.create, visible=True)
-        incoming = change.message if change.create else None
-        fresh = change.create is not None and change.create.fresh_context
-        first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender) if incoming else None
-        started: list[TurnRunner | None] = []
-
-        def on_result(appended: Appended | None) -> None:
-            started.append(self._scheduler.complete_reservation(session, agent, appended, first, fresh_context=fresh))
-
+        runner = result.runner or self._scheduler.find_runner(result.record.ref)
+        if runner is not None:
+            await asyncio.wait((runner.turn_ended,), timeout=deadline - asyncio.get_running_loop().time())
+            if not runner.turn_ended.done():
+                return None
+            if runner.turn_ended.result():
+                return runner.projection.task(runner.record, history)
+            if runner.end_is_late:
+                return None
         try:
-            appended = await self._log.append(change, on_result)
-        except DuplicateKey:
-            raise
-        except QuotaExceeded as exceeded:
-            raise quota_exceeded(exceeded) from exceeded
-        except AppendRejected as rejected:
-            if rejected.reason == ENDED:
-                raise TaskEnded from rejected
-            if rejected.reason == EXISTS:
-                raise _AliasTaken from rejected
-            if error := too_many_configs(rejected):
-                raise error from rejected
-            if rejected.reason == RUNNING:
-                raise UnsupportedOperation(
-                    "this agent accepts no messages while it works on the task; retry later"
-                ) from rejected
-            raise TaskNotFound from rejected
-        return SendResult(appended.record, appended.events, started[0], change.create is not None)
+            async with self._feeds.subscribe(result.record.ref) as subscriber:
+                record = (await read_task(self._store, result.record.ref, history=0)).record
+                subscriber.position = record.last_sequence
+                if record.has_open_turn:
+                    await self._feeds.until_turn_ends(subscriber, deadline)
+        except Unavailable as error:
+            return known_task(result, history, error).task
+        return None
 
 
-def _incoming_message(caller: Caller, message: pb.Message, envelope: pb.SendMessageRequest) -> IncomingMessage:
-    stored = envelope.SerializeToString()
-    if context := trace.CURRENT_TRACE.get():
-        stored = trace.add_trace(stored, context)
-    return IncomingMessage(message.SerializeToString(), stored, caller.identity.principal)
+def _send_error(rejected: AppendRejected) -> Exception:
+    """The error for a message that the store rejected."""
+    if rejected.reason == ENDED:
+        return TaskEnded()
+    if rejected.reason == RUNNING:
+        return UnsupportedOperation("this agent accepts no messages while it works on the task; retry later")
+    return too_many_configs(rejected) or TaskNotFound()
 
 
 async def direct_reply(result: SendResult) -> pb.Message | None:

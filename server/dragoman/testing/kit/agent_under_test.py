@@ -184,7 +184,7 @@ class AgentUnderTest:
         request.configuration.accepted_output_modes.extend(accepts)
         request.configuration.return_immediately = True
         call = self.call(agent)
-        response = pb.SendMessageResponse.FromString(await self.runtime.service.send_message(call, request))
+        response = pb.SendMessageResponse.FromString(await self.runtime.operations.send.send_message(call, request))
         if response.HasField("message"):
             run = TaskRun(self, call.caller)
             run.reply = response.message
@@ -246,7 +246,7 @@ class AgentUnderTest:
 
     def call(self, agent: str = "", cursor: str = "") -> Call:
         """Creates a call by the test's principal."""
-        return Call(self.runtime.service.authorize(agent, self._identity), cursor=cursor)
+        return Call(self.runtime.operations.access.authorize(agent, self._identity), cursor=cursor)
 
 
 class _DeadLog:

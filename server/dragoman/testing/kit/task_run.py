@@ -54,7 +54,7 @@ class TaskRun(Story):
         """
         request = pb.CancelTaskRequest(id=self.id)
         request.metadata.update(metadata or {})
-        await self._kit.runtime.service.cancel_task(self._kit.call(self.agent), request)
+        await self._kit.runtime.operations.cancel.cancel_task(self._kit.call(self.agent), request)
         await self.refresh()
         return await self.wait()
 
@@ -146,10 +146,10 @@ class TaskRun(Story):
         while not is_done():
             if strict and not self._busy:
                 raise AssertionError(f"{self!r} has ended its turn and not {aim}:\n{self._events_text()}")
-            service, restarted, after = self._kit.runtime.service, self._kit.restarted, str(len(self.events))
+            operations, restarted, after = self._kit.runtime.operations, self._kit.restarted, str(len(self.events))
             assert restarted is not None
             request = pb.SubscribeToTaskRequest(id=self.id)
-            events = service.subscribe_to_task(self._kit.call(self.agent, after), request)
+            events = operations.subscribe.subscribe_to_task(self._kit.call(self.agent, after), request)
             try:
                 while (
                     not is_done()

@@ -10,12 +10,8 @@ from tests.eventually import eventually
 from tests.runtime.harness import collect, kinds, open_harness, request, state, status_text, texts
 
 from dragoman import Turn
-from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.errors import (
-    AgentNotFound,
     InvalidAgentResponse,
-    InvalidParams,
-    PushNotificationNotSupported,
     TaskEnded,
     TaskNotCancelable,
     TaskNotFound,
@@ -78,7 +74,9 @@ async def test_the_response_has_the_requested_history(tmp_path: Path, history: i
         send_request = request()
         if history is not None:
             send_request.configuration.history_length = history
-        answer = pb.SendMessageResponse.FromString(await here.runtime.service.send_message(here.call, send_request))
+        answer = pb.SendMessageResponse.FromString(
+            await here.runtime.operations.send.send_message(here.call, send_request)
+        )
         assert len(answer.task.history) == left
 
 
@@ -104,19 +102,6 @@ async def test_the_agent_knows_its_question(tmp_path: Path) -> None:
         assert texts(await here.send("blue", task_id=task.id)) == ["what colour? blue"]
 
 
-async def test_another_context_for_a_task_is_rejected(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, asker) as here:
-        task = await here.send()
-        with pytest.raises(InvalidParams, match=r"message\.contextId"):
-            await here.send("more", task_id=task.id, context_id="another")
-        assert (await here.get(task.id)) == task
-
-
-async def test_a_context_of_the_caller_is_kept(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, echo) as here:
-        assert (await here.send(context_id="mine")).context_id == "mine"
-
-
 async def test_a_message_to_a_finished_task_is_rejected(tmp_path: Path) -> None:
     async with open_harness(tmp_path, echo) as here:
         task = await here.send()
@@ -124,21 +109,6 @@ async def test_a_message_to_a_finished_task_is_rejected(tmp_path: Path) -> None:
             await here.send("more", task_id=task.id)
         with pytest.raises(TaskNotFound):
             await here.send("more", task_id="no such task")
-
-
-async def test_a_push_configuration_is_rejected_without_push_notifications(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, echo) as here:
-        send_request = request()
-        send_request.configuration.task_push_notification_config.url = "http://127.0.0.1/"
-        with pytest.raises(PushNotificationNotSupported):
-            await here.runtime.service.send_message(here.call, send_request)
-        assert (await here.list()).total_size == 0
-
-
-async def test_an_unknown_agent_is_named_in_the_error(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, echo) as here:
-        with pytest.raises(AgentNotFound, match="nobody"):
-            here.runtime.service.authorize("nobody", ANONYMOUS)
 
 
 # Messages while working --------------------------------------------------------------------------------------------
@@ -226,7 +196,7 @@ async def test_an_invalid_first_response_of_a_direct_agent_is_an_error(tmp_path:
         return object()
 
     async with open_harness(tmp_path, returns_object, direct=True) as here:
-        with pytest.raises(InvalidAgentResponse, match=r"test_service\.py line \d+: .* is not content") as raised:
+        with pytest.raises(InvalidAgentResponse, match=r"test_operations\.py line \d+: .* is not content") as raised:
             await here.answer()
         with pytest.raises(InvalidAgentResponse):
             await collect(here.stream())
@@ -383,40 +353,3 @@ async def test_messages_are_rejected_while_draining(tmp_path: Path) -> None:
         with pytest.raises(Unavailable):
             await here.send()
         assert (await here.list()).total_size == 0
-
-
-# Reading -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("filters", "field"),
-    [
-        ({"page_size": 0}, "pageSize"),
-        ({"page_size": 101}, "pageSize"),
-        ({"page_token": "garbage"}, "pageToken"),
-        ({"history_length": -1}, "historyLength"),
-        ({"status": 99}, "status"),
-    ],
-)
-async def test_an_invalid_filter_is_rejected_by_name(tmp_path: Path, filters: dict[str, int | str], field: str) -> None:
-    async with open_harness(tmp_path, echo) as here:
-        with pytest.raises(InvalidParams, match=field):
-            await here.list(**filters)
-
-
-async def test_pages_follow_one_another_and_belong_to_their_filters(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, echo) as here:
-        task_ids = [(await here.send(str(number))).id for number in range(5)]
-        first = await here.list(page_size=2)
-        second = await here.list(page_size=2, page_token=first.next_page_token)
-        third = await here.list(page_size=2, page_token=second.next_page_token)
-        assert [task.id for page in (first, second, third) for task in page.tasks] == task_ids[::-1]
-        assert (first.total_size, first.page_size, third.next_page_token) == (5, 2, "")
-        with pytest.raises(InvalidParams, match="other filters"):
-            await here.list(page_size=2, page_token=first.next_page_token, status=pb.TASK_STATE_FAILED)
-
-
-async def test_a_time_filter_includes_its_own_instant(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, echo) as here:
-        task = await here.send()
-        assert (await here.list(status_timestamp_after=task.status.timestamp.ToDatetime())).total_size == 1

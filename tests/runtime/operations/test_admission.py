@@ -1,4 +1,4 @@
-"""Rate limits and quotas, as the service enforces them."""
+"""Rate limits and quotas, as the operations enforce them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.agents.functions.turn import Turn
 from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import RateLimited
 from dragoman.core.limits.quotas import Quotas
-from dragoman.runtime.operations.call import BURST_SECONDS, Admission
+from dragoman.runtime.operations.admission import BURST_SECONDS, Admission
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ALICE, BOB = Identity("alice"), Identity("bob")
@@ -55,7 +55,7 @@ def test_local_callers_have_no_request_limit() -> None:
     admission = Admission(Quotas(), Clock())
     for _ in range(10_000):
         admission.check_rate(ANONYMOUS)
-    assert len(admission._buckets) == 0
+    assert len(admission.buckets) == 0
 
 
 # Open streams --------------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def test_open_streams_are_limited_and_closing_one_makes_room() -> None:
         admission.hold_stream(ALICE).__enter__()
     with admission.hold_stream(ALICE):
         pass
-    assert admission._open_streams == {}
+    assert admission.open_streams == {}
 
 
 async def slow(turn: Turn) -> str:
@@ -111,7 +111,7 @@ async def test_an_ended_stream_does_not_count(tmp_path: Path) -> None:
         for _ in range(3):
             await collect(here.stream())
             await here.send()
-        assert here.runtime.service.admission._open_streams == {}
+        assert here.runtime.operations.admission.open_streams == {}
 
 
 # Messages ------------------------------------------------------------------------------------------------------------
