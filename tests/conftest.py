@@ -20,6 +20,7 @@ from tests import new_store
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 
+from dragoman.runtime.timings import Timings
 from dragoman.stores.sqlite import store
 
 __all__ = [
@@ -83,7 +84,7 @@ def quick_stores() -> Iterator[None]:
 @pytest.fixture
 def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives direct agents 60 seconds for their Message, so slow machines do not turn it into a task."""
-    monkeypatch.setattr("dragoman.runtime.turn.runner.DIRECT_REPLY_TIMEOUT", 60.0)
+    monkeypatch.setattr("dragoman.runtime.assembly.DEFAULT_TIMINGS", Timings(direct_reply_timeout=60.0))
 
 
 @pytest.fixture

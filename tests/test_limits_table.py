@@ -47,7 +47,9 @@ def value_of(where: str) -> Any:
         name = where.removeprefix("--").replace("-", "_")
         return DEFAULT_LIMITS[name] if name in DEFAULT_LIMITS else Settings.model_fields[name].default
     module, _, name = where.rpartition(".")
-    value = getattr(importlib.import_module(f"dragoman.{module}"), name)
+    parent, _, owner = module.rpartition(".")
+    holder = importlib.import_module(f"dragoman.{parent if owner[0].isupper() else module}")
+    value = getattr(getattr(holder, owner) if owner[0].isupper() else holder, name)
     return int(re.findall(r"\d+", value.pattern)[-1]) if isinstance(value, re.Pattern) else value
 
 

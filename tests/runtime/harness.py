@@ -50,6 +50,7 @@ class Harness:
 
     runtime: Runtime
     store: Store
+    bus: Bus = field(default_factory=LocalBus)
     reached: dict[str, asyncio.Event] = field(default_factory=dict)
 
     @property
@@ -87,7 +88,7 @@ class Harness:
 
     async def idle(self) -> None:
         """Returns when no turn is running."""
-        await self.runtime.scheduler._idle.wait()
+        await self.runtime.scheduler.runs.wait_idle()
 
     def stream(self, text: str = "hello", **message: Any) -> AsyncIterator[Event]:
         return self.runtime.operations.send.send_streaming_message(self.call, request(text, **message))
@@ -138,8 +139,9 @@ async def open_harness(
     agents = [declare(**agent_options)(function) for function in functions]
     opened = store or open_store(tmp_path / "tasks.db")
     try:
-        async with open_runtime(opened, bus or LocalBus(), agents, **options) as runtime:
-            yield Harness(runtime, opened)
+        bus = bus or LocalBus()
+        async with open_runtime(opened, bus, agents, **options) as runtime:
+            yield Harness(runtime, opened, bus)
     finally:
         await opened.close()
 

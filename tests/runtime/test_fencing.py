@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from tests.eventually import eventually
-from tests.runtime.harness import open_harness, state, texts
+from tests.runtime.harness import Harness, open_harness, state, texts
 
 from dragoman import Turn, retry
 from dragoman.core.task import states
-from dragoman.runtime import Runtime
 from dragoman.runtime.sessions import LEASE_SECONDS, Reaper
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import Clock
@@ -41,10 +40,9 @@ async def speaks(turn: Turn) -> str:
     return "late"
 
 
-def reaper_of(runtime: Runtime) -> Reaper:
-    dispatch: Any = runtime.scheduler
-    agents = runtime.operations.access.agents
-    return Reaper(dispatch._store, dispatch._bus, dispatch._log, dispatch._session, agents, lambda: True)
+def reaper_of(here: Harness) -> Reaper:
+    scheduler, agents = here.runtime.scheduler, here.runtime.operations.access.agents
+    return Reaper(here.store, here.bus, scheduler.services.event_log, scheduler.session, agents, lambda: True)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -72,10 +70,10 @@ async def test_late_writes_of_a_paused_process_are_rejected(tmp_path: Path, late
         open_harness(tmp_path, pauses, store=second, **options) as other,
     ):
         task = await paused.start()
-        run = next(iter(paused.runtime.scheduler._runners.values()))
+        run = next(iter(paused.runtime.scheduler.runs))
         await eventually(lambda: run.record.last_sequence >= 3)
         now.now += int(LEASE_SECONDS * 1000) + 1
-        assert await reaper_of(other.runtime).reap() == 1
+        assert await reaper_of(other).reap() == 1
         before = await other.ended(task.id)
         events = await second.events(run.record.ref, 0)
 
@@ -106,6 +104,6 @@ async def test_a_renewed_session_is_not_reaped(tmp_path: Path) -> None:
         for _ in range(3):
             now.now += int(LEASE_SECONDS * 1000) - 1
             dispatch: Any = one.runtime.scheduler
-            await asyncio.to_thread(first.renew_session, dispatch._session, LEASE_SECONDS)
-            assert await reaper_of(other.runtime).reap() == 0
+            await asyncio.to_thread(first.renew_session, dispatch.session, LEASE_SECONDS)
+            assert await reaper_of(other).reap() == 0
         assert state(await other.get(task.id)) in ("SUBMITTED", "WORKING")

@@ -181,7 +181,7 @@ async def test_a_claim_whose_answer_comes_after_a_lapse_begins_no_turn(tmp_path:
     store = open_store(tmp_path / "tasks.db")
     async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease) as here:
         sending = asyncio.ensure_future(here.start())
-        while not here.runtime.scheduler._reserved:  # noqa: ASYNC110  # every step counts here
+        while not here.runtime.scheduler.runs.reserved:  # noqa: ASYNC110  # every step counts here
             await asyncio.sleep(0)
         clock.now += 9.0
         task = await sending
@@ -204,7 +204,7 @@ async def test_a_claim_of_unknown_outcome_is_given_back_after_a_lapse(tmp_path: 
     async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease, slots=0) as here:
         task = await here.start()
         scheduler = here.runtime.scheduler
-        recovery = ClaimRecovery(scheduler._log, scheduler, lease)
+        recovery = ClaimRecovery(scheduler.services.event_log, scheduler, lease)
         (record,) = await store.ready_tasks(["counts"], 1, "")
         await store.append(Append(task=record.ref, guard=NotTerminal(), claim_session=scheduler.session))
         recovery.add(record.ref)

@@ -24,7 +24,9 @@ from dragoman.bus.local import LocalBus
 from dragoman.bus.nats import NatsAddress, NatsBus, open_nats_bus
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Job
-from dragoman.runtime import feeds, scheduler
+from dragoman.runtime import assembly, feeds
+from dragoman.runtime.queues import Backlog
+from dragoman.runtime.timings import Timings
 from dragoman.stores.postgres import open_store
 from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -45,7 +47,7 @@ class Pair(NamedTuple):
 @pytest.fixture
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disables polls of the store."""
-    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 3600.0)
+    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", Timings(backlog_poll_interval=3600.0))
     monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 3600.0)
 
 
@@ -96,7 +98,7 @@ async def test_a_subscriber_on_another_server_sees_every_event_without_reading_t
         await begun.wait()
         reads = reads_of(servers.other.store)
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for _ in range(5)]
-        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler._runners.values())
+        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler.runs)
         await eventually(lambda: _waiting(servers.other, ref) == 5)
         go_on.set()
         for shown in await asyncio.gather(*following):
@@ -129,9 +131,7 @@ async def test_a_broken_stream_is_resumed_on_another_server(
         first = [await anext(stream) for _ in range(4)]
         await begun.wait()
         call = replace(servers.other.call, cursor=first[-1].cursor)
-        subscribe_request = pb.SubscribeToTaskRequest(
-            id=next(iter(servers.one.runtime.scheduler._runners.values())).task_id
-        )
+        subscribe_request = pb.SubscribeToTaskRequest(id=next(iter(servers.one.runtime.scheduler.runs)).task_id)
         following = asyncio.create_task(
             collect(servers.other.runtime.operations.subscribe.subscribe_to_task(call, subscribe_request))
         )
@@ -215,8 +215,8 @@ async def test_a_server_with_room_publishes_no_jobs_for_tasks_that_wait_briefly(
         jobs = list[Job]()
         for world, bus in zip(servers[:2], servers.buses, strict=True):
             bus.publish_job = jobs.append  # type: ignore[method-assign, assignment]
-            world.runtime.scheduler._has_backlog = world.runtime.scheduler._backlog_exceeds_slots = True
-            world.runtime.scheduler._fill_slots()
+            world.runtime.scheduler.queues.local.backlog = Backlog.EXCEEDING
+            world.runtime.scheduler.capacity_changed()
         done = await asyncio.gather(
             *(servers[number % 2].send(str(number)) for number in range(40))  # type: ignore[union-attr]
         )
@@ -264,7 +264,7 @@ async def _followed(world: Harness, task_id: str) -> asyncio.Task[list[Event]]:
 async def test_an_outage_of_nats_loses_no_events(
     tmp_path: Path, postgres_url: str, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.05)
+    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", Timings(backlog_poll_interval=0.05))
     monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.05)
     steps: asyncio.Queue[str] = asyncio.Queue()
     waiting: dict[str, asyncio.Queue[str]] = {}
@@ -342,7 +342,7 @@ async def test_an_event_too_large_for_the_bus_is_read_from_the_store(
         task = await servers.one.start()
         await begun.wait()
         following = asyncio.create_task(collect(servers.other.follow(task.id)))
-        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler._runners.values())
+        (ref,) = (run.record.ref for run in servers.one.runtime.scheduler.runs)
         await eventually(lambda: _waiting(servers.other, ref))
         reads = reads_of(servers.other.store)
         go_on.set()
@@ -364,7 +364,7 @@ async def test_a_lost_last_event_is_found_by_the_next_poll(tmp_path: Path, postg
     async with pair(tmp_path, postgres_url, nats, waits) as servers:
         tasks = [await servers.one.start(str(number)) for number in range(20)]
         following = [asyncio.create_task(collect(servers.other.follow(task.id))) for task in tasks]
-        refs = {run.task_id: run.record.ref for run in servers.one.runtime.scheduler._runners.values()}
+        refs = {run.task_id: run.record.ref for run in servers.one.runtime.scheduler.runs}
         await eventually(lambda: all(_waiting(servers.other, ref) for ref in refs.values()))
         lost, publish = {refs[task.id] for task in tasks[::10]}, servers.buses[0].publish
 

@@ -19,8 +19,7 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import OutOfMemory
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.runtime import log as runtime_log
-from dragoman.runtime import scheduler
-from dragoman.runtime.turn import stop
+from dragoman.runtime.timings import Timings
 from dragoman.runtime.turn.runner import TurnRunner
 
 
@@ -143,7 +142,6 @@ async def test_an_unexpected_store_error_fails_the_task(tmp_path: Path, caplog: 
 async def test_a_fenced_task_ends_when_its_agent_has_stopped_and_the_store_is_available(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop, "FENCE_TIMEOUT", 0.0)
     monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 0.0)
 
     async def stubborn(turn: Turn) -> str:
@@ -159,7 +157,7 @@ async def test_a_fenced_task_ends_when_its_agent_has_stopped_and_the_store_is_av
 
     for returns in (True, False):  # before the store is available, or after it
         store: Any = UnavailableStore(tmp_path / f"{returns}.db")
-        async with open_harness(tmp_path, stubborn, store=store) as here:
+        async with open_harness(tmp_path, stubborn, store=store, timings=Timings(fence_timeout=0.0)) as here:
             task = await here.start()
             await here.at("working").wait()
             store.unavailable.add("append")
@@ -200,7 +198,6 @@ async def test_a_server_stops_during_an_outage_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: bool
 ) -> None:
     """Whether the turn reads its input or works; the next start ends the task."""
-    monkeypatch.setattr(scheduler, "STOP_TIMEOUT", 0.05)
 
     async def works(turn: Turn) -> None:
         if len(turn.history) == 0:
@@ -209,7 +206,7 @@ async def test_a_server_stops_during_an_outage_of_the_store(
         await asyncio.Event().wait()
 
     store: Any = UnavailableStore(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, works, store=store) as here:
+    async with open_harness(tmp_path, works, store=store, timings=Timings(stop_timeout=0.05)) as here:
         task = await here.send()
         if reading:
             store.unavailable.add("messages")
@@ -227,7 +224,6 @@ async def test_a_server_stops_during_an_outage_of_the_store(
 async def test_waiting_tasks_are_claimed_after_an_outage_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.001)
 
     async def works(turn: Turn) -> str:
         if turn.text == "first":
@@ -235,7 +231,9 @@ async def test_waiting_tasks_are_claimed_after_an_outage_of_the_store(
         return turn.text
 
     store: Any = UnavailableStore(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, works, store=store, slots=1) as here:
+    async with open_harness(
+        tmp_path, works, store=store, slots=1, timings=Timings(backlog_poll_interval=0.001)
+    ) as here:
         first = await here.start("first")
         second = await here.start("second")
         append = store.append
@@ -302,8 +300,7 @@ async def test_a_claimed_turn_that_cannot_begin_begins_later(tmp_path: Path) -> 
         return runner.run()
 
     failed: list[str] = []
-    async with open_harness(tmp_path, echo) as here:
-        here.runtime.scheduler.run_turns = run
+    async with open_harness(tmp_path, echo, run_turns=run) as here:
         with pytest.raises(MemoryError):
             await here.start()
         await eventually(lambda: here.runtime.scheduler.counts["echo"].ended_by_state)

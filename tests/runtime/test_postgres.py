@@ -14,8 +14,8 @@ from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of
 
 from dragoman import Turn, retry
 from dragoman.core.task import states
-from dragoman.runtime import scheduler
 from dragoman.runtime.sessions import LEASE_SECONDS
+from dragoman.runtime.timings import Timings
 from dragoman.stores.postgres import PostgresStore, open_store
 from dragoman.testing.fixtures import Clock, created, new_ref
 
@@ -59,10 +59,10 @@ async def test_late_writes_of_a_paused_process_are_rejected(
         open_harness(tmp_path, pauses, store=second, **options) as other,
     ):
         task = await paused.start()
-        run = next(iter(paused.runtime.scheduler._runners.values()))
+        run = next(iter(paused.runtime.scheduler.runs))
         await eventually(lambda: run.record.last_sequence >= 3)
         clock.now += int(LEASE_SECONDS * 1000) + 1
-        assert await reaper_of(other.runtime).reap() == 1
+        assert await reaper_of(other).reap() == 1
         before = await other.ended(task.id)
         events = await second.events(run.record.ref, 0)
         go_on.set()
@@ -98,16 +98,15 @@ async def test_waiting_tasks_run_once_on_any_process_with_room(tmp_path: Path, s
     assert sorted(runs) == sorted(map(str, range(60)))
 
 
-async def test_a_task_without_a_job_message_is_found(
-    tmp_path: Path, stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_task_without_a_job_message_is_found(tmp_path: Path, stores: Stores) -> None:
     """The process that made it ready died before it published a job; the other one is idle."""
-    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 0.01)
 
     async def echo(turn: Turn) -> str:
         return turn.text
 
-    async with open_harness(tmp_path, echo, store=stores[0], exclusive=False) as idle:
+    async with open_harness(
+        tmp_path, echo, store=stores[0], exclusive=False, timings=Timings(backlog_poll_interval=0.01)
+    ) as idle:
         head = (await stores[1].append(created(new_ref()))).record
         assert state(await idle.ended(head.id)) == "COMPLETED"
     await stores[1].close()

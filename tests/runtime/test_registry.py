@@ -85,7 +85,7 @@ async def removed_meanwhile(tmp_path: Path, far: Far) -> AsyncIterator[tuple[Har
     try:
         async with open_runtime(store, LocalBus(), [Far("near"), far], root="far") as runtime:
             here = Harness(runtime, store)
-            await eventually(lambda: runtime.scheduler.remote_capacity.accepts_message("far") or not far.room)
+            await eventually(lambda: runtime.scheduler.queues.of("far").accepts_message or not far.room)
             sending = asyncio.ensure_future(here.send())
             await store.arguments.wait()
             assert await runtime.registry.unregister("far") == 0

@@ -8,20 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
-from dragoman.runtime import scheduler
+from dragoman.runtime.timings import Timings
 from dragoman.stores.sqlite import open_store
 
-
-@pytest.fixture(autouse=True)
-def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disables polls of the store."""
-    monkeypatch.setattr(scheduler, "BACKLOG_POLL_INTERVAL", 3600.0)
+NO_POLLS = Timings(backlog_poll_interval=3600.0)
 
 
 class Pair(NamedTuple):
@@ -44,9 +39,15 @@ async def slow(turn: Turn) -> str:
 async def pair(folder: Path, worker_slots: int = 10) -> AsyncIterator[Pair]:
     bus = LocalBus()
     async with (
-        open_harness(folder, slow, bus=bus, exclusive=False, runs_agents=False) as server,
+        open_harness(folder, slow, bus=bus, exclusive=False, runs_agents=False, timings=NO_POLLS) as server,
         open_harness(
-            folder, slow, bus=bus, exclusive=False, slots=worker_slots, store=open_store(folder / "tasks.db")
+            folder,
+            slow,
+            bus=bus,
+            exclusive=False,
+            slots=worker_slots,
+            timings=NO_POLLS,
+            store=open_store(folder / "tasks.db"),
         ) as worker,
     ):
         yield Pair(server, worker)
@@ -74,7 +75,7 @@ async def test_a_cancel_reaches_the_running_process(tmp_path: Path) -> None:
         first = await anext(stream)
         while "begun" not in (kinds([first])[0]):
             first = await anext(stream)
-        (run,) = worker.runtime.scheduler._runners.values()
+        (run,) = worker.runtime.scheduler.runs
         assert state(await server.cancel(run.task_id)) == "CANCELED"
 
 
@@ -85,7 +86,7 @@ async def test_a_task_waiting_for_the_only_slot_runs_when_it_is_free(tmp_path: P
 
 
 async def test_a_task_without_a_process_to_run_it_waits_and_is_explained(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, slow, exclusive=False, runs_agents=False) as server:
+    async with open_harness(tmp_path, slow, exclusive=False, runs_agents=False, timings=NO_POLLS) as server:
         task = await server.start("hello")
         assert state(task) == "SUBMITTED"
         (explanation,) = await server.runtime.explainer.explain(task.id)

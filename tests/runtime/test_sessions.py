@@ -45,9 +45,10 @@ async def two(tmp_path: Path, clock: Shifted, agent: Any, **options: Any) -> Asy
 
 
 def reaper(here: Harness, session: int = 0, trusts_expiry: Callable[[], bool] = lambda: True) -> sessions.Reaper:
-    dispatch: Any = here.runtime.scheduler
-    specs = {name: agent.spec for name, agent in dispatch._agents.items()}
-    return sessions.Reaper(here.store, dispatch._bus, dispatch._log, session or dispatch._session, specs, trusts_expiry)
+    dispatch = here.runtime.scheduler
+    log = dispatch.services.event_log
+    specs = dict(here.runtime.operations.access.agents)
+    return sessions.Reaper(here.store, here.bus, log, session or dispatch.session, specs, trusts_expiry)
 
 
 async def begun(runs: Any) -> None:
@@ -79,7 +80,7 @@ async def test_a_late_write_of_a_paused_process_is_rejected(tmp_path: Path) -> N
     async with two(tmp_path, clock, hold) as (one, other):
         task = await one.start()
         runs: Any = one.runtime.scheduler
-        (run,) = runs._runners.values()
+        (run,) = runs.runs
         await run.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
@@ -93,7 +94,7 @@ async def test_a_turn_is_repeated_where_its_agent_allows_it(tmp_path: Path) -> N
     clock = Shifted()
     async with two(tmp_path, clock, hold, on_crash=retry(1)) as (one, other):
         task = await one.start()
-        (run,) = one.runtime.scheduler._runners.values()
+        (run,) = one.runtime.scheduler.runs
         await run.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
@@ -121,7 +122,7 @@ async def test_a_second_attempt_sees_and_replaces_the_artifacts_of_the_first(tmp
     clock = Shifted()
     async with two(tmp_path, clock, writer, on_crash=retry(2)) as (one, other):
         task = await one.start()
-        (run,) = one.runtime.scheduler._runners.values()
+        (run,) = one.runtime.scheduler.runs
         await run.flush()
         clock.ahead += 15_000
         await reaper(other).reap()
@@ -136,7 +137,7 @@ async def test_attempts_are_limited(tmp_path: Path) -> None:
     clock = Shifted()
     async with two(tmp_path, clock, never, on_crash=retry(1)) as (one, other):
         task = await one.start()
-        for runs in (one.runtime.scheduler._runners, other.runtime.scheduler._runners):
+        for runs in (one.runtime.scheduler.runs, other.runtime.scheduler.runs):
             await begun(runs)
             clock.ahead += 15_000
             await reaper(other, session=999).reap()

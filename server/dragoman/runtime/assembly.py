@@ -40,10 +40,13 @@ from dragoman.runtime.push.breaker import HostBreaker, HostLimiter
 from dragoman.runtime.push.delivery import CLAIM_HOLD_SECONDS, DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
 from dragoman.runtime.registry import AgentRegistry
-from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, Scheduler
+from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
 from dragoman.runtime.sessions import LEASE_SECONDS, ClaimRecovery, Heartbeat, Reaper
+from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
+from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
 from dragoman.runtime.turn.input import ReferenceResolver
+from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import Background, start_task
 
 
@@ -117,6 +120,8 @@ async def open_runtime(
     allow_no_agents: bool = False,
     runs_agents: bool = True,
     audit: AuditOptions | None = None,
+    timings: Timings | None = None,
+    run_turns: RunTurns = TurnRunner.run,
     new_key: Callable[[], bytes] = new_task_key,
     new_context: Callable[[], str] = new_context_id,
 ) -> AsyncIterator[Runtime]:
@@ -132,7 +137,8 @@ async def open_runtime(
     names one. Without `runs_agents` the turns of these agents are left to other processes on the store.
 
     Without `push_options` there are no push notifications, and requests for them are rejected; without `audit` there is
-    no audit log. `new_key` and `new_context` create the ids of tasks and conversations.
+    no audit log. `run_turns` runs each turn, unless a tracer does. `new_key` and `new_context` create the ids of tasks
+    and conversations.
 
     On exit, running turns end as FAILED. The caller holds the store's lock and closes store and bus. Raises ValueError
     for agents that cannot be served together.
@@ -165,23 +171,24 @@ async def open_runtime(
     reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, by_id))
     await reaper.reap()
     isolation = isolation or Isolation()
-    scheduler = Scheduler(
+    services = TurnServices(
         store,
-        bus,
         event_log,
-        by_id,
-        session,
         ReferenceResolver(store, isolation),
-        slots=slots,
         strict=strict,
         coalesce=coalesce,
-        worker_wait=worker_wait,
-        runs_agents=runs_agents,
+        budgets=budgets,
         lease=run_lease,
+        timings=timings or DEFAULT_TIMINGS,
     )
-    scheduler.budgets = budgets
-    if tracer is not None:
-        scheduler.run_turns = TracedTurns(store, tracer).run
+    scheduler = Scheduler(
+        services,
+        bus,
+        by_id,
+        session,
+        SchedulerOptions(slots, worker_wait, runs_agents),
+        run_turns if tracer is None else TracedTurns(store, tracer).run,
+    )
     auditor = Auditor(store.audit, audit.clock, audit.level) if audit else None
     on_action = auditor.note_call if auditor and auditor.records_tasks else None
     limits, admission, access = limits or Limits(), Admission(quotas), Access(specs, root, isolation, access_policy)

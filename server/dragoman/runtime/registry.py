@@ -94,7 +94,7 @@ class AgentRegistry:
         for on_added in self._on_added:
             on_added(spec)
         if new:
-            self._scheduler.remote_capacity.add(agent)
+            self._scheduler.queues.add(agent)
         self._scheduler.capacity_changed()
 
     async def unregister(self, agent: str) -> int:
@@ -106,7 +106,7 @@ class AgentRegistry:
         status = self._end_statuses[agent] = self._end_status(agent)
         self._unfinished.add(agent)
         # Before the query: tasks written after this are passed to `_on_unserved`.
-        self._scheduler.remote_capacity.remove(agent)
+        self._scheduler.queues.remove(agent)
         self._agents.pop(agent, None)
         self._scheduler.capacity_changed()
         return await self._end_waiting(agent, status)
@@ -129,7 +129,7 @@ class AgentRegistry:
 
     async def end_abandoned_tasks(self) -> int:
         """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""
-        statuses = {agent: self._end_status(agent) for agent in self._scheduler.remote_capacity.absent_too_long}
+        statuses = {agent: self._end_status(agent) for agent in self._scheduler.queues.absent_too_long}
         statuses.update((agent, self._end_statuses[agent]) for agent in self._unfinished)
         return sum([await self._end_waiting(agent, status) for agent, status in statuses.items()])
 
@@ -153,7 +153,7 @@ class AgentRegistry:
             await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
 
     def _end_status(self, agent: str) -> SystemStatus:
-        return NO_WORKER if self._scheduler.remote_capacity.is_worker_backed(agent) else UPSTREAM_AWAY
+        return NO_WORKER if self._scheduler.queues.is_worker_backed(agent) else UPSTREAM_AWAY
 
     async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
         count = 0

@@ -317,7 +317,7 @@ class ClaimRecovery:
         try:
             await self._log.insist(
                 change,
-                lambda appended: self._on_returned(record, appended),
+                self._on_returned,
                 lambda: {"task": record.id, "agent": record.agent},
             )
         except AppendRejected:
@@ -326,8 +326,9 @@ class ClaimRecovery:
             log_fault(log, "a late claim could not be released", error, task=record.id)
             self.add(record.ref)
 
-    def _on_returned(self, record: TaskRecord, appended: Appended | None) -> None:
-        self._scheduler.complete_reservation(0, record.agent, appended, None)
+    def _on_returned(self, appended: Appended | None) -> None:
+        if appended is not None:
+            self._scheduler.follow_up(appended)
 
     def _on_result(self, appended: Appended | None, hold: LeaseHold | None) -> None:
         if appended is None:
@@ -339,4 +340,4 @@ class ClaimRecovery:
             self.give_back(record)
         else:
             log.warning("a claim of unknown outcome had succeeded; the turn begins now", extra={"task": record.id})
-            self._scheduler.complete_reservation(0, record.agent, Appended(record, [], claimed=True), None)
+            self._scheduler.follow_up(Appended(record, [], claimed=True))

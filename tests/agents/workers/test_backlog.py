@@ -88,7 +88,7 @@ async def test_an_absent_agent_rejects_new_tasks_and_its_waiting_tasks_fail(
 
 async def wait_until_absent(app: App) -> None:
     """Waits until no worker is connected."""
-    await eventually(lambda: app.runtime.scheduler.remote_capacity.seconds_absent("desk") != 0)
+    await eventually(lambda: app.runtime.scheduler.queues.seconds_absent("desk") != 0)
 
 
 async def test_a_waiting_task_can_be_canceled(opened: Open) -> None:

@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from dragoman.client import Client, message
 from dragoman.core.task import states
 from dragoman.runtime.operations import cancel as canceling
-from dragoman.runtime.turn import stop
+from dragoman.runtime.timings import Timings
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -29,7 +29,7 @@ async def connected(app: App, **fields: Any) -> AsyncIterator[tuple[FakeWorker, 
     """A worker with one credit for the agent `desk`, and a client of that agent."""
     async with connected_worker(str(app.grpc)) as fake_worker, Client(str(app.grpc), agent="desk") as client:
         await fake_worker.register(registration(**fields))
-        await eventually(lambda: app.runtime.scheduler.remote_capacity.accepts_message("desk"))
+        await eventually(lambda: app.runtime.scheduler.queues.of("desk").accepts_message)
         yield fake_worker, client
 
 
@@ -259,7 +259,7 @@ async def test_the_card_of_the_latest_registration_is_served(opened: Open) -> No
 async def test_a_worker_that_ignores_a_cancel_keeps_its_task_active_until_it_has_stopped(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop, "FENCE_TIMEOUT", 0.0)
+    monkeypatch.setattr("dragoman.runtime.assembly.DEFAULT_TIMINGS", Timings(fence_timeout=0.0))
     monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task

@@ -21,7 +21,7 @@ from dragoman.core.errors import InvalidParams, TaskNotCancelable
 from dragoman.core.limits.message_limits import MAX_CANCEL_METADATA_BYTES
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, ClaimHeld, Ready, TaskRef
-from dragoman.ports import Job, Store, TaskSignal, TaskSnapshot, TurnContext, TurnResult, WorkerLost
+from dragoman.ports import Store, TaskSignal, TaskSnapshot, TurnContext, TurnResult, WorkerLost
 from dragoman.runtime import sessions
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.operations import cancel
@@ -103,9 +103,9 @@ async def test_a_cancel_repeated_late_by_the_bus_stops_no_other_turn(tmp_path: P
 
     async with asyncio.timeout(60), open_harness(tmp_path, asks) as here:
         task = await here.start()
-        (run,) = here.runtime.scheduler._runners.values()
+        (run,) = here.runtime.scheduler.runs
         await eventually(lambda: run.record.last_sequence > 1)
-        bus, ref = here.runtime.scheduler._bus, run.record.ref
+        bus, ref = here.bus, run.record.ref
         await here.store.cancel_requests.request(ref)
         bus.publish_signal(ref, TaskSignal.CANCEL)  # as another server does
         await here.idle()
@@ -243,8 +243,8 @@ async def test_a_repeated_turn_of_a_canceled_task_never_begins(tmp_path: Path) -
         claimed = (await store.append(Append(task=record.ref, guard=Ready(), claim_session=999))).record
         await store.cancel_requests.request(record.ref)
         await store.append(Append(task=record.ref, guard=ClaimHeld(999, claimed.token), retry=True))
-        here.runtime.scheduler._slots = 1
-        here.runtime.scheduler._on_job(Job("counts", record.ref))
+        here.runtime.scheduler.runs.slots = 1
+        here.runtime.scheduler.capacity_changed()
         assert state(await here.ended(task.id)) == "CANCELED"
     assert begun == []
 
@@ -305,7 +305,7 @@ async def test_an_agent_may_refuse_a_cancel_with_a_reason(tmp_path: Path) -> Non
 
     async with open_harness(tmp_path, pays) as here:
         task = await here.start()
-        await here.runtime.scheduler._runners[next(iter(here.runtime.scheduler._runners))].flush()
+        await next(iter(here.runtime.scheduler.runs)).flush()
         with pytest.raises(TaskNotCancelable, match="money"):
             await here.cancel(task.id)
         here.at("go").set()

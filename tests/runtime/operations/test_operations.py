@@ -20,6 +20,8 @@ from dragoman.core.errors import (
 )
 from dragoman.ports import LeaseLost
 from dragoman.runtime.operations import cancel
+from dragoman.runtime.timings import Timings
+from dragoman.runtime.turn.stop import Stop
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -237,14 +239,12 @@ async def test_a_reply_of_another_agent_completes_its_task(tmp_path: Path) -> No
         assert (state(task), status_text(task)) == ("COMPLETED", "hi")
 
 
-async def test_a_slow_direct_agent_becomes_visible_as_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.runtime.turn.runner.DIRECT_REPLY_TIMEOUT", 0.05)
-
+async def test_a_slow_direct_agent_becomes_visible_as_a_task(tmp_path: Path) -> None:
     async def thinks(turn: Turn) -> str:
         await here.at("go").wait()
         return "done"
 
-    async with open_harness(tmp_path, thinks, direct=True) as here:
+    async with open_harness(tmp_path, thinks, direct=True, timings=Timings(direct_reply_timeout=0.05)) as here:
         task = await here.start()
         assert state(task) == "WORKING"
         here.at("go").set()
@@ -309,7 +309,6 @@ async def test_a_result_before_the_cancel_wins(tmp_path: Path) -> None:
 async def test_an_agent_that_ignores_a_cancel_is_canceled_when_it_has_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.turn.stop.FENCE_TIMEOUT", 0.05)
     monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.01)
 
     async def stubborn(turn: Turn) -> str:
@@ -322,12 +321,12 @@ async def test_an_agent_that_ignores_a_cancel_is_canceled_when_it_has_stopped(
             turn.chunk("too late")
         return "result of a run that was fenced"
 
-    async with open_harness(tmp_path, stubborn) as here:
+    async with open_harness(tmp_path, stubborn, timings=Timings(fence_timeout=0.05)) as here:
         task = await here.start()
         assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         await here.at("asked").wait()
-        (runner,) = here.runtime.scheduler._runners.values()
-        await eventually(lambda: runner._fenced)
+        (runner,) = here.runtime.scheduler.runs
+        await eventually(lambda: runner.stop.state is Stop.FENCED)
         assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         here.at("go").set()
         assert state(await here.ended(task.id)) == "CANCELED"

@@ -38,7 +38,7 @@ async def test_a_turn_with_output_is_not_idle(tmp_path: Path) -> None:
 
     async with open_harness(tmp_path, talks, idle_limit=3600) as here:
         task = await here.start()
-        (run,) = here.runtime.scheduler._runners.values()
+        (run,) = here.runtime.scheduler.runs
         for number in range(4):
             await here.at(f"said {number}").wait()
             run.deadlines._check_idle()  # as when the limit has passed since the last check

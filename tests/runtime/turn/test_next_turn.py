@@ -60,7 +60,7 @@ UNTOUCHED = (False, "", 0)
 
 
 def run_of(here: Harness) -> TurnRunner:
-    (run,) = here.runtime.scheduler._runners.values()
+    (run,) = here.runtime.scheduler.runs
     return run
 
 
@@ -219,8 +219,7 @@ async def test_a_task_over_its_budget_gets_no_other_turn(tmp_path: Path) -> None
             turn.usage(tokens=100)
         return await stage.plays(turn)
 
-    async with asyncio.timeout(60), open_harness(tmp_path, spends) as here:
-        here.runtime.scheduler.budgets = TaskBudgets({"tokens": 50})
+    async with asyncio.timeout(60), open_harness(tmp_path, spends, budgets=TaskBudgets({"tokens": 50})) as here:
         task = await here.start("first")
         await stage.notified.wait()
         await here.start("second", task_id=task.id)

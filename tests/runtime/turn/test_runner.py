@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -208,18 +208,14 @@ async def test_at_the_limit_of_a_drain_tasks_end_as_failed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("how", "end"), [("cancel", "CANCELED"), ("drain", "FAILED")])
-async def test_a_run_stopped_before_its_first_step_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, end: str
-) -> None:
+async def test_a_run_stopped_before_its_first_step_ends(tmp_path: Path, how: str, end: str) -> None:
     """An asyncio task canceled before its first step does nothing, and would keep its claim for ever."""
-    begin = TurnRunner.begin
 
-    def begin_and_stop(run: TurnRunner, *about: Any, **options: Any) -> None:
-        begin(run, *about, **options)
-        getattr(run, how)()
+    def stop_first(runner: TurnRunner) -> Coroutine[Any, Any, None]:
+        asyncio.get_running_loop().call_soon(getattr(runner, how))  # before the asyncio task is created
+        return runner.run()
 
-    monkeypatch.setattr(TurnRunner, "begin", begin_and_stop)
-    async with open_harness(tmp_path, echo) as here:
+    async with open_harness(tmp_path, echo, run_turns=stop_first) as here:
         assert state(await here.send()) == end
         await here.idle()
 
@@ -311,6 +307,5 @@ async def test_a_finished_task_is_removed_from_memory(tmp_path: Path) -> None:
             await collect(here.stream())
         dispatch, feeds = here.runtime.scheduler, here.runtime.feeds
         await here.idle()
-        assert not dispatch._runners
-        assert not dispatch._tasks
+        assert not dispatch.runs
         assert not feeds.by_task

@@ -18,7 +18,6 @@ from dragoman.ports import Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.sessions import LEASE_SECONDS
-from dragoman.runtime.turn.stop import FENCE_TIMEOUT
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -125,7 +124,7 @@ class Explainer:
                 self._scheduler,
             ),
             pushes=pushes,
-            worker=self._scheduler.remote_capacity.runner(record.agent, record.id),
+            worker=self._scheduler.queues.runner(record.agent, record.id),
         )
 
 
@@ -182,7 +181,8 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     retry = f"(attempt {record.attempt + 1} of {facts.max_attempts})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
     if runner is not None and runner.canceled:
-        return f"Its agent was asked to stop; the task ends when it has. After {FENCE_TIMEOUT:g} s its verbs fail."
+        limit = scheduler.services.timings.fence_timeout
+        return f"Its agent was asked to stop; the task ends when it has. After {limit:g} s its verbs fail."
     if not facts.session_expires:
         action = f"repeat its turn {retry}" if tries else "mark the task FAILED"
         return (
@@ -197,11 +197,11 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     seconds, idle = runner.deadlines.elapsed, runner.deadlines.idle_seconds
     output = "it has produced no output yet" if idle is None else f"its last output was {_format_duration(idle)} ago"
     since = _format_time(facts.now - round(seconds * 1000))
-    worker = record.agent in scheduler.remote_capacity and scheduler.remote_capacity.is_worker_backed(record.agent)
+    worker = record.agent in scheduler.queues and scheduler.queues.is_worker_backed(record.agent)
     within = f"within {LEASE_SECONDS:g} s if another server is running, else at the next start."
     sentences = [
         f"Its agent has been working on it since {since} ({_format_duration(seconds)}); {output}.",
-        scheduler.remote_capacity.describe_run(record.agent, record.id),
+        scheduler.queues.describe_run(record.agent, record.id),
         *_describe_limits(facts, seconds, seconds if idle is None else idle),
         f"If its worker dies, {crash} at once; if this server dies, {within}"
         if worker
@@ -227,7 +227,7 @@ def _describe_limits(facts: ExplainInput, elapsed: float, idle: float) -> Sequen
 
 
 def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
-    agent, capacity = facts.record.agent, scheduler.remote_capacity
+    agent, capacity = facts.record.agent, scheduler.queues
     if facts.spec is None:
         return (
             f'It waits for a worker: no agent "{agent}" is served here. A server or worker with this agent will take '
@@ -236,7 +236,7 @@ def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
     if not scheduler.runs_agents and agent not in capacity:
         return "It waits for a process that runs its agent (--role worker, or all) and has a free slot."
     if scheduler.free_slots <= 0:
-        slots, (agent, count) = scheduler.slots, scheduler.busiest
+        slots, (agent, count) = scheduler.slots, scheduler.runs.busiest
         whose = f'by agent "{agent}"' if count >= slots else f'{count} of them by agent "{agent}"'
         return (
             f"It waits for a free slot here: all {slots} are taken, {whose}. It starts when a slot is free and earlier "

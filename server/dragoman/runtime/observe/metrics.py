@@ -166,7 +166,7 @@ def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     yield MetricFamily("usage_tokens", "counter", "Tokens that agents reported.", ("agent",), tokens)
     costs = [MetricSample((agent,), turns.cost / BILLION) for agent, turns in counts]
     yield MetricFamily("usage_cost", "counter", "Costs that agents reported.", ("agent",), costs)
-    absences = [(agent, scheduler.remote_capacity.seconds_absent(agent)) for agent, _ in counts]
+    absences = [(agent, scheduler.queues.seconds_absent(agent)) for agent, _ in counts]
     yield MetricFamily(
         "workers_absence_seconds",
         "gauge",

@@ -27,7 +27,6 @@ from dragoman.core.task.log import (
     ROLE_USER,
     RUNNING,
     Append,
-    Appended,
     AppendRejected,
     DuplicateKey,
     Event,
@@ -161,23 +160,18 @@ class SendOperations:
         The result is that of the first send with its key; None if the append has to be built again.
         """
         agent, create = call.caller.agent, change.create
-        session = change.claim_session = self._scheduler.reserve_slot(agent)
         first, fresh_context = None, False
         if create is not None:
             fresh_context = create.fresh_context
-            if not session:
-                # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
-                change.create = replace(create, visible=True)
             if incoming := change.message:
                 first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
-        started: list[TurnRunner | None] = []
-
-        def on_result(appended: Appended | None) -> None:
-            runner = self._scheduler.complete_reservation(session, agent, appended, first, fresh_context=fresh_context)
-            started.append(runner)
-
+        reservation = self._scheduler.reserve(agent, first, fresh_context=fresh_context)
+        change.claim_session = reservation.session
+        if create is not None and not reservation.session:
+            # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
+            change.create = replace(create, visible=True)
         try:
-            appended = await self._log.append(change, on_result)
+            appended = await self._log.append(change, reservation.settle)
         except DuplicateKey as repeated:
             return await self._resolve_duplicate(repeated.key_record, change)
         except QuotaExceeded as exceeded:
@@ -190,7 +184,7 @@ class SendOperations:
             raise _send_error(rejected) from rejected
         if self._on_action is not None:
             self._on_action("task.created" if create else "task.continued", call, appended.record.id)
-        return SendResult(appended.record, appended.events, started[0], create is not None)
+        return SendResult(appended.record, appended.events, reservation.runner, create is not None)
 
     async def _resolve_duplicate(self, earlier: KeyRecord, change: Append) -> SendResult | None:
         """The result of the first send with this key; None, after a short wait, while it is undecided."""

@@ -275,7 +275,7 @@ def change_size(change: Change) -> int:
     return change.size if isinstance(change, ArtifactChange) else len(change.message) + len(change.metadata)
 
 
-def with_metadata(changes: list[Change], metadata: bytes) -> list[Change]:
+def with_metadata(changes: Sequence[Change], metadata: bytes) -> Sequence[Change]:
     """Adds a serialized Struct to the metadata of the last change, if that is a status."""
     if not metadata or not isinstance(last := changes[-1], StatusChange):
         return changes

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport, usage_metadata
 from dragoman.core.task.log import Append, Appended, Guard, StatusChange, TaskRecord, TaskRef
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.turn.status import IDLE_TOO_LONG, OVER_BUDGET, TIMED_OUT, SystemStatus, system_status
-
-STORE_WAIT_SECONDS: Final = 5.0
-"""Seconds that callers wait for the end of a turn to be written; then they read the store, or learn that it is away."""
 
 
 class TurnDeadlines:

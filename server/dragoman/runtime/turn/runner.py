@@ -3,157 +3,118 @@
 One asyncio task per run. Events of the agent go through an open batch; the end of a turn (last artifacts, status,
 release of the claim) is one append. Every write is guarded by the claim, so the store rejects writes of a run that lost
 its task to a cancel or to another session, and the run stops.
+
+A run is PREPARING until its asyncio task takes its first step: canceled before, that would never run, so a stop is only
+noted. While RUNNING, a stop interrupts the agent. While FINISHING the end of a turn is decided and written, and a stop
+comes too late; unread messages lead to the next turn, which is RUNNING again. CLOSED, nothing is written any more,
+except by `abort` if the run failed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Final
+from enum import Enum
+from typing import Any, Final
 
-from dragoman.core.errors import A2AError, Unavailable
-from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import (
     CHANGED,
     Append,
     Appended,
     AppendRejected,
-    ArtifactChange,
-    ClaimHeld,
-    ContextState,
-    Event,
     StatusChange,
-    TaskRecord,
 )
-from dragoman.core.task.projection import merge_metadata
 from dragoman.ports import (
     NO_CHANGE,
-    Agent,
     AgentStillRuns,
     LeaseLost,
     RemoteAgent,
     StateUpdate,
-    Store,
-    StoredMessage,
     TurnResult,
     WorkerLost,
 )
-from dragoman.runtime.lease import GuardedSteps, LeaseHold
-from dragoman.runtime.log import STORE_RETRY_BACKOFF, EventLog
-from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
-from dragoman.runtime.turn.input import NO_MESSAGE, ReferenceResolver
-from dragoman.runtime.turn.limits import STORE_WAIT_SECONDS, TurnDeadlines, UsageTracker, call_on_loop
+from dragoman.runtime.lease import GuardedSteps
+from dragoman.runtime.log import STORE_RETRY_BACKOFF
+from dragoman.runtime.turn.context import AgentFacade
+from dragoman.runtime.turn.events import Change
+from dragoman.runtime.turn.finish import Finish, FinishKind, Output, decide
+from dragoman.runtime.turn.input import NO_MESSAGE
 from dragoman.runtime.turn.status import (
     CONTEXT_CHANGED,
-    NOT_WRITTEN,
+    DRAINED,
+    LEASE_LAPSED,
     TURN_ABORTED,
     WORKER_LOST,
     TransitionChecker,
-    retry_status,
     system_status,
 )
-from dragoman.runtime.turn.stop import StoppableTurn
+from dragoman.runtime.turn.stop import Stop, StopReason
 from dragoman.supervision import log_fault
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
 
-WORKING_DELAY: Final = 0.05
-"""Seconds until a silent run shows WORKING; a shorter one goes straight to its final state."""
 
-DIRECT_REPLY_TIMEOUT: Final = 2.0
-"""Seconds that a `direct` agent may take before its task becomes visible."""
+class Phase(Enum):
+    """Where a run is. See the module's text."""
+
+    PREPARING = "its asyncio task has not taken its first step"
+    RUNNING = "its input is read, or its agent runs"
+    FINISHING = "the end of a turn is decided and written"
+    CLOSED = "it is over"
 
 
-class TurnRunner(StoppableTurn):
-    """Runs one claimed task. Implements `dragoman.ports.TurnContext` for its agent."""
+PHASE_TRANSITIONS: Final = {
+    Phase.PREPARING: frozenset({Phase.RUNNING, Phase.FINISHING}),
+    Phase.RUNNING: frozenset({Phase.FINISHING, Phase.CLOSED}),
+    Phase.FINISHING: frozenset({Phase.FINISHING, Phase.RUNNING, Phase.CLOSED}),
+    Phase.CLOSED: frozenset({Phase.FINISHING}),
+}
+"""A run that fails is closed while RUNNING or FINISHING, and finished by `abort`."""
 
-    # Class attributes: see StoppableTurn.
+
+class TurnRunner(AgentFacade):
+    """Runs one claimed task."""
+
+    # Class attributes: see AgentFacade.
+    phase = Phase.PREPARING
+    _task: asyncio.Task[None] | None = None
+    _fence_task: asyncio.Task[None] | None = None
     _worker_lost: WorkerLost | None = None
-    budget = TaskBudget()
-    usage_tracker: UsageTracker | None = None
-    end_is_late = False
-    """Whether the turn has ended, and the store does not take its end now."""
-    _metadata_set = b""
-    """Task metadata that this turn has set, repeated in the event that ends it."""
-
-    def __init__(
-        self,
-        event_log: EventLog,
-        store: Store,
-        agent: Agent,
-        record: TaskRecord,
-        reference_resolver: ReferenceResolver,
-        *,
-        first: Sequence[Event] = (),
-        strict: bool = False,
-        coalesce: Coalesce = NO_COALESCING,
-        hold: LeaseHold | None = None,
-    ) -> None:
-        """`first`: for a new task, the events of the append that created and claimed it. `hold`: the process's lease;
-        None if no other process may act for this one."""
-        assert record.running, "a run begins with a claim"
-        self.record = record
-        loop = asyncio.get_running_loop()
-        self.first_response: asyncio.Future[pb.Message | None] = loop.create_future()
-        """Done when the task is visible (None), or with the Message or the error that replaces it."""
-        self._response_error: A2AError | None = None
-        self.turn_ended: asyncio.Future[bool] = loop.create_future()
-        """Done when the turn has ended on disk: True if `record` and `projection` are the final task."""
-        self.projection = TaskProjection(first)
-        self._log = event_log
-        self._store = store
-        self._agent = agent
-        self._reference_resolver = reference_resolver
-        self._transitions = TransitionChecker(record.state) if strict else None
-        self._guard = ClaimHeld(record.session, record.token)
-        self._hold = hold
-        self._batch = EventBatch(self._send, coalesce)
-        self._message_arrived = asyncio.Event()
-        self._history: list[pb.Message] = []
-        self._written_artifacts: set[str] = set()
-        self._last_delivered = record.last_delivered
-        self.deadlines = TurnDeadlines(agent.spec, lambda: self.cancel("deadline"))
-        self.principal = record.principal
-        self.attempt = record.attempt
-        if record.visible:
-            self.first_response.set_result(None)
 
     # For the scheduler ------------------------------------------------------------------------------------------
 
-    def begin(
-        self, message: StoredMessage, spawn: Callable[[TurnRunner], asyncio.Task[None]], *, fresh_context: bool = False
-    ) -> None:
-        """Starts on the first message of a new task. Nothing is read from the store for a new conversation."""
-        self._set_message(message)
-        self._fresh_context = fresh_context
-        self._task = spawn(self)
-
-    def resume(self, spawn: Callable[[TurnRunner], asyncio.Task[None]]) -> None:
-        """Starts on an existing task. The run reads its input first."""
-        self._task = spawn(self)
+    def start(self, run: Callable[[TurnRunner], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Starts the run as an asyncio task: `run(self)`, which has to await `self.run()`."""
+        task = self._task = self._loop.create_task(run(self), name=f"run {self.record.id}")
+        return task
 
     async def run(self) -> None:
         """Runs turn after turn, until the task ends, waits for its caller, or is lost."""
-        self.deadlines.after(WORKING_DELAY if self.record.visible else DIRECT_REPLY_TIMEOUT, self._show_working)
+        timings = self._services.timings
+        self.deadlines.after(
+            timings.working_delay if self.record.visible else timings.direct_reply_timeout, self.show_working
+        )
         self.deadlines.start()
-        self._started, stop_at_once = True, self.canceled
+        self._enter(Phase.RUNNING)
         try:
-            while await self._finish_turn(TurnResult(self._stop_status()) if stop_at_once else await self._run_agent()):
-                stop_at_once = self._prepare_next_turn()
+            while await self._finish_turn(
+                TurnResult(self._stop_status()) if self.canceled else await self._run_agent()
+            ):
+                self._begin_next_turn()
         except AppendRejected as rejection:
-            log.info("run stopped: %s", rejection.reason, extra=self._log_fields())
+            log.info("run stopped: %s", rejection.reason, extra=self.log_fields())
         except AgentStillRuns:
             log.warning(
-                "the agent of a canceled task still runs; the task ends after this process", extra=self._log_fields()
+                "the agent of a canceled task still runs; the task ends after this process", extra=self.log_fields()
             )
         except Exception as error:
-            log_fault(log, "the end of a turn could not be written", error, **self._log_fields())
+            log_fault(log, "the end of a turn could not be written", error, **self.log_fields())
             await self.abort()
         finally:
+            self._enter(Phase.CLOSED)
             self.deadlines.close()
             self._batch.close()
             self._task = None  # breaks the reference cycle, so the run is freed without the garbage collector
@@ -164,55 +125,107 @@ class TurnRunner(StoppableTurn):
 
     async def abort(self) -> None:
         """Ends the task as FAILED without a result, trying again until the store takes that or rejects it."""
-        self._finishing, failures = True, 0
+        self._enter(Phase.FINISHING)
+        failures = 0
         while self.record.running:
             try:
-                end = self._build_append([system_status(TURN_ABORTED, self.record)], NO_CHANGE, release=True)
-                await self._log.insist(end, self._on_committed, self._log_fields)
+                await self._write_end([system_status(TURN_ABORTED, self.record)], NO_CHANGE)
             except AppendRejected:
                 return
             except Exception as error:
                 failures += 1
-                log_fault(log, "a turn cannot be ended, trying again", error, **self._log_fields())
+                log_fault(log, "a turn cannot be ended, trying again", error, **self.log_fields())
                 await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
 
-    def notify_message(self) -> None:
-        """Wakes the agent for a message that arrived for this task."""
-        self._message_arrived.set()
+    def _enter(self, phase: Phase) -> None:
+        assert phase in PHASE_TRANSITIONS[self.phase], f"{self.phase.name} to {phase.name}"
+        self.phase = phase
 
-    # For the agent (dragoman.ports.TurnContext); reads are in ReadableTurn --------------------------------------
+    # Stops ------------------------------------------------------------------------------------------------------
 
-    def put(self, change: Change, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
-        if self._hold is not None and self._hold.lost and not isinstance(self._agent, RemoteAgent):
-            raise LeaseLost("the lease of this process has lapsed")
-        self.deadlines.record_activity()
-        if self._transitions is not None:
-            self._transitions.check(change)
-        if isinstance(change, ArtifactChange):
-            change = self._replace_on_retry(change)
-        accepted = self._batch.put(change, state_update)
-        if state_update.task_metadata:
-            self.task_metadata = merge_metadata(self.task_metadata, state_update.task_metadata)
-        return accepted
+    def cancel(self, reason: StopReason = "client", metadata: bytes = b"") -> None:
+        """Asks the agent to stop. CANCELED is written when it has; after `Timings.fence_timeout` its verbs fail.
 
-    def _replace_on_retry(self, change: ArtifactChange) -> ArtifactChange:
-        """In a repeated turn, the first write to an artifact replaces the content of the dead attempt."""
-        first = change.artifact_id not in self._written_artifacts
-        self._written_artifacts.add(change.artifact_id)
-        return replace(change, append=False) if self.attempt > 1 and first and change.append else change
+        A task that exceeded a limit ends as FAILED by then, whatever its agent does. `metadata`: of the client's
+        request, a serialized Struct.
+        """
+        if self.cancel_refusal and reason == "client":
+            return
+        if self.phase in (Phase.FINISHING, Phase.CLOSED):
+            self.stop.note(reason)
+        elif reason == "deadline" and self.stop.state is Stop.FENCED:
+            self._end_without_agent(self.deadlines.end_status(self.record))
+        elif self.stop.request(reason, metadata):
+            self.deadlines.after(self._services.timings.fence_timeout, self._fence)
+            self._interrupt()
 
-    async def flush(self) -> None:
-        await self._batch.flush()
+    def _on_limit_exceeded(self) -> None:
+        self.cancel("deadline")
 
-    def report_usage(self, report: UsageReport) -> None:
-        call_on_loop(self.turn_ended.get_loop(), self._record_usage, report)
+    def announce_stop(self) -> None:
+        """Sets `stopping`: the drain ends soon."""
+        self.stopping = True
 
-    def _record_usage(self, report: UsageReport) -> None:
-        self.usage_tracker = self.usage_tracker or self._new_usage_tracker()
-        self.usage_tracker.add(report)
+    def drain(self) -> None:
+        """Stops the turn at the end of the drain: the task ends as FAILED or is released for a retry."""
+        self.stopping = True
+        if self.phase in (Phase.FINISHING, Phase.CLOSED):
+            self.stop.note("drain")
+        else:
+            self.stop.request("drain")
+            self._interrupt()
 
-    def _new_usage_tracker(self, initial: Usage = NO_USAGE) -> UsageTracker:
-        return UsageTracker(self._log, self.record.ref, self._guard, self.budget, self.deadlines.exceed_budget, initial)
+    def end_lapsed_lease(self) -> None:
+        """Stops the turn if the process's lease has lapsed since it began: others may act for this process now."""
+        if self._loses_lease():
+            self._interrupt()
+
+    def _loses_lease(self) -> bool:
+        """Notes a lapse of the lease. True, once, if the agent has to be interrupted for it."""
+        if self._hold is None or "fenced" in self.stop.requests or self.phase is Phase.FINISHING or not self._hold.lost:
+            return False
+        log.warning("the lease of this process has lapsed; its turns stop", extra=self.log_fields())
+        is_first_request = self.stop.request("fenced")
+        if isinstance(self._agent, RemoteAgent):  # only its answer tells whether it has stopped
+            return is_first_request
+        self._batch.close(LeaseLost("the lease of this process has lapsed"))
+        return True
+
+    def _interrupt(self) -> None:
+        if self.phase is Phase.RUNNING and self._task is not None:
+            self._task.cancel()
+
+    def _fence(self) -> None:
+        """Rejects the output of a canceled agent that does not stop. A task that exceeded a limit ends without it."""
+        if self.phase is not Phase.RUNNING:
+            return
+        log.warning(
+            "agent did not stop within %g s of a cancel; fenced",
+            self._services.timings.fence_timeout,
+            extra=self.log_fields(),
+        )
+        if self.stop.reason != "client":
+            self._end_without_agent(self._stop_status())
+        else:
+            self.stop.escalate()
+            if not isinstance(self._agent, RemoteAgent):  # which is told by its own process
+                self._batch.close(LeaseLost("the task is being canceled"))
+
+    def _end_without_agent(self, end: StatusChange) -> None:
+        """Ends the task while its agent may run. The release makes the store reject every later write of this run."""
+        if self._fence_task is None:
+            self.stop.escalate()
+            self._fence_task = asyncio.ensure_future(self._insist(self._build_append([end], NO_CHANGE, release=True)))
+            self._batch.close(LeaseLost("the task has ended"))
+
+    def _stop_status(self) -> StatusChange:
+        """The final status of a run that stopped on request."""
+        if self.stop.reason == "deadline":
+            return self.deadlines.end_status(self.record)
+        if self.stop.reason == "drain":
+            return system_status(DRAINED, self.record)
+        lapsed = self.stop.reason == "fenced"
+        return system_status(LEASE_LAPSED, self.record) if lapsed else StatusChange(states.CANCELED)
 
     # The turn ---------------------------------------------------------------------------------------------------
 
@@ -220,75 +233,72 @@ class TurnRunner(StoppableTurn):
         """Runs the agent. If it obeys a cancel the task ends as CANCELED; if it ignores it, its result counts."""
         try:
             if not self._fresh_context or self.message.reference_task_ids:
-                await self._log.retry_read(self._load_input, self.record.ref, self._guard, self._log_fields)
+                await self._log.retry_read(self.load_input, self.record.ref, self._guard, self.log_fields)
             self._fresh_context = False
             turn = self._agent.take_turn(self)
-            result = await (turn if self._hold is None else GuardedSteps(turn, self._loses_lease))
+            return await (turn if self._hold is None else GuardedSteps(turn, self._loses_lease))
         except WorkerLost as lost:
             self._worker_lost = lost
-            by_client = self._stop_reason == "client"
-            result = TurnResult(
-                self._stop_status() if by_client else system_status(WORKER_LOST, self.record, str(lost))
-            )
+            by_client = self.stop.reason == "client"
+            return TurnResult(self._stop_status() if by_client else system_status(WORKER_LOST, self.record, str(lost)))
         except asyncio.CancelledError:
             if not self.canceled:
                 raise
             if self._task is not None:
                 self._task.uncancel()
             return TurnResult(self._stop_status())
-        self._finishing = True
-        return result
 
-    def _prepare_next_turn(self) -> bool:
-        """Resets per-turn state for the next turn. True when the turn must end at once."""
+    def _begin_next_turn(self) -> None:
+        """Resets per-turn state."""
+        self._enter(Phase.RUNNING)
         while self._task is not None and self._task.cancelling():
             self._task.uncancel()
-        self.canceled, self._stop_reason = self._drained, "drain" if self._drained else ""
+        self.stop.begin_turn()
         self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
-        self._metadata_set = self.cancel_metadata = b""
+        self._metadata_set = b""
         self._transitions = self._transitions and TransitionChecker(self.record.state)
         self.deadlines.stop()
         self.deadlines.start()
         if self.usage_tracker is not None:
             self.usage_tracker.begin_turn()
-        return self._drained
 
     async def _finish_turn(self, result: TurnResult) -> bool:
         """Writes the end of the turn. True when unread messages require another turn."""
-        self._finishing = True
-        self.deadlines.after(STORE_WAIT_SECONDS, self._release_callers)
+        self._enter(Phase.FINISHING)
+        self.deadlines.after(self._services.timings.store_wait, self._release_callers)
         if self.usage_tracker is not None:
             await self.usage_tracker.flush()
         try:
-            if result.reply is not None and await self._reply_with_message(result.reply):
-                return False
-            pending, state_update = await self._batch.take_pending()
-            changes = self._with_working(pending)
-        except LeaseLost:
-            if self._fence_task is not None:
-                await self._fence_task
-                return False
-            changes, state_update, result = [], NO_CHANGE, TurnResult(self._stop_status())
-        except AppendRejected as rejection:
-            if rejection.reason != CHANGED:
-                return False
-            # This run still holds the task; only its write of the conversation's state was too late.
-            changes, state_update = [], NO_CHANGE
-            result = TurnResult(system_status(CONTEXT_CHANGED, self.record))
+            output = Output(*await self._batch.take_pending())
         except Exception as error:
-            changes, state_update = [], NO_CHANGE
-            result = TurnResult(system_status(NOT_WRITTEN, self.record, str(error)))
-        interrupted = self._worker_lost is not None or self._stop_reason in ("drain", "fenced")
-        not_started = self._worker_lost is not None and not self._worker_lost.may_have_started
-        may_retry = not_started or self.attempt <= self._agent.spec.retries
-        if interrupted and may_retry and result.status.state == states.FAILED:
-            await self._give_back(changes, state_update)
-            return False
-        if result.error is not None and not (changes or self.record.visible):
-            result.error.metadata["task"] = self.record.id
-            self._response_error = result.error
-        changes += [*map(self._replace_on_retry, result.artifacts), result.status]
-        state_update = state_update.merged_with(result.state_update)
+            output = Output(failure=error)
+        finish = self._decide(result, output)
+        if finish.kind is FinishKind.REPLY:
+            try:
+                return await self._write_reply(finish)
+            except Exception as error:
+                finish = self._decide(result, Output(failure=error))
+        if finish.kind is FinishKind.END:
+            return await self._end_turn(finish)
+        if finish.kind is FinishKind.RETRY:
+            append = self._build_append(finish.changes, finish.state_update)
+            await self._insist(replace(append, last_delivered=0, retry=True))
+        elif self._fence_task is not None:
+            await self._fence_task
+        return False
+
+    def _decide(self, result: TurnResult, output: Output) -> Finish:
+        return decide(
+            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.retries
+        )
+
+    async def _end_turn(self, finish: Finish) -> bool:
+        changes, state_update = list(finish.changes), finish.state_update
+        if finish.error is not None:
+            finish.error.metadata["task"] = self.record.id
+            self._response_error = finish.error
+        if self.attempt > 1:
+            changes = [self._replace_on_retry(change) for change in changes]
         if self._transitions is not None:
             changes = self._transitions.check_end(changes, self.record)
         try:
@@ -297,121 +307,37 @@ class TurnRunner(StoppableTurn):
             if rejection.reason != CHANGED:
                 raise
             # Another task wrote the conversation's state first; this one must not overwrite it.
-            events = [*changes[:-1], system_status(CONTEXT_CHANGED, self.record)]
-            appended = await self._write_end(events, replace(state_update, context_state=None))
-        self._finishing = not appended.turn_continues
+            changes = [*changes[:-1], system_status(CONTEXT_CHANGED, self.record)]
+            appended = await self._write_end(changes, replace(state_update, context_state=None))
         return appended.turn_continues
 
-    async def _write_end(self, changes: list[Change], state_update: StateUpdate) -> Appended:
-        change = self._build_append(changes, state_update, release=True)
-        return await self._log.insist(change, self._on_committed, self._log_fields)
+    # Writes -----------------------------------------------------------------------------------------------------
 
-    async def _give_back(self, changes: list[Change], state_update: StateUpdate) -> None:
-        """Releases the turn, to be repeated by another process."""
-        if self.record.visible:
-            changes = [*changes, retry_status(self.attempt + 1)]
-        # Without the conversation's state, which might be rejected: the next attempt writes it.
-        await self._insist(
-            replace(
-                self._build_append(changes, replace(state_update, context_state=None)), last_delivered=0, retry=True
-            )
-        )
+    async def _write_end(self, changes: Sequence[Change], state_update: StateUpdate) -> Appended:
+        change = self._build_append(changes, state_update, release=True)
+        return await self._log.insist(change, self._on_committed, self.log_fields)
+
+    async def _write_reply(self, finish: Finish) -> bool:
+        """Replaces the task by a Message, which ends the run: False."""
+        assert finish.reply is not None
+        reply = finish.reply.SerializeToString()
+        await self._log.append(Append(task=self.record.ref, guard=self._guard, discard=True, reply=reply))
+        if not self.first_response.done():
+            self.first_response.set_result(finish.reply)
+        return False
 
     async def _insist(self, change: Append) -> None:
         """Ends or releases the turn as soon as the store is available."""
         try:
-            await self._log.insist(change, self._on_committed, self._log_fields)
+            await self._log.insist(change, self._on_committed, self.log_fields)
         except Exception as error:
-            log.info("run stopped: %s", error, exc_info=not isinstance(error, AppendRejected), extra=self._log_fields())
+            log.info("run stopped: %s", error, exc_info=not isinstance(error, AppendRejected), extra=self.log_fields())
 
-    async def _reply_with_message(self, message: pb.Message) -> bool:
-        """Replaces the task by a Message, if the task is not visible yet. True when that was written."""
-        if self.record.visible:
-            return False
-        changes, _ = await self._batch.take_pending()
-        if changes or self.record.visible:
-            for change in changes:
-                self._batch.put(change)
-            return False
-        await self._log.append(
-            Append(task=self.record.ref, guard=self._guard, discard=True, reply=message.SerializeToString())
-        )
-        if not self.first_response.done():
-            self.first_response.set_result(message)
-        return True
-
-    def _build_append(self, changes: list[Change], state_update: StateUpdate, *, release: bool = False) -> Append:
-        context = None
-        if state_update.context_state is not None:
-            context = self._context = ContextState(state_update.context_state, self._context.version + 1)
-        if state_update.task_metadata:
-            self.projection.clear()  # metadata is part of the task and of no event, so the task has to be read
-            self._metadata_set = merge_metadata(self._metadata_set, state_update.task_metadata)
-        if release:
-            usage = self.usage_tracker.metadata if self.usage_tracker is not None else b""
-            changes = with_metadata(changes, merge_metadata(self._metadata_set, usage))
-        return Append(
-            task=self.record.ref,
-            guard=self._guard,
-            events=changes,
-            task_state=state_update.task_state,
-            task_metadata=state_update.task_metadata,
-            context_state=context,
-            last_delivered=self._last_delivered,
-            release=release,
-        )
-
-    def _send(self, changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:
-        return self._log.append(self._build_append(self._with_working(changes), state_update), self._on_committed)
-
-    def _with_working(self, changes: list[Change]) -> list[Change]:
-        """Writes WORKING before the first event of a run that has not written it itself."""
-        if changes and self.record.state == states.SUBMITTED and not isinstance(changes[0], StatusChange):
-            return [StatusChange(states.WORKING), *changes]
-        return changes
-
-    def _on_committed(self, appended: Appended | None) -> None:
-        if appended is None:
-            return
-        self.record = appended.record
-        self.projection.add(appended.events)
-        if not self.first_response.done():
-            if self._response_error is None:
-                self.first_response.set_result(None)
-            else:
-                self._fail_response(self._response_error)
-        # `ready`: released, to be repeated. Usage is part of the task and of no event, so it has to be read.
-        if not (self.record.has_open_turn or self.turn_ended.done()):
-            self.turn_ended.set_result(self.usage_tracker is None)
-
-    def _fail_response(self, error: A2AError) -> None:
-        self.first_response.set_exception(error)
-        self.first_response.exception()  # nobody may wait for it any more
-
-    def _release_callers(self) -> None:
-        """Lets callers go whose turn has ended, but is not written yet: the store does not respond."""
-        if not self.turn_ended.done():
-            self.end_is_late = True
-            self.turn_ended.set_result(False)
-        if not self.first_response.done():
-            text = "the store does not respond; this request may still be done, so check before you repeat it"
-            self._fail_response(Unavailable(text))
-
-    def _show_working(self) -> None:
-        if self.record.state == states.SUBMITTED and not self._finishing and not self._batch.busy:
+    def show_working(self) -> None:
+        """Writes WORKING for an agent that has put nothing yet."""
+        if (
+            self.record.state == states.SUBMITTED
+            and self.phase in (Phase.PREPARING, Phase.RUNNING)
+            and not self._batch.busy
+        ):
             self._batch.put(StatusChange(states.WORKING))
-
-    async def _load_input(self) -> None:
-        """Reads the input of the turn. A repeated call after a failed read keeps what was read."""
-        ref = self.record.ref
-        # An upstream agent has to be told, which `cancel` does.
-        upstream = isinstance(self._agent, RemoteAgent) and not self._agent.is_worker_backed
-        repeated = self.attempt > 1 and not upstream
-        if (self._client_canceled or repeated) and (requests := await self._store.cancel_requests.pending([ref])):
-            self.canceled, self._stop_reason, self.cancel_metadata = True, "client", requests[ref]
-            raise asyncio.CancelledError("the message arrived before the cancel")
-        if self.message is NO_MESSAGE:
-            usage = await self._load_message()
-            if self.usage_tracker is None and usage:
-                self.usage_tracker = self._new_usage_tracker(usage)
-        await self._load_context()

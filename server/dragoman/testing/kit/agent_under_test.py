@@ -123,17 +123,17 @@ class AgentUnderTest:
                 self.store,
                 LocalBus(),
                 self._agents,
+                run_turns=self._run_turns,
                 **{"new_key": self._ids.key, "new_context": self._ids.context, **self._options},
             )
         )
-        runtime.scheduler.run_turns = self._run_turns
         # Both at once: who follows a task waits for the crash of the process that it follows.
         self._runtime, self.restarted = runtime, asyncio.get_running_loop().create_future()
 
     async def _run_turns(self, runner: TurnRunner) -> None:
         _CURRENT_KIT.set(self)
         if runner.record.visible:
-            cast(Any, runner)._show_working()
+            runner.show_working()
         await TurnRunner.run(runner)
 
     # Calls ------------------------------------------------------------------------------------------------------
@@ -207,17 +207,16 @@ class AgentUnderTest:
         assert process is not None
         assert restarted is not None
         tasks = []
-        runs: dict[Any, Any] = cast(Any, dead)._runners
-        for run in runs.values():
+        for runner in dead.runs:
+            run = cast(Any, runner)
             run._log = _DeadLog()
-            run.canceled = True  # for functions in threads
+            run.stop.request("fenced")  # for functions in threads
             if run._task is not None:
                 run._task.cancel()
                 tasks.append(run._task)
-        runs.clear()  # so that closing the runtime waits for none of them
+        dead.runs.clear()  # so that closing the runtime waits for none of them
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_TIMEOUT)
-        cast(Any, dead)._update_idle()
         await process.aclose()
         await self._start()
         restarted.set_result(None)

@@ -14,6 +14,8 @@ from tests.runtime.remote_agent import DONE, Far, served
 from dragoman.bus.local import LocalBus
 from dragoman.ports import Job, RemoteAgent, WorkerLost
 from dragoman.runtime import open_runtime
+from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog
+from dragoman.runtime.runs import RunRegistry
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import new_ref
 
@@ -101,7 +103,7 @@ async def test_only_processes_that_can_run_an_agent_get_its_jobs(tmp_path: Path)
 
 async def test_a_fetch_of_waiting_tasks_does_not_delay_a_new_task(tmp_path: Path) -> None:
     async with served(tmp_path, far := Far(capacity=4)) as here:
-        await eventually(lambda: here.runtime.scheduler.remote_capacity.accepts_message("far"))
+        await eventually(lambda: here.runtime.scheduler.queues.of("far").accepts_message)
         looked, go_on = asyncio.Event(), asyncio.Event()
         store: Any = here.store
         waiting = store.ready_tasks
@@ -112,7 +114,7 @@ async def test_a_fetch_of_waiting_tasks_does_not_delay_a_new_task(tmp_path: Path
             return await waiting(*arguments)
 
         store.ready_tasks = slow
-        here.runtime.scheduler.remote_capacity.assume_backlog()
+        here.runtime.scheduler.queues.of("far").assume_backlog()
         here.runtime.registry.capacity_changed()
         await looked.wait()
         task = await here.start()
@@ -156,3 +158,64 @@ async def test_a_turn_that_never_started_is_released_without_retries(tmp_path: P
         _, end = await far.turns.get()
         end.set_result(DONE)
         assert state(await here.ended(task.id)) == "COMPLETED"
+
+
+# One queue ---------------------------------------------------------------------------------------------------------
+
+
+def queue_of(far: Far, slots: int = 10) -> AgentQueue:
+    return AgentQueue(RunRegistry(slots), ("far",), far)
+
+
+def test_a_queue_has_the_room_that_slots_and_capacity_leave() -> None:
+    queue = queue_of(far := Far(capacity=3), slots=2)
+    assert (queue.capacity, queue.room) == (3, 2)
+    assert [queue.try_reserve() for _ in range(3)] == [True, True, False]
+    queue.release()
+    assert (queue.room, queue.reserved) == (1, 1)
+    far.room = 0
+    assert (queue.room, queue.try_reserve()) == (0, False)
+
+
+def test_the_queue_of_local_agents_has_no_room_without_them() -> None:
+    runs = RunRegistry(2)
+    assert [AgentQueue(runs, agents).room for agents in ((), ("echo",))] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("found", "noted", "backlog"),
+    [
+        (2, False, Backlog.EXCEEDING),
+        (1, False, Backlog.POSSIBLE),
+        (0, False, Backlog.EMPTY),
+        (0, True, Backlog.POSSIBLE),
+    ],
+)
+def test_a_query_shows_whether_tasks_wait(found: int, noted: bool, backlog: Backlog) -> None:
+    queue = queue_of(Far(capacity=2))
+    assert (queue.begin_fetch(), queue.begin_fetch(), queue.begin_query()) == (True, False, 2)
+    if noted:
+        queue.note_backlog()
+    queue.end_query(2, found)
+    assert (queue.backlog, queue.accepts_message) == (backlog, backlog is not Backlog.EXCEEDING)
+    queue.end_fetch()
+    assert queue.begin_fetch() is (backlog is not Backlog.EMPTY)
+
+
+def test_new_tasks_wait_after_one_that_found_no_room() -> None:
+    queue = queue_of(far := Far(capacity=1))
+    queue.backlog = Backlog.EMPTY
+    assert queue.try_reserve()
+    queue.note_backlog()
+    far.room = 5
+    assert (queue.backlog, queue.accepts_message) == (Backlog.EXCEEDING, False)
+
+
+def test_the_turns_of_a_removed_agent_count_again_when_it_returns() -> None:
+    queues = AgentQueues({}, RunRegistry(10), 60, runs_agents=True)
+    queues.add(Far(capacity=2))
+    queues.of("far").running = 1
+    queues.remove("far")
+    assert ("far" in queues, queues.of("far") is queues.local) == (False, True)
+    queues.add(Far(capacity=2))
+    assert (queues.of("far").room, queues.of("far").backlog) == (1, Backlog.EXCEEDING)

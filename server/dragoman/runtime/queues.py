@@ -1,0 +1,331 @@
+"""Queues of a process: the room for turns, and what waits for it in the store.
+
+The store holds the waiting tasks. A process keeps one queue for its local agents together, which share its slots and
+one query, and one for each remote agent, whose capacity changes while the server runs. A task is claimed only when its
+queue has room, so a waiting task stays SUBMITTED and any process with room may take it. Nothing here does I/O, except
+the job subscriptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Protocol
+
+from dragoman.core.errors import Unavailable
+from dragoman.core.task.log import Appended
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, Unsubscribe
+from dragoman.runtime.runs import RunRegistry
+from dragoman.runtime.turn.runner import TurnRunner
+
+
+class Backlog(Enum):
+    """What is known of the tasks of a queue that wait in the store."""
+
+    EMPTY = "none wait, as far as known"
+    POSSIBLE = "some may wait: ask the store"
+    EXCEEDING = "more wait than there is room for: ask the store, and let no new task overtake them"
+
+
+class Fetch(Enum):
+    """Whether tasks are being fetched from the store."""
+
+    NONE = "no fetch"
+    RUNNING = "a fetch is running"
+    OUTDATED = "a fetch is running, and more tasks have come since its query"
+
+
+class AgentQueue:
+    """Room and backlog of the local agents together, or of one remote agent.
+
+    | event | backlog | fetch |
+    |---|---|---|
+    | `note_backlog` | EMPTY becomes POSSIBLE; EXCEEDING without room | RUNNING becomes OUTDATED |
+    | `begin_fetch` | | NONE becomes RUNNING, if something may wait and there is room |
+    | `begin_query` | | RUNNING |
+    | `end_query` with as many tasks as there was room | EXCEEDING | |
+    | `end_query` with fewer | POSSIBLE | |
+    | `end_query` with none | EMPTY, while RUNNING; else POSSIBLE | |
+    | `end_fetch` | | NONE |
+    """
+
+    __slots__ = ("_fetch", "_runs", "agent", "agents", "backlog", "reserved", "running")
+
+    def __init__(self, runs: RunRegistry, agents: tuple[str, ...], agent: RemoteAgent | None = None) -> None:
+        """`agents`: their ids; `agent`: the remote agent, None for the queue of local agents."""
+        self._runs = runs
+        self._fetch = Fetch.NONE
+        self.agents = agents
+        self.agent = agent
+        self.backlog = Backlog.EXCEEDING  # until the store was asked
+        self.reserved = 0
+        """Places for tasks that are being written."""
+        self.running = 0
+        """Running turns."""
+
+    @property
+    def capacity(self) -> int:
+        """Concurrent turns that its agents can have, including those that run."""
+        if self.agent is not None:
+            return self.agent.capacity
+        return self._runs.slots if self.agents else 0
+
+    @property
+    def room(self) -> int:
+        """Turns that may begin now."""
+        free = self._runs.free_slots
+        if self.agent is not None:
+            free = min(free, self.agent.capacity - self.running - self.reserved)
+        elif not self.agents:
+            return 0
+        return free if free > 0 else 0
+
+    @property
+    def accepts_message(self) -> bool:
+        """Whether a new message may begin a turn without overtaking waiting tasks."""
+        return self.backlog is not Backlog.EXCEEDING and self.room > 0
+
+    def try_reserve(self) -> bool:
+        """Takes a place, until `release`. False when there is no room."""
+        if self.room <= 0:
+            return False
+        self.reserved += 1
+        self._runs.reserved += 1
+        return True
+
+    def release(self) -> None:
+        """Gives a reserved place back."""
+        self.reserved -= 1
+        self._runs.reserved -= 1
+
+    # Backlog ----------------------------------------------------------------------------------------------------
+
+    def note_backlog(self) -> None:
+        """A task waits in the store."""
+        if self.backlog is not Backlog.EXCEEDING:
+            self.backlog = Backlog.POSSIBLE if self.room > 0 else Backlog.EXCEEDING
+        self._outdate()
+
+    def assume_backlog(self) -> None:
+        """Tasks may wait in the store, without a known one."""
+        if self.backlog is Backlog.EMPTY:
+            self.backlog = Backlog.POSSIBLE
+        self._outdate()
+
+    def _outdate(self) -> None:
+        if self._fetch is Fetch.RUNNING:
+            self._fetch = Fetch.OUTDATED
+
+    def begin_fetch(self) -> bool:
+        """Whether to fetch waiting tasks now. Then `end_fetch` has to follow."""
+        if self.backlog is Backlog.EMPTY or self._fetch is not Fetch.NONE or self.room <= 0:
+            return False
+        self._fetch = Fetch.RUNNING
+        return True
+
+    def begin_query(self) -> int:
+        """How many waiting tasks to ask the store for; 0 when none may wait, or without room."""
+        self._fetch = Fetch.RUNNING
+        return 0 if self.backlog is Backlog.EMPTY else self.room
+
+    def end_query(self, limit: int, found: int) -> None:
+        """Records how many tasks the store had of those it was asked for."""
+        if found >= limit:
+            self.backlog = Backlog.EXCEEDING
+        else:
+            self.backlog = Backlog.POSSIBLE if found or self._fetch is Fetch.OUTDATED else Backlog.EMPTY
+
+    def end_fetch(self) -> None:
+        """The fetch has ended."""
+        self._fetch = Fetch.NONE
+
+
+class TurnStarter(Protocol):
+    """What follows from a claim: the scheduler."""
+
+    def follow_up(
+        self, appended: Appended, message: StoredMessage | None = None, *, fresh_context: bool = False
+    ) -> TurnRunner | None:
+        """Begins the turn that an append has claimed, or announces the task that it has left waiting."""
+        ...
+
+    def place_freed(self, queue: AgentQueue) -> None:
+        """A place of this queue is free again."""
+        ...
+
+
+class Reservation:
+    """A place for a task about to be written, until `commit` or `abort`."""
+
+    __slots__ = ("_fresh_context", "_message", "_queue", "_starter", "runner", "session")
+
+    def __init__(
+        self, starter: TurnStarter, queue: AgentQueue, session: int, message: StoredMessage | None, fresh_context: bool
+    ) -> None:
+        self._starter = starter
+        self._queue = queue
+        self._message = message
+        self._fresh_context = fresh_context
+        self.session = session
+        """The session to claim the task for; 0: there is no place, so it has to wait."""
+        self.runner: TurnRunner | None = None
+        """The claimed turn, once it has begun."""
+
+    def settle(self, appended: Appended | None) -> None:
+        """Commits, or aborts when nothing was appended. A callback for `EventLog.append`."""
+        if appended is None:
+            self.abort()
+        else:
+            self.commit(appended)
+
+    def commit(self, appended: Appended) -> None:
+        """Begins the claimed turn, or announces the waiting task."""
+        if self.session:
+            self._queue.release()
+        self.runner = self._starter.follow_up(appended, self._message, fresh_context=self._fresh_context)
+        if self.session and self.runner is None:
+            self._starter.place_freed(self._queue)
+
+    def abort(self) -> None:
+        """Gives the place back: nothing was written."""
+        if self.session:
+            self._queue.release()
+            self._starter.place_freed(self._queue)
+
+
+class AgentQueues:
+    """The queues of a process: one for its local agents, one for each remote agent."""
+
+    def __init__(
+        self, agents: Mapping[str, Agent], runs: RunRegistry, worker_wait: float, *, runs_agents: bool
+    ) -> None:
+        """`worker_wait`: seconds that tasks wait for an absent remote agent. With `runs_agents=False` the local agents
+        are left to other processes."""
+        self._runs = runs
+        self._worker_wait = worker_wait
+        remote = {name: agent for name, agent in agents.items() if isinstance(agent, RemoteAgent)}
+        local = tuple(name for name in agents if name not in remote)
+        self.local = AgentQueue(runs, local if runs_agents else ())
+        self._remote = {name: AgentQueue(runs, (name,), agent) for name, agent in remote.items()}
+        self._removed: dict[str, AgentQueue] = {}
+        """Queues of removed agents whose turns still run: they count again if the agent returns."""
+
+    def __iter__(self) -> Iterator[AgentQueue]:
+        """The queues at this moment."""
+        return iter((self.local, *self._remote.values()))
+
+    def __contains__(self, agent: str) -> bool:
+        """Whether this is a remote agent."""
+        return agent in self._remote
+
+    def of(self, agent: str) -> AgentQueue:
+        """The queue of an agent."""
+        return self._remote.get(agent, self.local)
+
+    def add(self, agent: RemoteAgent) -> None:
+        """Adds a remote agent; tasks of it may already wait in the store."""
+        name = agent.spec.id
+        queue = self._removed.pop(name) if name in self._removed else AgentQueue(self._runs, (name,), agent)
+        self._remote[name] = queue
+        queue.agent, queue.backlog = agent, Backlog.EXCEEDING
+
+    def remove(self, name: str) -> None:
+        """Removes a remote agent."""
+        if (queue := self._remote.pop(name, None)) is not None and queue.running + queue.reserved:
+            self._removed[name] = queue
+
+    @property
+    def runnable_agents(self) -> list[str]:
+        """The agents that may have turns in this process: those with any capacity, used or not."""
+        return [agent for queue in self if queue.capacity > 0 for agent in queue.agents]
+
+    # Absent agents ----------------------------------------------------------------------------------------------
+
+    def check_available(self, agent: RemoteAgent) -> None:
+        """Raises Unavailable for an agent that has been absent for longer than tasks wait for it."""
+        if (away := agent.seconds_absent) > self._worker_wait:
+            if not agent.is_worker_backed:
+                raise Unavailable(f'agent "{agent.spec.id}" has been unavailable for {away:.0f} s; try again later')
+            raise Unavailable(
+                f'no worker of agent "{agent.spec.id}" has been connected for {away:.0f} s; try again later'
+            )
+
+    @property
+    def absent_too_long(self) -> list[str]:
+        """The remote agents that have been absent for longer than tasks wait for them."""
+        return [name for name in self._remote if (self.seconds_absent(name) or 0.0) > self._worker_wait]
+
+    def is_worker_backed(self, agent: str) -> bool:
+        """Whether workers run this agent. True for unknown agents."""
+        remote = self._remote_agent(agent)
+        return remote is None or remote.is_worker_backed
+
+    def seconds_absent(self, agent: str) -> float | None:
+        """Seconds since a remote agent became unavailable, 0 while it is available; None for local agents."""
+        remote = self._remote_agent(agent)
+        return remote.seconds_absent if remote else None
+
+    def runner(self, agent: str, task_id: str) -> str:
+        """Which remote process runs a turn of a task; empty when none does."""
+        remote = self._remote_agent(agent)
+        return remote.runner_of(task_id) if remote else ""
+
+    def describe_run(self, agent: str, task_id: str) -> str:
+        """What to expect of that process, in a few sentences; empty when nothing is known."""
+        remote = self._remote_agent(agent)
+        return remote.describe_run(task_id) if remote else ""
+
+    def describe_next(self, agent: str) -> str:
+        """What happens next to a waiting task of the agent, in sentences."""
+        remote = self._remote_agent(agent)
+        if remote is None or self.of(agent).room > 0:
+            return "It waits for a worker and will be taken at once."
+        if not (away := remote.seconds_absent):
+            if not remote.is_worker_backed:
+                return f'It waits for capacity of agent "{agent}", which already runs its maximum number of turns.'
+            return f'It waits for capacity at a worker of agent "{agent}"; all connected workers are busy or draining.'
+        remaining = max(self._worker_wait - away, 0)
+        if remote.problem:
+            return (
+                f'It waits for agent "{agent}", which has been unavailable for {away:.0f} s ({remote.problem}). '
+                f"The server retries every few seconds; in {remaining:.0f} s (--worker-wait) the task ends as FAILED."
+            )
+        return (
+            f'It waits for a worker of agent "{agent}". None has been connected for {away:.0f} s; in {remaining:.0f} s '
+            "(--worker-wait) the task ends as FAILED. Start one with: dragoman worker."
+        )
+
+    def _remote_agent(self, agent: str) -> RemoteAgent | None:
+        return self._remote[agent].agent if agent in self._remote else None
+
+
+class JobSubscriptions:
+    """The job subscriptions of one process."""
+
+    def __init__(self, bus: Bus, on_job: Callable[[Job], None]) -> None:
+        self._bus = bus
+        self._on_job = on_job
+        self._subscriptions: dict[str, Unsubscribe] = {}
+        self._agents: frozenset[str] = frozenset()
+        self._update_lock = asyncio.Lock()
+        self._closed = False
+
+    def differs(self, agents: Iterable[str]) -> bool:
+        """Whether these agents differ from those of the last update."""
+        return not self._closed and self._agents != frozenset(agents)
+
+    async def update(self, agents: Iterable[str]) -> None:
+        """Subscribes to the jobs of exactly these agents."""
+        self._agents = frozenset(agents)
+        async with self._update_lock:  # the last update wins, however long the bus takes
+            for agent in self._subscriptions.keys() - self._agents:
+                await self._subscriptions.pop(agent)()
+            for agent in self._agents - self._subscriptions.keys():
+                if not self._closed:
+                    self._subscriptions[agent] = await self._bus.subscribe_jobs((agent,), self._on_job)
+
+    async def close(self) -> None:
+        """Ends all subscriptions. May be called twice."""
+        self._closed = True
+        await self.update(())

@@ -1,0 +1,304 @@
+"""What an agent reads and calls during its turn, and the appends under its claim. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from dataclasses import dataclass, replace
+
+from dragoman.core.errors import A2AError, Unavailable
+from dragoman.core.limits.quotas import NO_BUDGETS, NO_USAGE, TaskBudget, TaskBudgets, Usage, UsageReport
+from dragoman.core.names import Owner, task_id_of
+from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState, Event, TaskRecord
+from dragoman.core.task.projection import merge_metadata
+from dragoman.ports import NO_CHANGE, Agent, LeaseLost, RemoteAgent, StateUpdate, Store, StoredMessage
+from dragoman.runtime.lease import Lease
+from dragoman.runtime.log import EventLog
+from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
+from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
+from dragoman.runtime.turn.finish import with_working
+from dragoman.runtime.turn.input import NO_MESSAGE, ReferenceResolver, load_turn_input
+from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
+from dragoman.runtime.turn.status import TransitionChecker
+from dragoman.runtime.turn.stop import StopToken
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServices:
+    """What all turns of a process share."""
+
+    store: Store
+    event_log: EventLog
+    reference_resolver: ReferenceResolver
+    strict: bool = False
+    """Whether agents may make only the transitions of the strict table."""
+    coalesce: Coalesce = NO_COALESCING
+    budgets: TaskBudgets = NO_BUDGETS
+    lease: Lease | None = None
+    """Of this process; None if no other process may act for it."""
+    timings: Timings = DEFAULT_TIMINGS
+
+
+class AgentFacade:
+    """Base class of TurnRunner: the `dragoman.ports.TurnContext` of its agent."""
+
+    # Class attributes, because most turns never change these: an object with 30 instance attributes or more gets a
+    # dictionary of its own and takes twice the time to create.
+    message: pb.Message = NO_MESSAGE
+    envelope: pb.SendMessageRequest = pb.SendMessageRequest()
+    question: pb.Message | None = None
+    task_state = task_metadata = b""
+    stored_envelope = b""
+    previous_artifacts: Sequence[pb.Artifact] = ()
+    references: Sequence[pb.Task] = ()
+    waiting_messages = 0
+    stopping = False
+    cancel_refusal = ""
+    """The agent's reason for refusing a cancel; empty when it does not refuse."""
+    usage_tracker: UsageTracker | None = None
+    end_is_late = False
+    """Whether the turn has ended, and the store does not take its end now."""
+    _response_error: A2AError | None = None
+    _context = ContextState()
+    _metadata_set = b""
+    """Task metadata that this turn has set, repeated in the event that ends it."""
+    _message_arrived: asyncio.Event | None = None
+
+    def __init__(
+        self,
+        services: TurnServices,
+        agent: Agent,
+        record: TaskRecord,
+        message: StoredMessage | None = None,
+        first: Sequence[Event] = (),
+        *,
+        fresh_context: bool = False,
+    ) -> None:
+        """`message`: the first message of a new task; with None the run reads its input. `first`: the events of the
+        append that created and claimed that task. `fresh_context`: its conversation is new, so nothing is read."""
+        assert record.running, "a run begins with a claim"
+        self._loop = loop = asyncio.get_running_loop()
+        self.record = record
+        self.first_response: asyncio.Future[pb.Message | None] = loop.create_future()
+        """Done when the task is visible (None), or with the Message or the error that replaces it."""
+        self.turn_ended: asyncio.Future[bool] = loop.create_future()
+        """Done when the turn has ended on disk: True if `record` and `projection` are the final task."""
+        self.stop = StopToken()
+        self.deadlines = TurnDeadlines(agent.spec, self._on_limit_exceeded)
+        self.projection = TaskProjection(first)
+        self.principal = record.principal
+        self.attempt = record.attempt
+        self._services = services
+        self._log = services.event_log
+        self._agent = agent
+        self._fresh_context = fresh_context
+        self._guard = ClaimHeld(record.session, record.token)
+        self._hold = services.lease.hold() if services.lease is not None else None
+        self._transitions = TransitionChecker(record.state) if services.strict else None
+        self._batch = EventBatch(self._send, services.coalesce)
+        self._history: list[pb.Message] = []
+        self._written_artifacts: set[str] = set()
+        self._last_delivered = record.last_delivered
+        if record.visible:
+            self.first_response.set_result(None)
+        if message is not None:
+            self._set_message(message)
+
+    def _on_limit_exceeded(self) -> None:
+        """Stops the turn."""
+        raise NotImplementedError
+
+    # Reads ------------------------------------------------------------------------------------------------------
+
+    @property
+    def task_id(self) -> str:
+        return self.record.id
+
+    @property
+    def context_id(self) -> str:
+        return self.record.context
+
+    @property
+    def owner(self) -> Owner:
+        return self.record.ref.owner
+
+    @property
+    def history(self) -> Sequence[pb.Message]:
+        return self._history
+
+    @property
+    def context_state(self) -> bytes:
+        return self._context.data
+
+    @property
+    def canceled(self) -> bool:
+        return self.stop.requested
+
+    @property
+    def cancel_reason(self) -> str:
+        return self.stop.reason
+
+    @property
+    def cancel_metadata(self) -> bytes:
+        return self.stop.metadata
+
+    async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
+        arrived = self._message_arrived = self._message_arrived or asyncio.Event()
+        while True:
+            arrived.clear()  # before the read, so that a message arriving during it sets it again
+            for stored in await self._log.retry_read(
+                self._unread_messages, self.record.ref, self._guard, self.log_fields
+            ):
+                self._last_delivered = stored.number
+                message = pb.Message.FromString(stored.message)
+                self._history.append(message)
+                yield message, pb.SendMessageRequest.FromString(stored.envelope)
+            await arrived.wait()
+
+    def notify_message(self) -> None:
+        """Wakes the agent for a message that arrived for this task."""
+        if self._message_arrived is not None:
+            self._message_arrived.set()
+
+    # Calls ------------------------------------------------------------------------------------------------------
+
+    def put(self, change: Change, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
+        if self._hold is not None and self._hold.lost and not isinstance(self._agent, RemoteAgent):
+            raise LeaseLost("the lease of this process has lapsed")
+        self.deadlines.record_activity()
+        if self._transitions is not None:
+            self._transitions.check(change)
+        if self.attempt > 1:
+            change = self._replace_on_retry(change)
+        accepted = self._batch.put(change, state_update)
+        if state_update.task_metadata:
+            self.task_metadata = merge_metadata(self.task_metadata, state_update.task_metadata)
+        return accepted
+
+    def _replace_on_retry(self, change: Change) -> Change:
+        """In a repeated turn, the first write to an artifact replaces the content of the dead attempt."""
+        if not isinstance(change, ArtifactChange) or change.artifact_id in self._written_artifacts:
+            return change
+        self._written_artifacts.add(change.artifact_id)
+        return replace(change, append=False) if change.append else change
+
+    async def flush(self) -> None:
+        await self._batch.flush()
+
+    def refuse_cancel(self, reason: str) -> None:
+        self.cancel_refusal = reason
+
+    def report_usage(self, report: UsageReport) -> None:
+        call_on_loop(self._loop, self._record_usage, report)
+
+    def _record_usage(self, report: UsageReport) -> None:
+        self.usage_tracker = self.usage_tracker or self._new_usage_tracker()
+        self.usage_tracker.add(report)
+
+    def _new_usage_tracker(self, initial: Usage = NO_USAGE) -> UsageTracker:
+        budgets = self._services.budgets
+        budget = budgets.budget_of(self.record.agent) if budgets else TaskBudget()
+        return UsageTracker(self._log, self.record.ref, self._guard, budget, self.deadlines.exceed_budget, initial)
+
+    # Input ------------------------------------------------------------------------------------------------------
+
+    async def load_input(self) -> None:
+        """Reads the input of the turn. A repeated call after a failed read keeps what was read.
+
+        Raises CancelledError if a client has canceled the turn before it began.
+        """
+        # An upstream agent has to be told, which `cancel` does.
+        upstream = isinstance(self._agent, RemoteAgent) and not self._agent.is_worker_backed
+        if "client" in self.stop.requests or (self.attempt > 1 and not upstream):
+            requests = await self._services.store.cancel_requests.pending([self.record.ref])
+            if requests:
+                self.stop.request("client", requests[self.record.ref])
+                raise asyncio.CancelledError("the message arrived before the cancel")
+        if self.message is NO_MESSAGE:
+            usage = await self._load_message()
+            if self.usage_tracker is None and usage:
+                self.usage_tracker = self._new_usage_tracker(usage)
+        record, store = self.record, self._services.store
+        if not self._fresh_context:
+            self._context = await store.context_state(record.ref.owner, record.agent, record.context)
+        if task_ids := self.message.reference_task_ids:
+            self.references = await self._services.reference_resolver.resolve(record, self.principal, task_ids)
+
+    async def _load_message(self) -> Usage:
+        """Reads the message to answer, and results of earlier turns. Returns the usage of earlier turns."""
+        turn_input = await load_turn_input(self._services.store, self.record, self._last_delivered, self.attempt)
+        self.task_state, self.task_metadata = turn_input.task_state, turn_input.task_metadata
+        self.question, self._history = turn_input.question, turn_input.history
+        self.previous_artifacts, self.waiting_messages = turn_input.artifacts, turn_input.waiting_messages
+        self._set_message(turn_input.message)
+        return turn_input.usage
+
+    def _set_message(self, stored: StoredMessage) -> None:
+        self._last_delivered = stored.number
+        self.principal = stored.sender or self.record.ref.owner.principal
+        self.message = pb.Message.FromString(stored.message)
+        self.stored_envelope, self.envelope = stored.envelope, pb.SendMessageRequest.FromString(stored.envelope)
+
+    async def _unread_messages(self) -> list[StoredMessage]:
+        conversation = await self._services.store.messages(self.record.ref, self._last_delivered)
+        return conversation.unread(self._last_delivered) if conversation else []
+
+    def log_fields(self) -> dict[str, str]:
+        """The fields of log lines about this turn."""
+        record = self.record
+        return {"task": task_id_of(record.ref.key), "agent": record.agent, "scope": record.ref.owner.scope}
+
+    # Appends under the claim ----------------------------------------------------------------------------------------
+
+    def _build_append(self, changes: Sequence[Change], state_update: StateUpdate, *, release: bool = False) -> Append:
+        context = None
+        if state_update.context_state is not None:
+            context = self._context = ContextState(state_update.context_state, self._context.version + 1)
+        if state_update.task_metadata:
+            self.projection.clear()  # metadata is part of the task and of no event, so the task has to be read
+            self._metadata_set = merge_metadata(self._metadata_set, state_update.task_metadata)
+        if release:
+            usage = self.usage_tracker.metadata if self.usage_tracker is not None else b""
+            changes = with_metadata(changes, merge_metadata(self._metadata_set, usage))
+        return Append(
+            task=self.record.ref,
+            guard=self._guard,
+            events=changes,
+            task_state=state_update.task_state,
+            task_metadata=state_update.task_metadata,
+            context_state=context,
+            last_delivered=self._last_delivered,
+            release=release,
+        )
+
+    def _send(self, changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:
+        append = self._build_append(with_working(changes, self.record), state_update)
+        return self._log.append(append, self._on_committed)
+
+    def _on_committed(self, appended: Appended | None) -> None:
+        if appended is None:
+            return
+        self.record = appended.record
+        self.projection.add(appended.events)
+        if not self.first_response.done():
+            if self._response_error is None:
+                self.first_response.set_result(None)
+            else:
+                self._fail_response(self._response_error)
+        # `ready`: released, to be repeated. Usage is part of the task and of no event, so it has to be read.
+        if not (self.record.has_open_turn or self.turn_ended.done()):
+            self.turn_ended.set_result(self.usage_tracker is None)
+
+    def _fail_response(self, error: A2AError) -> None:
+        self.first_response.set_exception(error)
+        self.first_response.exception()  # nobody may wait for it any more
+
+    def _release_callers(self) -> None:
+        """Lets callers go whose turn has ended, but is not written yet: the store does not respond."""
+        if not self.turn_ended.done():
+            self.end_is_late = True
+            self.turn_ended.set_result(False)
+        if not self.first_response.done():
+            text = "the store does not respond; this request may still be done, so check before you repeat it"
+            self._fail_response(Unavailable(text))

@@ -1,0 +1,56 @@
+"""What an agent gets for its turn, and what its calls become."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.runtime.harness import collect, kinds, open_harness, texts
+from tests.runtime.remote_agent import DONE, Far, served
+
+from dragoman import Turn, retry
+from dragoman.core.task.log import ArtifactChange
+from dragoman.ports import WorkerLost
+
+
+async def test_the_first_write_of_a_repeated_turn_replaces_what_the_dead_attempt_wrote(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far(retries=1)) as here:
+        task = await here.start()
+        for text in ("dead", "one"):
+            context, end = await far.turns.get()
+            for chunk in (text, "two"):
+                context.put(ArtifactChange("a", b"", text=chunk, append=True))
+            await context.flush()
+            if text == "dead":
+                end.set_exception(WorkerLost())
+        end.set_result(DONE)
+        assert texts(await here.ended(task.id)) == ["onetwo"]
+
+
+async def test_a_message_that_arrives_before_the_agent_asks_for_messages_is_not_lost(tmp_path: Path) -> None:
+    async def listens(turn: Turn) -> str:
+        here.at("begun").set()
+        await here.at("sent").wait()
+        async for message in turn.messages():
+            return message.text
+        return "none"
+
+    async with asyncio.timeout(60), open_harness(tmp_path, listens) as here:
+        task = await here.start("first")
+        await here.at("begun").wait()
+        await here.start("second", task_id=task.id)
+        here.at("sent").set()
+        assert texts(await here.ended(task.id)) == ["second"]
+
+
+async def test_a_turn_knows_what_the_message_carries(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    async def looks(turn: Turn) -> str:
+        seen.append((turn.text, len(turn.history), turn.attempt, turn.canceled, turn.cancel_reason))
+        return turn.ask("more?") if not turn.history else "done"
+
+    async with open_harness(tmp_path, looks, on_crash=retry(1)) as here:
+        task = await here.send("first")
+        assert kinds(await collect(here.stream("second", task_id=task.id)))[-1] == "COMPLETED"
+    assert [entry[:2] for entry in seen] == [("first", 0), ("second", 2)]  # type: ignore[index]
