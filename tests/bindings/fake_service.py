@@ -22,7 +22,7 @@ from dragoman.core.errors import PushNotificationNotSupported
 from dragoman.core.task import frames, states
 from dragoman.core.task.log import Event
 from dragoman.runtime.access import Access
-from dragoman.runtime.feeds import EventBatches, EventStream
+from dragoman.runtime.feeds import EventStream
 from dragoman.runtime.operations import Operations
 from dragoman.runtime.operations.admission import Admission
 from dragoman.runtime.operations.call import Call
@@ -104,7 +104,7 @@ class FakeService:
             raise self.answer
         return self.answer.SerializeToString() if self.answer is not None else b""
 
-    async def _stream(self, name: str, call: Call, request: Any) -> EventBatches:
+    async def _stream(self, name: str, call: Call, request: Any) -> EventStream:
         self.received.append((name, call, request))
         try:
             for is_batch, group in groupby(self.events, lambda item: isinstance(item, Event)):
@@ -145,10 +145,10 @@ class FakeService:
         return await self._unary("cancel_task", call, request)
 
     def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
-        return EventStream(self._stream("send_streaming_message", call, request))
+        return self._stream("send_streaming_message", call, request)
 
     def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
-        return EventStream(self._stream("subscribe_to_task", call, request))
+        return self._stream("subscribe_to_task", call, request)
 
 
 def make_cards(**settings: Any) -> Cards:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.task.log import Event
 from dragoman.ports import Bus, Store
 from dragoman.runtime import Call, Runtime, open_runtime
+from dragoman.runtime.feeds import EventStream
 from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -90,11 +91,13 @@ class Harness:
         """Returns when no turn is running."""
         await self.runtime.scheduler.runs.wait_idle()
 
-    def stream(self, text: str = "hello", **message: Any) -> AsyncIterator[Event]:
-        return self.runtime.operations.send.send_streaming_message(self.call, request(text, **message))
+    def stream(self, text: str = "hello", **message: Any) -> AsyncGenerator[Event, None]:
+        return by_event(self.runtime.operations.send.send_streaming_message(self.call, request(text, **message)))
 
-    def follow(self, task_id: str) -> AsyncIterator[Event]:
-        return self.runtime.operations.subscribe.subscribe_to_task(self.call, pb.SubscribeToTaskRequest(id=task_id))
+    def follow(self, task_id: str, **call: Any) -> AsyncGenerator[Event, None]:
+        """A subscription. `call`: fields of its Call."""
+        subscribe = self.runtime.operations.subscribe.subscribe_to_task
+        return by_event(subscribe(replace(self.call, **call), pb.SubscribeToTaskRequest(id=task_id)))
 
     async def list(self, **filters: Any) -> pb.ListTasksResponse:
         send_request = pb.ListTasksRequest(**filters)
@@ -144,6 +147,14 @@ async def open_harness(
             yield Harness(runtime, opened, bus)
     finally:
         await opened.close()
+
+
+async def by_event(stream: EventStream) -> AsyncGenerator[Event, None]:
+    """The events of a stream, one by one."""
+    async with aclosing(stream):
+        async for batch in stream:
+            for event in batch:
+                yield event
 
 
 async def collect(stream: AsyncIterator[Event]) -> list[Event]:

@@ -16,8 +16,6 @@ from dragoman.runtime.feeds import (
     FEED_BATCH_BYTES,
     FEED_BATCH_EVENTS,
     FEED_WINDOW_EVENTS,
-    EventBatches,
-    EventStream,
     TaskFeeds,
 )
 
@@ -117,39 +115,3 @@ async def test_a_waiting_subscriber_gets_new_events() -> None:
         following.mark_deleted(REF)
         with pytest.raises(TaskNotFound):
             await waiting
-
-
-# Event streams -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_stream_can_be_read_by_event_or_by_batch() -> None:
-    closed = False
-
-    async def batches() -> EventBatches:
-        nonlocal closed
-        try:
-            yield events(3)
-            yield events(2)
-        finally:
-            closed = True
-
-    flow = EventStream(batches())
-    assert (await anext(flow)).sequence == 1
-    assert [event.sequence for event in await flow.next_batch()] == [2, 3]
-    assert [event.sequence async for event in flow] == [1, 2]
-    assert closed
-    assert not await flow.next_batch()
-    assert await anext(flow, None) is None
-    await flow.aclose()
-    await flow.aclose()
-
-
-async def test_a_stream_raises_the_errors_of_its_operation() -> None:
-    async def batches() -> EventBatches:
-        yield events(1)
-        raise TaskNotFound
-
-    flow = EventStream(batches())
-    assert len(await flow.next_batch()) == 1
-    with pytest.raises(TaskNotFound):
-        await flow.next_batch()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from dragoman.core.errors import TaskNotFound, UnsupportedOperation
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Unsubscribe
-from dragoman.runtime import Call, feeds
+from dragoman.runtime import feeds
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -97,16 +97,12 @@ async def test_subscribing_to_a_finished_task_is_rejected_or_returns_it(tmp_path
         task = await here.send()
         with pytest.raises(UnsupportedOperation):
             await collect(here.follow(task.id))
-        call_showing_finished = Call(here.call.caller, shows_finished=True)
-        subscribe_request = pb.SubscribeToTaskRequest(id=task.id)
-        assert kinds(
-            await collect(here.runtime.operations.subscribe.subscribe_to_task(call_showing_finished, subscribe_request))
-        ) == ["task COMPLETED"]
+        assert kinds(await collect(here.follow(task.id, shows_finished=True))) == ["task COMPLETED"]
         with pytest.raises(TaskNotFound):
             await collect(here.follow("no such task"))
 
 
-async def held(here: Harness, subscribers: int) -> tuple[pb.Task, list[AsyncIterator[Event]]]:
+async def held(here: Harness, subscribers: int) -> tuple[pb.Task, list[AsyncGenerator[Event, None]]]:
     """A task held at its gate, and followers that have its snapshot."""
     task = await here.start()
     following = [here.follow(task.id) for _ in range(subscribers)]
@@ -219,7 +215,7 @@ async def test_closing_a_stream_leaves_the_task_running(tmp_path: Path) -> None:
     async with open_harness(tmp_path, gated(3, lambda: here.at("go"))) as here:
         stream = here.stream()
         task = pb.StreamResponse.FromString((await anext(stream)).data).task
-        await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+        await stream.aclose()
         here.at("go").set()
         assert state(await here.ended(task.id)) == "COMPLETED"
 

@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -130,11 +129,8 @@ async def test_a_broken_stream_is_resumed_on_another_server(
         stream = servers.one.stream()
         first = [await anext(stream) for _ in range(4)]
         await begun.wait()
-        call = replace(servers.other.call, cursor=first[-1].cursor)
-        subscribe_request = pb.SubscribeToTaskRequest(id=next(iter(servers.one.runtime.scheduler.runs)).task_id)
-        following = asyncio.create_task(
-            collect(servers.other.runtime.operations.subscribe.subscribe_to_task(call, subscribe_request))
-        )
+        task_id = pb.StreamResponse.FromString(first[0].data).task.id
+        following = asyncio.create_task(collect(servers.other.follow(task_id, cursor=first[-1].cursor)))
         go_on.set()
         rest = [event async for event in stream]
         assert [event.cursor for event in await following] == [event.cursor for event in rest]

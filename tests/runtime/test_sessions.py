@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +99,7 @@ async def test_a_turn_is_repeated_where_its_agent_allows_it(tmp_path: Path) -> N
         await reaper(other).reap()
         ended = await other.ended(task.id)
         assert (state(ended), texts(ended)) == ("COMPLETED", ["attempt 2"])
-        after = replace(other.call, cursor="1")
-        events = await collect(
-            other.runtime.operations.subscribe.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id))
-        )
+        events = await collect(other.follow(task.id, cursor="1"))
         updates = [pb.StreamResponse.FromString(event.data).status_update for event in events]
         assert 2 in [update.metadata["attempt"] for update in updates if "attempt" in update.metadata]
 

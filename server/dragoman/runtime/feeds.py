@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Final, Self
+from typing import Final
 
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import cursors
@@ -361,38 +361,6 @@ class TaskFeeds:
         return {ref: versions[ref.key] for ref in refs if ref.key in versions}
 
 
-EventBatches = AsyncGenerator[Sequence[Event], None]
-"""Batches of one or more events."""
-
-
-class EventStream:
-    """The events of one stream. Nothing happens before the first is requested. Has to be closed."""
-
-    __slots__ = ("_batches", "_buffered")
-
-    def __init__(self, batches: EventBatches) -> None:
-        self._batches = batches
-        self._buffered: deque[Event] = deque()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        """The next event. Raises the errors of the operation."""
-        if not self._buffered:
-            self._buffered.extend(await anext(self._batches))
-        return self._buffered.popleft()
-
-    async def next_batch(self) -> Sequence[Event]:
-        """The next event and all available behind it; empty at the end of the stream. Raises as `__anext__`."""
-        if self._buffered:
-            buffered, self._buffered = self._buffered, deque()
-            return tuple(buffered)
-        try:
-            return await anext(self._batches)
-        except StopAsyncIteration:  # an empty tuple as the default of `anext` is a SystemError in CPython 3.11
-            return ()
-
-    async def aclose(self) -> None:
-        """Ends the stream. May be called twice."""
-        await self._batches.aclose()
+EventStream = AsyncGenerator[Sequence[Event], None]
+"""The events of one stream, in batches of one or more. Nothing happens before the first is requested. Has to be
+closed."""

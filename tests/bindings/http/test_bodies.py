@@ -25,7 +25,7 @@ from dragoman.core.errors import (
     TaskNotFound,
 )
 from dragoman.core.task.log import Event
-from dragoman.runtime.feeds import EventBatches, EventStream
+from dragoman.runtime.feeds import EventStream
 from dragoman.wire.body_scan import AmbiguousJson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -195,7 +195,7 @@ async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(is_chunked: 
 async def streamed(framing: bodies.Framing, *batches: list[int] | Exception) -> bytes:
     """The response for a stream of these batches of events, given by number."""
 
-    async def feed() -> EventBatches:
+    async def feed() -> EventStream:
         for batch in batches:
             if isinstance(batch, Exception):
                 raise batch
@@ -205,7 +205,7 @@ async def streamed(framing: bodies.Framing, *batches: list[int] | Exception) -> 
         try:
             return await bodies.respond_stream(
                 request,
-                EventStream(feed()),
+                feed(),
                 framing=framing,
                 encode_event=lambda event: b"%d" % event.sequence,
                 encode_error=lambda error: str(error).encode(),

@@ -100,10 +100,10 @@ async def test_streams_subscriptions_and_blocking_sends_share_one_limit(tmp_path
             with pytest.raises(RateLimited, match="open_streams"):
                 await refused
         assert (await here.list()).total_size == 2  # a rejected send left no task
-        await following.aclose()  # type: ignore[attr-defined]  # an async generator
+        await following.aclose()
         async with asyncio.timeout(60):
             await anext(here.follow(task.id))
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
 
 
 async def test_an_ended_stream_does_not_count(tmp_path: Path) -> None:

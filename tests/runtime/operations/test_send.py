@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.harness import collect, kinds, open_harness, request, state, texts
+from tests.runtime.harness import by_event, collect, kinds, open_harness, request, state, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn
@@ -53,7 +53,7 @@ async def test_a_send_is_answered_with_the_created_task_if_it_cannot_be_read(
                 await operations.send.send_message(Call(call.caller, 0), send_request("waits"))
             ),
         ]
-        stream = operations.send.send_streaming_message(call, send_request("streams"))
+        stream = by_event(operations.send.send_streaming_message(call, send_request("streams")))
         answers.append(pb.SendMessageResponse.FromString((await anext(stream)).data))
         rest = asyncio.create_task(collect(stream))
         for answer in answers:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 from google.protobuf import json_format
-from tests.runtime.harness import collect, kinds, open_harness, request, texts
+from tests.runtime.harness import by_event, collect, kinds, open_harness, request, texts
 from tests.runtime.test_sessions import Shifted
 
 from dragoman import Turn
@@ -33,10 +33,8 @@ async def three(turn: Turn) -> AsyncIterator[str]:
 async def test_a_subscription_looks_its_task_up_once(tmp_path: Path) -> None:
     async with open_harness(tmp_path, three) as here:
         task = await here.send()
-        call = replace(here.call, shows_finished=True)
-        requested = pb.SubscribeToTaskRequest(id=task.id)
         with patch.multiple(here.store, find=None, read=None):  # neither is called
-            events = await collect(here.runtime.operations.subscribe.subscribe_to_task(call, requested))
+            events = await collect(here.follow(task.id, shows_finished=True))
         assert kinds(events) == ["task COMPLETED"]
 
 
@@ -83,9 +81,7 @@ async def test_a_cursor_older_than_the_log_gets_the_task_marked_as_a_gap(tmp_pat
         clock.ahead += 7 * 86_400_000
         await store.compact()
         assert await store.oldest_sequence(next(iter(await store.locate(task.id))).ref) > 3
-        after = replace(here.call, cursor="2")
-        subscription = pb.SubscribeToTaskRequest(id=task.id)
-        events = await collect(here.runtime.operations.subscribe.subscribe_to_task(after, subscription))
+        events = await collect(here.follow(task.id, cursor="2"))
     (event,) = [pb.StreamResponse.FromString(event.data) for event in events]
     gap = json_format.MessageToDict(event.task.metadata)[RESUME_EXTENSION.uri]
     assert gap == {"gap": True, "from": 2, "sequence": events[0].sequence}
@@ -96,12 +92,9 @@ async def test_the_remaining_events_of_a_finished_task_wait_for_no_poll(tmp_path
     async with open_harness(tmp_path, three) as here, asyncio.timeout(60):
         feeds = TaskFeeds(here.store, LocalBus())  # which nobody polls
         task = await here.send()
+        unpolled = SubscribeOperation(here.store, feeds, here.runtime.operations.access.agents, Admission())
         after = replace(here.call, cursor="1")
-        events = await collect(
-            SubscribeOperation(here.store, feeds, here.runtime.operations.access.agents, Admission()).subscribe_to_task(
-                after, pb.SubscribeToTaskRequest(id=task.id)
-            )
-        )
+        events = await collect(by_event(unpolled.subscribe_to_task(after, pb.SubscribeToTaskRequest(id=task.id))))
     assert [event.sequence for event in events] == list(range(2, 2 + len(events)))
     assert events
 
@@ -134,9 +127,8 @@ async def test_a_stream_ends_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         await here.send("more", task_id=task.id)
         requested = pb.SubscribeToTaskRequest(id=task.id)
         flow = here.runtime.operations.subscribe.subscribe_to_task(replace(here.call, cursor="1"), requested)
-        lot = await flow.next_batch()
+        (lot,) = [batch async for batch in flow]
         assert kinds(list(lot))[-1] == "COMPLETED"
-        assert not await flow.next_batch()
     asking = next(number for number, event in enumerate(lot, 1) if event.ends)
     assert asking < len(lot)
     assert split_at_end(lot, 0) == (lot[:asking], True)

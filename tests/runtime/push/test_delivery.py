@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,8 +62,7 @@ async def test_the_id_of_a_webhook_request_is_the_cursor_of_the_stream(tmp_path:
     async with open_push_harness(tmp_path, counter) as here:
         task = await here.send()
         await here.until(task.id, PushState.DONE)
-        call = replace(here.call(), cursor=here.receivers.at(HOOK)[2].headers["Dragoman-Event"])
-        again = here.harness.runtime.operations.subscribe.subscribe_to_task(call, pb.SubscribeToTaskRequest(id=task.id))
+        again = here.harness.follow(task.id, cursor=here.receivers.at(HOOK)[2].headers["Dragoman-Event"])
         assert kinds(await collect(again)) == ["1 ", "2 ", "COMPLETED"]
 
 

@@ -230,7 +230,7 @@ class GrpcExchange(RequestExchange[bytes]):
         adapt_event = a2a_headers.event_adapter(self.extensions)
         is_unchanged = encode is event_encoders.stored_bytes and adapt_event is a2a_headers.unchanged
         async with aclosing(events):
-            while batch := await events.next_batch():
+            async for batch in events:
                 registration.is_sending = True
                 for event in batch:
                     # Skipping both calls saves 2 % of gRPC's time per event.

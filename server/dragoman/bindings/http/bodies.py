@@ -193,7 +193,7 @@ async def respond_stream(
     `keepalive`: seconds. Errors before the first event are raised to the caller.
     """
     async with aclosing(events):
-        batch = await events.next_batch()
+        first = await anext(events, None)
         all_headers = {**_STREAM_HEADERS, **response_headers(request), **headers, "Content-Type": framing.media_type}
         response = web.StreamResponse(headers=all_headers)
         with suppress(_ClientDisconnected):
@@ -204,9 +204,10 @@ async def respond_stream(
             writer = _StreamWriter(response, framing)
             keepalive_task = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
             try:
-                while batch:
-                    await writer.write_elements(map(encode_event, batch))
-                    batch = await events.next_batch()
+                if first is not None:
+                    await writer.write_elements(map(encode_event, first))
+                    async for batch in events:
+                        await writer.write_elements(map(encode_event, batch))
             except _ClientDisconnected:
                 raise
             except Exception as error:

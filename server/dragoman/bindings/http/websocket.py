@@ -79,9 +79,10 @@ class WebSocketExchange(JsonRpcExchange):
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
         encode_results = self.result_encoder()
         async with aclosing(events):
-            async for event in events:
-                for result in encode_results(event):
-                    await self._send_result(result)
+            async for batch in events:
+                for event in batch:
+                    for result in encode_results(event):
+                        await self._send_result(result)
         return await self._send_result(STREAM_COMPLETE_RESULT)
 
     async def reject(self, error: Exception) -> web.StreamResponse:

@@ -35,7 +35,7 @@ from dragoman.core.task.log import (
     TaskRef,
 )
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
-from dragoman.runtime.feeds import EventBatches, EventStream, TaskFeeds
+from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.operations.admission import Admission, quota_exceeded
 from dragoman.runtime.operations.append_builder import AppendBuilder
@@ -115,16 +115,13 @@ class SendOperations:
                 task = await self._wait_for_turn(result, deadline, history)
         return frames.frame(1, task or (await read_stored_task(self._store, result, history)).task)
 
-    def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
+    async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
         """Events whose data are serialized StreamResponse: the Task first, or one Message (1.0 §3.1.2).
 
         A repeated send gets the events of the turn that the first one began: from the task's first, or after the
         caller's cursor. They are none for a caller with all events, whose connection broke before the end of the
         stream.
         """
-        return EventStream(self._stream(call, request))
-
-    async def _stream(self, call: Call, request: pb.SendMessageRequest) -> EventBatches:
         self._appends.check_streaming(call)
         history = history_length(request.configuration, "configuration.historyLength")
         with self._admission.hold_stream(call.caller.identity):
@@ -177,9 +174,7 @@ class SendOperations:
         except QuotaExceeded as exceeded:
             raise quota_exceeded(exceeded) from exceeded
         except AppendRejected as rejected:
-            if (
-                rejected.reason == EXISTS
-            ):  # another message created the same alias meanwhile; the next append continues it
+            if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None
             raise _send_error(rejected) from rejected
         if self._on_action is not None:

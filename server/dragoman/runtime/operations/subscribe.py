@@ -13,7 +13,7 @@ from dragoman.core.names import task_key_of
 from dragoman.core.task import states
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.ports import Store, TaskSnapshot
-from dragoman.runtime.feeds import EventBatches, EventStream, TaskFeeds
+from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import gap_event, read_task, task_event
 from dragoman.runtime.operations.admission import Admission
 from dragoman.runtime.operations.call import NO_STREAMS, Call
@@ -33,15 +33,12 @@ class SubscribeOperation:
         self._agents = agents
         self._admission = admission
 
-    def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
+    async def subscribe_to_task(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventStream:
         """The Task as it is, then its events until it ends (1.0 §3.1.6).
 
         With a cursor: the events after it, also of a finished task. If the log no longer reaches back to it: the Task,
         marked as a gap, then the events after that.
         """
-        return EventStream(self._subscribe(call, request))
-
-    async def _subscribe(self, call: Call, request: pb.SubscribeToTaskRequest) -> EventBatches:
         caller, task_id = call.caller, request.id
         if not self._agents[caller.agent].streaming:
             raise UnsupportedOperation(NO_STREAMS)

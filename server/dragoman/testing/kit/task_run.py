@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.core.access.identity import Caller
 from dragoman.core.task.log import Event, TaskRecord
+from dragoman.runtime.feeds import EventStream
 from dragoman.testing.kit.story import Exchange, Step, Story
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -161,19 +162,19 @@ class TaskRun(Story):
                 await events.aclose()
 
     async def _wait_for_event(
-        self, events: AsyncIterator[Event], restarted: asyncio.Future[None], deadline: float, aim: str
+        self, events: EventStream, restarted: asyncio.Future[None], deadline: float, aim: str
     ) -> bool:
-        """Waits for an event; False if the process has crashed or the task has ended."""
-        next_event: asyncio.Future[Event | None] = asyncio.ensure_future(anext(events, None))
+        """Waits for a batch of events; False if the process has crashed or the task has ended."""
+        next_batch: asyncio.Future[Sequence[Event] | None] = asyncio.ensure_future(anext(events, None))
         left = deadline - asyncio.get_running_loop().time()
-        either: set[asyncio.Future[Any]] = {next_event, restarted}
+        either: set[asyncio.Future[Any]] = {next_batch, restarted}
         await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if next_event.done():
-            event = next_event.result()
+        if next_batch.done():
+            batch = next_batch.result()
             await self.refresh()
-            return event is not None
-        next_event.cancel()
-        await asyncio.wait({next_event})
+            return batch is not None
+        next_batch.cancel()
+        await asyncio.wait({next_batch})
         if restarted.done():
             await self.refresh()
             return False
