@@ -37,7 +37,7 @@ def report(app: App) -> dict[str, int]:
     runtime, scheduler = app.runtime, app.runtime.scheduler
     store, admission = runtime.store, runtime.operations.admission
     assert isinstance(store, SqliteStore)
-    counters = store._writer.quota_counters
+    counters = store.quota_counters
     return {
         "open": sum(admission.open_streams.values()),
         "paced": len(admission.buckets),
@@ -45,8 +45,8 @@ def report(app: App) -> dict[str, int]:
         "running": scheduler.running,
         "slots": scheduler.running + scheduler.free_slots,
         "queued writes": store._writer._queue.qsize(),
-        "counted": len(counters._loads),
-        "unread": len(counters._unread),
+        "counted": len(counters.loads),
+        "unread": len(counters.unread),
         "tasks of the loop": len(asyncio.all_tasks()),
     }
 

@@ -19,7 +19,7 @@ from dragoman.core.task.log import Append, Appended, TaskRef
 from dragoman.core.task.maintenance import StorageOptions
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.hot import checkpoint
+from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.maintenance.backup import restore
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.stores.sqlite.store import now_ms
@@ -57,12 +57,12 @@ class FaultyConnection:
 class Disk:
     """A store on a connection that can fail."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, timings: SqliteTimings = DEFAULT_TIMINGS) -> None:
         self.path = path
         connection = connect(path)
         migrate(connection)
         self.faults = FaultyConnection(connection)
-        self.store = SqliteStore(path, cast(sqlite3.Connection, self.faults), now_ms, StorageOptions())
+        self.store = SqliteStore(path, cast(sqlite3.Connection, self.faults), now_ms, StorageOptions(), timings)
 
     async def append(self, *changes: Append) -> list[Appended | BaseException]:
         return await asyncio.gather(*map(self.store.append, changes), return_exceptions=True)
@@ -167,15 +167,15 @@ async def test_a_run_continues_after_the_last_successful_commit(disk: Disk) -> N
     assert [event.sequence for event in result.events] == [2]
 
 
-async def test_a_checkpoint_that_fails_stops_no_writer(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "INITIAL_COMMIT_INTERVAL", 1)
-    monkeypatch.setattr(checkpoint, "MAX_WAL_BYTES", 1)
+async def test_a_checkpoint_that_fails_stops_no_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk(tmp_path / "tasks.db", SqliteTimings(checkpoint_interval=1, max_wal_bytes=1))
     disk.faults.fail("PRAGMA wal_checkpoint", FULL)
     async with asyncio.timeout(60):
         for _ in range(3):
             (result,) = await disk.append(*several(1))
             assert isinstance(result, Appended)
     assert len(await disk.reopened()) == 3  # closing checkpoints too
+    assert "a checkpoint failed; a later one tries again: database or disk is full" in caplog.text
 
 
 async def test_a_full_database_is_reported_and_recovers(tmp_path: Path) -> None:

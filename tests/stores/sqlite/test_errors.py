@@ -27,7 +27,6 @@ from dragoman.runtime import log as runtime_log
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite import SqliteStore, open_store, schema
 from dragoman.stores.sqlite.errors import explain
-from dragoman.stores.sqlite.hot import checkpoint
 from dragoman.testing.fixtures import artifact, created, finished, new_ref
 from dragoman.wiring.app import open_app
 from dragoman.wiring.infra import StartError
@@ -284,30 +283,6 @@ async def test_the_result_of_a_run_waits_for_disk_space(
         await set_pages(store, 1_000_000)
         ended = await here.ended(task.id)
         assert (state(ended), ended.artifacts[0].parts[0].text) == ("COMPLETED", "the result" * 1000)
-
-
-async def test_a_checkpoint_that_fails_does_not_end_the_writer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(checkpoint, "INITIAL_COMMIT_INTERVAL", 1)
-    monkeypatch.setattr(checkpoint, "MAX_WAL_BYTES", 1)
-    store = open_store(tmp_path / "t.db")
-    checkpoints = store._writer._checkpointer
-
-    class Full:
-        """A connection whose disk has no room for the pages of its log."""
-
-        def execute(self, sql: str) -> sqlite3.Cursor:
-            if "wal_checkpoint" in sql:
-                raise sqlite3.OperationalError("database or disk is full")
-            return store._writer._connection.execute(sql)
-
-    after_commit = checkpoints.after_commit
-    monkeypatch.setattr(checkpoints, "after_commit", lambda _: after_commit(Full()))  # type: ignore[arg-type]
-    for _ in range(3):
-        await asyncio.wait_for(store.append(created(new_ref())), 10)
-    await store.close()
-    assert "a checkpoint failed; a later one tries again: database or disk is full" in caplog.text
 
 
 def test_other_errors_are_not_mapped() -> None:

@@ -34,6 +34,7 @@ from dragoman.stores.sqlite import blobs, claims, reads, task_tables
 from dragoman.stores.sqlite.blobs import BlobFiles
 from dragoman.stores.sqlite.claims import SqliteCancels
 from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, map_error, tolerate_damaged_text
+from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
@@ -73,6 +74,7 @@ def open_store(
     clock: Callable[[], int] = now_ms,
     synchronous: Synchronous = "full",
     sizes: StorageOptions = DEFAULT_STORAGE_OPTIONS,
+    timings: SqliteTimings = DEFAULT_TIMINGS,
 ) -> SqliteStore:
     """Opens the database, creating or migrating it first.
 
@@ -82,7 +84,7 @@ def open_store(
     connection = connect(path, synchronous)
     try:
         migrate(connection)
-        return SqliteStore(path, connection, clock, sizes)
+        return SqliteStore(path, connection, clock, sizes, timings)
     except BaseException:
         connection.close()
         raise
@@ -99,20 +101,26 @@ class SqliteStore:
     """Implements `dragoman.ports.Store` on one SQLite file."""
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, clock: Callable[[], int], sizes: StorageOptions
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        clock: Callable[[], int],
+        sizes: StorageOptions,
+        timings: SqliteTimings = DEFAULT_TIMINGS,
     ) -> None:
         self._secret = secret = blobs.store_secret(connection)
         marker = blobs.reference_marker(secret)
         self._path = path
         self._clock = clock
         (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-        self._checkpointer = Checkpointer(lambda: connect(path), path)
-        self._writer = SqliteWriter(connection, clock, self._checkpointer)
+        self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
+        self._writer = SqliteWriter(connection, clock, self._checkpointer, timings)
         self.commit_counters = self._writer.commits
+        self.quota_counters = self._writer.quota_counters
         self._reader_local = threading.local()
         self._files = DatabaseFiles(path)
         self._backup_source = _open_backup_source(path)
-        self._loop_reader = LoopReader(connect(path, readonly=True), marker)
+        self.loop_reader = LoopReader(connect(path, readonly=True), marker)
         self._reader_connections: list[sqlite3.Connection] = []
         self._is_damage_reported = False
         # Without an initializer: if one fails, for lack of memory or descriptors, the pool is unusable for good.
@@ -141,7 +149,7 @@ class SqliteStore:
 
     async def find(self, owner: Owner, agent: str, task_id: str, *, joined: bool = False) -> TaskRecord | None:
         try:
-            return self._loop_reader.find(owner, agent, task_id)
+            return self.loop_reader.find(owner, agent, task_id)
         except NotOnLoop:
             return await self._read(reads.find, owner, agent, task_id, joined)
 
@@ -153,7 +161,7 @@ class SqliteStore:
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
         try:
-            return self._loop_reader.read(task, history, artifacts)
+            return self.loop_reader.read(task, history, artifacts)
         except NotOnLoop:
             return await self._read(self.blobs.read, task, history, artifacts)
 
@@ -161,7 +169,7 @@ class SqliteStore:
         self, owner: Owner, agent: str, task_id: str, *, joined: bool = False, history: int | None = None
     ) -> TaskSnapshot | None:
         try:
-            return self._loop_reader.get(owner, agent, task_id, history)
+            return self.loop_reader.get(owner, agent, task_id, history)
         except NotOnLoop:
             return await self._read(self.blobs.get, owner, agent, task_id, joined, history)
 
@@ -240,7 +248,7 @@ class SqliteStore:
         on_erased: Callable[[list[TaskRecord]], None] | None = None,
     ) -> ErasureReceipt:
         def clear_cache(records: list[TaskRecord]) -> None:
-            self._loop_reader.clear_cache()
+            self.loop_reader.clear_cache()
             if on_erased is not None:
                 on_erased(records)
 
@@ -312,7 +320,7 @@ class SqliteStore:
         self._readers.shutdown()
         while self._reader_connections:
             self._reader_connections.pop().close()
-        self._loop_reader.close()
+        self.loop_reader.close()
         self._backup_source.close()
         self._checkpointer.close()
         self._writer.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.stores.sqlite import SqliteStore, open_store
-from dragoman.stores.sqlite.hot import checkpoint
+from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.testing.fixtures import (
     Clock,
     created,
@@ -28,15 +28,13 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: Path) -> None:
     for _ in range(30):
         await asyncio.gather(*(store.append(created(new_ref(), text="x" * 2000)) for _ in range(50)))
-    store._checkpointer.close()
     wal = tmp_path / "tasks.db-wal"
     assert wal.stat().st_size < 64 * 1024 * 1024
 
 
-async def test_the_write_ahead_log_restarts_in_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "INITIAL_COMMIT_INTERVAL", 16)
-    monkeypatch.setattr(checkpoint, "TARGET_WAL_PAGES", 200)
-    store = open_store(tmp_path / "tasks.db")
+async def test_the_write_ahead_log_restarts_in_its_file(tmp_path: Path) -> None:
+    timings = SqliteTimings(checkpoint_interval=16, target_wal_pages=200)
+    store = open_store(tmp_path / "tasks.db", timings=timings)
     wal = tmp_path / "tasks.db-wal"
 
     def look() -> tuple[int, int]:

@@ -3,73 +3,111 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dragoman.core.names import Owner
 from dragoman.core.task import states
+from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.core.task.projection import MAX_CACHED_ENCODINGS, CachedResponse, cached_encoding, cached_response
+from dragoman.ports import TaskSnapshot
 from dragoman.stores.sqlite import SqliteStore, open_store, reads
-from dragoman.stores.sqlite.hot import loop_reader
 from dragoman.stores.sqlite.hot.loop_reader import (
     MAX_CACHE_BYTES,
     MAX_LOOP_BYTES,
     MAX_LOOP_ROWS,
     READS_SKIPPED_WHEN_SLOW,
     SLOW_READ_SECONDS,
+    LoopReader,
     NotOnLoop,
 )
+from dragoman.stores.sqlite.schema import connect
 from dragoman.testing.fixtures import AGENT, OWNER, artifact, by_runner, finished, follow_up, running, status
+
+MARKER = b"\0 in no task \0"
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    """A reader whose reads count as quick on any machine, unless a test moves the clock."""
     store = open_store(tmp_path / "tasks.db", synchronous="normal")
-    store._loop_reader._clock = lambda: 0.0
     yield store
     await store.close()
 
 
-async def by_reader(store: SqliteStore, ref: Any, history: int | None = None) -> Any:
-    return await store._read(reads.read, ref, history, True)
+class ManualClock:
+    """Advances by `step` seconds with each call."""
+
+    def __init__(self) -> None:
+        self.step = self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
 
 
-async def test_a_cached_task_is_returned_until_it_changes(store: SqliteStore) -> None:
+class Opened:
+    """A reader of its own on the store's file, whose reads count as quick unless a test moves the clock."""
+
+    def __init__(self, path: Path, max_cache_bytes: int = MAX_CACHE_BYTES) -> None:
+        self.clock = ManualClock()
+        self.connection = connect(path, readonly=True)
+        self.reader = LoopReader(self.connection, MARKER, self.clock, max_cache_bytes)
+        self._other = connect(path, readonly=True)
+
+    def get(self, record: TaskRecord, history: int | None = None) -> TaskSnapshot:
+        return self.reader.get(OWNER, AGENT, record.id, history)
+
+    def by_thread(self, ref: TaskRef, history: int | None = None) -> TaskSnapshot | None:
+        """What the reader threads return."""
+        return reads.read(self._other, ref, history, True)
+
+    def close(self) -> None:
+        self.reader.close()
+        self._other.close()
+
+
+@pytest.fixture
+def opened(store: SqliteStore, tmp_path: Path) -> Iterator[Opened]:
+    opened = Opened(tmp_path / "tasks.db")
+    yield opened
+    opened.close()
+
+
+async def test_a_cached_task_is_returned_until_it_changes(store: SqliteStore, opened: Opened) -> None:
     claimed = await running(store)
     seen = []
     for number in range(5):
         await store.append(by_runner(claimed, status(states.WORKING, f"{number}")))
-        first, again = [await store.get(OWNER, AGENT, claimed.record.id) for _ in range(2)]
+        first, again = [opened.get(claimed.record) for _ in range(2)]
         assert first is again
-        assert first == await by_reader(store, claimed.record.ref)
+        assert first == opened.by_thread(claimed.record.ref)
         seen.append(first)
-    assert len({one.task for one in seen if one}) == 5
+    assert len({one.task for one in seen}) == 5
 
 
 @pytest.mark.parametrize("history", [None, 0, 2])
-async def test_each_history_length_is_cached_separately(store: SqliteStore, history: int | None) -> None:
+async def test_each_history_length_is_cached_separately(
+    store: SqliteStore, opened: Opened, history: int | None
+) -> None:
     claimed = await running(store)
     for text in "abc":
         await store.append(follow_up(claimed.record.ref, text))
     for length in (history, 1, history):
-        got = await store.read(claimed.record.ref, history=length)
-        assert got == await by_reader(store, claimed.record.ref, length)
+        got = opened.reader.read(claimed.record.ref, length, artifacts=True)
+        assert got == opened.by_thread(claimed.record.ref, length)
 
 
-async def test_a_message_without_an_event_invalidates_the_cache(store: SqliteStore) -> None:
+async def test_a_message_without_an_event_invalidates_the_cache(store: SqliteStore, opened: Opened) -> None:
     claimed = await running(store)
-    before = await store.get(OWNER, AGENT, claimed.record.id)
+    before = opened.get(claimed.record)
     queued = await store.append(follow_up(claimed.record.ref, "more"))
-    after = await store.get(OWNER, AGENT, claimed.record.id)
-    assert after == await by_reader(store, claimed.record.ref)
+    after = opened.get(claimed.record)
+    assert after == opened.by_thread(claimed.record.ref)
     assert queued.record.message_count == 2
-    assert before is not None
-    assert after is not None
     assert before.task != after.task
 
 
@@ -78,23 +116,26 @@ async def test_an_erased_task_is_neither_returned_nor_cached(store: SqliteStore)
     for one in (done, other):
         assert await store.get(OWNER, AGENT, one.record.id) is not None
     await store.erase(TaskSelection(task=done.record.id))
-    assert not store._loop_reader._cache
-    assert store._loop_reader._cache_bytes == 0
+    assert store.loop_reader.cached_bytes == 0
     assert await store.get(OWNER, AGENT, done.record.id) is None
     assert await store.read(done.record.ref) is None
     assert await store.get(OWNER, AGENT, other.record.id) is not None
 
 
-async def test_a_cached_task_is_not_shown_to_other_owners(store: SqliteStore) -> None:
+async def test_a_cached_task_is_not_shown_to_other_owners(store: SqliteStore, opened: Opened) -> None:
     done = await finished(store)
-    assert await store.get(OWNER, AGENT, done.record.id) is not None
+    opened.get(done.record)
     for owner in (Owner("default", "eve"), Owner("projects/p", OWNER.principal)):
+        with pytest.raises(NotOnLoop):
+            opened.reader.get(owner, AGENT, done.record.id, None)
         assert await store.get(owner, AGENT, done.record.id) is None
+    with pytest.raises(NotOnLoop):
+        opened.reader.get(OWNER, "another", done.record.id, None)
     assert await store.get(OWNER, "another", done.record.id) is None
 
 
 @pytest.mark.parametrize("grow", ["messages", "chunks", "bytes"])
-async def test_large_tasks_are_read_on_reader_threads(store: SqliteStore, grow: str) -> None:
+async def test_large_tasks_are_read_on_reader_threads(store: SqliteStore, opened: Opened, grow: str) -> None:
     claimed = await running(store)
     match grow:
         case "messages":
@@ -106,87 +147,76 @@ async def test_large_tasks_are_read_on_reader_threads(store: SqliteStore, grow: 
         case _:
             await store.append(by_runner(claimed, artifact("a", "x" * (MAX_LOOP_BYTES + 1))))
     with pytest.raises(NotOnLoop):
-        store._loop_reader.get(OWNER, AGENT, claimed.record.id, None)
-    assert await store.get(OWNER, AGENT, claimed.record.id) == await by_reader(store, claimed.record.ref)
-    assert not store._loop_reader._cache
-    assert store._loop_reader.find(OWNER, AGENT, claimed.record.id).ref == claimed.record.ref
+        opened.get(claimed.record)
+    assert await store.get(OWNER, AGENT, claimed.record.id) == opened.by_thread(claimed.record.ref)
+    assert opened.reader.cached_bytes == 0
+    assert opened.reader.find(OWNER, AGENT, claimed.record.id).ref == claimed.record.ref
 
 
-async def test_the_cache_is_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_reader, "MAX_CACHE_BYTES", 20_000)
+async def test_the_cache_is_bounded(store: SqliteStore, tmp_path: Path) -> None:
+    opened = Opened(tmp_path / "tasks.db", max_cache_bytes=20_000)
     records = [(await finished(store, artifact("a", "x" * 3000))).record for _ in range(10)]
-    for head in records:
-        assert await store.get(OWNER, AGENT, head.id) is not None
-        assert (
-            store._loop_reader._cache_bytes
-            == sum(len(one.task) for _, one in store._loop_reader._cache.values())
-            <= 20_000
-        )
-    assert 0 < len(store._loop_reader._cache) < 10
-    assert MAX_CACHE_BYTES == 4 * 1024 * 1024
+    first = opened.get(records[0])
+    for record in records:
+        assert len(opened.get(record).task) <= opened.reader.cached_bytes <= 20_000
+    last = opened.get(records[-1])
+    assert opened.get(records[-1]) is last
+    assert opened.get(records[0]) is not first
+    opened.close()
+    assert opened.reader.cached_bytes == 0
 
 
 async def test_a_read_is_one_snapshot_despite_concurrent_commits(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claimed = await running(store)
     await store.append(by_runner(claimed, status(states.WORKING, "one")))
-    before = await by_reader(store, claimed.record.ref)
+    before = opened.by_thread(claimed.record.ref)
+    assert before is not None
     build = reads.task_bytes
 
     def late(*arguments: Any) -> bytes:
-        writer = sqlite3.connect(store._path, isolation_level=None)
+        writer = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
         writer.execute("DELETE FROM messages WHERE role = 1")
         writer.close()
         return build(*arguments)
 
     monkeypatch.setattr(reads, "task_bytes", late)
-    assert store._loop_reader.get(OWNER, AGENT, claimed.record.id, None) == before
+    assert opened.get(claimed.record) == before
     monkeypatch.undo()
-    after = store._loop_reader.read(claimed.record.ref, 5, artifacts=True)
+    after = opened.reader.read(claimed.record.ref, 5, artifacts=True)
     assert after is not None
     assert len(after.task) < len(before.task)
 
 
-def timed(seconds: float) -> Callable[[], float]:
-    """A clock that advances by this step with each call."""
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += seconds
-        return now
-
-    return clock
-
-
-async def test_after_a_slow_read_reader_threads_take_over_for_a_while(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_a_slow_read_reader_threads_take_over_for_a_while(store: SqliteStore, opened: Opened) -> None:
     done = await finished(store)
-    monkeypatch.setattr(store._loop_reader, "_clock", timed(2 * SLOW_READ_SECONDS))
-    assert store._loop_reader.find(OWNER, AGENT, done.record.id) == done.record
-    monkeypatch.setattr(store._loop_reader, "_clock", timed(SLOW_READ_SECONDS / 2))
+    opened.clock.step = 2 * SLOW_READ_SECONDS
+    assert opened.reader.find(OWNER, AGENT, done.record.id) == done.record
+    opened.clock.step = SLOW_READ_SECONDS / 2
     for _ in range(READS_SKIPPED_WHEN_SLOW):
         with pytest.raises(NotOnLoop):
-            store._loop_reader.find(OWNER, AGENT, done.record.id)
-    assert store._loop_reader.find(OWNER, AGENT, done.record.id) == done.record
+            opened.reader.find(OWNER, AGENT, done.record.id)
+    assert opened.reader.find(OWNER, AGENT, done.record.id) == done.record
 
 
-async def test_a_locked_file_does_not_block_the_loop(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_locked_file_does_not_block_the_loop(store: SqliteStore, opened: Opened) -> None:
     done = await finished(store)
+    assert opened.connection.execute("PRAGMA busy_timeout").fetchone() == (0,)
+    locked = LoopReader(cast(sqlite3.Connection, LockedConnection()), MARKER)
+    with pytest.raises(NotOnLoop):
+        locked.find(OWNER, AGENT, done.record.id)
 
-    class Locked:
-        def execute(self, *_: object) -> None:
+
+class LockedConnection:
+    """Raises for each read what SQLite raises for a locked file."""
+
+    def execute(self, sql: str, *_: object) -> None:
+        if "SELECT" in sql:
             raise sqlite3.OperationalError("database is locked")
 
-        def close(self) -> None:
-            """No cursor is open."""
-
-    assert store._loop_reader._connection.execute("PRAGMA busy_timeout").fetchone() == (0,)
-    store._loop_reader._connection.close()
-    monkeypatch.setattr(store._loop_reader, "_connection", Locked())
-    assert await store.get(OWNER, AGENT, done.record.id) is not None
+    def cursor(self) -> sqlite3.Cursor:
+        return sqlite3.connect(":memory:").cursor()
 
 
 def test_an_encoding_is_computed_once_and_few_are_cached() -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from pathlib import Path
 
-import pytest
-
 from dragoman.stores.sqlite import open_store
-from dragoman.stores.sqlite.hot import writer
-from dragoman.stores.sqlite.hot.writer import WriteCoalescer
+from dragoman.stores.sqlite.hot import SqliteTimings
+from dragoman.stores.sqlite.hot.writer import IDLE_TURNS, WriteCoalescer
 from dragoman.testing.fixtures import (
     created,
     new_ref,
 )
+
+ALWAYS_IDLE = SqliteTimings(idle_turn=1000.0)
+"""On any machine each iteration of the loop counts as idle."""
+
+NEVER_IDLE = SqliteTimings(idle_turn=0.0, max_hold=1000.0)
 
 
 async def run_loop_turns(number: int) -> None:
@@ -24,55 +26,49 @@ async def run_loop_turns(number: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_changes_of_one_loop_iteration_are_handed_over_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 1000.0)  # on any machine each iteration counts as idle
+async def test_changes_of_one_loop_iteration_are_handed_over_together() -> None:
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 100)
+    gathered = WriteCoalescer(handed.append, 100, ALWAYS_IDLE)
     for number in range(3):
         gathered.add(number)
     assert handed == []
-    await run_loop_turns(writer.IDLE_TURNS + 1)
+    await run_loop_turns(IDLE_TURNS + 1)
     assert handed == [[0, 1, 2]]
     gathered.add(3)
-    await run_loop_turns(writer.IDLE_TURNS + 1)
+    await run_loop_turns(IDLE_TURNS + 1)
     assert handed == [[0, 1, 2], [3]]
 
 
-async def test_a_busy_loop_gathers_changes_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # no iteration counts as idle
-    now = [100.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+async def test_a_busy_loop_gathers_changes_for_a_limited_time() -> None:
+    now = 100.0
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 100)
+    gathered = WriteCoalescer(handed.append, 100, SqliteTimings(idle_turn=0.0, max_hold=0.005), lambda: now)
     for number in range(4):
         gathered.add(number)
         await run_loop_turns(3)
     assert handed == []
-    now[0] += writer.MAX_HOLD_SECONDS
+    now += 0.005
     await run_loop_turns(1)
     assert handed == [[0, 1, 2, 3]]
 
 
-async def test_a_full_batch_is_handed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)
-    monkeypatch.setattr(writer, "MAX_HOLD_SECONDS", 1000.0)
+async def test_a_full_batch_is_handed_over_at_once() -> None:
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 3)
+    gathered = WriteCoalescer(handed.append, 3, NEVER_IDLE)
     for number in range(3):
         gathered.add(number)
     await run_loop_turns(1)
     assert handed == [[0, 1, 2]]
 
 
-async def test_flushed_changes_are_handed_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 1000.0)
+async def test_flushed_changes_are_handed_over_once() -> None:
     handed: list[list[int]] = []
-    gathered = WriteCoalescer(handed.append, 100)
+    gathered = WriteCoalescer(handed.append, 100, ALWAYS_IDLE)
     gathered.flush()
     gathered.add(1)
     gathered.flush()
     gathered.add(2)
-    await run_loop_turns(writer.IDLE_TURNS + 1)
+    await run_loop_turns(IDLE_TURNS + 1)
     assert handed == [[1], [2]]
 
 
@@ -83,10 +79,8 @@ def rows_of(path: Path, table: str) -> int:
     return count
 
 
-async def test_appends_before_the_close_are_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "IDLE_TURN_SECONDS", 0.0)  # no iteration counts as idle
-    monkeypatch.setattr(writer, "MAX_HOLD_SECONDS", 1000.0)
-    store = open_store(tmp_path / "tasks.db")
+async def test_appends_before_the_close_are_committed(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db", timings=NEVER_IDLE)
     changes = [store.append(created(new_ref())) for _ in range(3)]
     await store.close()
     assert len(await asyncio.gather(*changes)) == rows_of(tmp_path / "tasks.db", "tasks") == 3

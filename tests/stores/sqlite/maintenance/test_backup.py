@@ -14,7 +14,7 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.ports import BackupProgress
 from dragoman.stores.sqlite import SchemaTooNew, open_store
-from dragoman.stores.sqlite.hot import checkpoint
+from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.stores.sqlite.maintenance import backup as copying
 from dragoman.testing.contracts.store_pushes import claim_due, report_of, with_push
 from dragoman.testing.fixtures import artifact, by_runner, created, finished, new_ref, running
@@ -55,9 +55,8 @@ async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 1)
-    monkeypatch.setattr(checkpoint, "MAX_WAL_BYTES", 1)
-    monkeypatch.setattr(checkpoint, "INITIAL_COMMIT_INTERVAL", 8)
-    store, loop = open_store(tmp_path / "t.db"), asyncio.get_running_loop()
+    timings = SqliteTimings(checkpoint_interval=8, max_wal_bytes=1)
+    store, loop = open_store(tmp_path / "t.db", timings=timings), asyncio.get_running_loop()
     claimed = await running(store)
     begun, go_on = threading.Event(), threading.Event()
 

@@ -4,7 +4,7 @@ A passive checkpoint runs on a connection and thread of its own, so that no comm
 never reaches the last frame, and the log would grow forever. So the writer then moves the few frames that were added
 since, and restarts the log in the same file: a commit that overwrites the file waits only for its pages, one that
 extends it also for the file system's journal (one caller: p50 a fifth less). If readers prevent the restart, the log
-grows on, until it exceeds MAX_WAL_BYTES and the writer waits for the readers.
+grows on, until it exceeds `max_wal_bytes` and the writer waits for the readers.
 """
 
 from __future__ import annotations
@@ -17,35 +17,30 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.stores.sqlite.errors import explain
+from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
-
-INITIAL_COMMIT_INTERVAL: Final = 512
-"""Commits between two checkpoints until the pages of a commit have been measured."""
-
-TARGET_WAL_PAGES: Final = 4096
-"""Pages that the log should have when it restarts: 16 MiB."""
 
 MIN_COMMIT_INTERVAL: Final = 16
 MAX_COMMIT_INTERVAL: Final = 4096
 """Bounds of the commits between two checkpoints."""
 
-MAX_WAL_BYTES: Final = 64 * 1024 * 1024
-"""Size of the write-ahead log in bytes from which the writer truncates it."""
-
 READER_WAIT_MS: Final = 100
-"""Milliseconds that the writer then waits for readers."""
+"""Milliseconds that the writer waits for readers when the log is too large."""
 
 
 class Checkpointer:
     """Counts commits and keeps the write-ahead log short, on a connection from `connect`."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], database: Path) -> None:
+    def __init__(
+        self, connect: Callable[[], sqlite3.Connection], database: Path, timings: SqliteTimings = DEFAULT_TIMINGS
+    ) -> None:
         self._connect = connect
+        self._timings = timings
         self._wal = database.with_name(database.name + "-wal")
         self._commits = 0
-        self._interval = INITIAL_COMMIT_INTERVAL
+        self._interval = timings.checkpoint_interval
         self._due = threading.Event()
         self._restart_pending = False
         """Most of the log was moved; the writer may move the rest and restart the log."""
@@ -61,7 +56,7 @@ class Checkpointer:
         if self._commits < self._interval:
             return
         self._commits = 0
-        if self._wal.exists() and self._wal.stat().st_size > MAX_WAL_BYTES:
+        if self._wal.exists() and self._wal.stat().st_size > self._timings.max_wal_bytes:
             self.truncate(writer)
         else:
             self._due.set()
@@ -100,7 +95,7 @@ class Checkpointer:
                 else:
                     self._interval = max(
                         MIN_COMMIT_INTERVAL,
-                        min(self._interval * TARGET_WAL_PAGES // max(frames, 1), MAX_COMMIT_INTERVAL),
+                        min(self._interval * self._timings.target_wal_pages // max(frames, 1), MAX_COMMIT_INTERVAL),
                     )
                     self._restart_pending = True
         finally:

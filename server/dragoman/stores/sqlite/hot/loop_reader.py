@@ -61,7 +61,11 @@ class LoopReader:
     """Reads on one connection, from the loop's thread."""
 
     def __init__(
-        self, connection: sqlite3.Connection, marker: bytes, clock: Callable[[], float] = time.perf_counter
+        self,
+        connection: sqlite3.Connection,
+        marker: bytes,
+        clock: Callable[[], float] = time.perf_counter,
+        max_cache_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
         self._connection = connection
         connection.execute("PRAGMA busy_timeout = 0")
@@ -69,9 +73,15 @@ class LoopReader:
         """The cursor of the current read."""
         self._marker = marker
         self._clock = clock
+        self._max_cache_bytes = max_cache_bytes
         self._reads_to_skip = 0
         self._cache: OrderedDict[tuple[int, bytes, int | None], tuple[tuple[Any, ...], TaskSnapshot]] = OrderedDict()
         self._cache_bytes = 0
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes of the cached tasks."""
+        return self._cache_bytes
 
     def find(self, owner: Owner, agent: str, task_id: str) -> TaskRecord:
         """Raises NotOnLoop when no own task has this id: it may be an alias, or in a joined context."""
@@ -157,7 +167,7 @@ class LoopReader:
         if (size := len(snapshot.task)) <= MAX_LOOP_BYTES:
             self._cache[row[0], ref.key, history] = row, snapshot
             self._cache_bytes += size
-            while self._cache_bytes > MAX_CACHE_BYTES:
+            while self._cache_bytes > self._max_cache_bytes:
                 _, (_, oldest) = self._cache.popitem(last=False)
                 self._cache_bytes -= len(oldest.task)
         return snapshot

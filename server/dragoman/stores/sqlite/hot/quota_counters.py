@@ -79,17 +79,19 @@ class SqliteQuotaCounters:
     """The counters of one store, for its writing connection."""
 
     def __init__(self) -> None:
-        self._loads: dict[str, SqlitePrincipalLoad] = {}
-        self._unread: dict[bytes, UnreadMessages] = {}
+        self.loads: dict[str, SqlitePrincipalLoad] = {}
+        """What principals use, as far as it is cached."""
+        self.unread: dict[bytes, UnreadMessages] = {}
+        """Undelivered messages by task, as far as they are cached."""
         self._token_buckets = TokenBuckets()
 
     def admit(self, flushed_connection: FlushedConnection, quota: Quota, plan: Plan, now: int) -> None:
         """Raises QuotaExceeded for a message that would exceed its sender's quota."""
         agent, sender = plan.record.agent, sender_of(plan)
-        load = self._loads.get(sender)
+        load = self.loads.get(sender)
         if load is None:
             load = read_load(flushed_connection(), sender)
-            _remember(self._loads, sender, load)
+            _remember(self.loads, sender, load)
         wait, every = 0.0, 0.0
         if quota.starts_per_minute:
             every = MINUTE_MS / quota.starts_per_minute
@@ -104,7 +106,7 @@ class SqliteQuotaCounters:
 
     def record(self, flushed_connection: FlushedConnection, owner: int, plan: Plan) -> None:
         """Counts a change, after its rows are written; or, if it discards its task, before that."""
-        if not self._loads:
+        if not self.loads:
             return
         before, record = plan.before, plan.record
         if plan.change.message is not None:
@@ -117,24 +119,24 @@ class SqliteQuotaCounters:
         elif record.last_delivered > before.last_delivered:
             self._remove_messages(flushed_connection, owner, record, before.last_delivered, record.last_delivered)
         elif record.last_delivered < before.last_delivered:  # returned, to be delivered again
-            self._unread.pop(record.ref.key, None)
+            self.unread.pop(record.ref.key, None)
             self._queue(
                 _message_sizes(flushed_connection(), owner, record, record.last_delivered, before.last_delivered), 1
             )
 
     def record_erasure(self, connection: sqlite3.Connection, owner: int, record: TaskRecord) -> None:
         """Counts a task that is erased, while its messages still exist."""
-        if self._loads and record.state not in states.TERMINAL:
+        if self.loads and record.state not in states.TERMINAL:
             self._count(record.principal, record.agent, -1)
             self._remove_messages(lambda: connection, owner, record, record.last_delivered, record.last_received)
 
     def clear(self) -> None:
         """For a batch that was rolled back: everything is read again."""
-        self._loads.clear()
-        self._unread.clear()
+        self.loads.clear()
+        self.unread.clear()
 
     def _count(self, principal: str, agent: str, delta: int) -> None:
-        if load := self._loads.get(principal):
+        if load := self.loads.get(principal):
             live = load.live_tasks.get(agent, 0) + delta
             if live > 0:
                 load.live_tasks[agent] = live
@@ -143,25 +145,25 @@ class SqliteQuotaCounters:
 
     def _queue(self, messages: UnreadMessages, sign: int) -> None:
         for _, size, sender in messages:
-            if load := self._loads.get(sender):
+            if load := self.loads.get(sender):
                 load.queued_bytes = max(load.queued_bytes + sign * size, 0)
 
     def _add_messages(self, plan: Plan) -> None:
         before, record = plan.before, plan.record
         new = [(row.number, row.size, sender_of(plan)) for row in plan.messages if row.size]
         self._queue(new, 1)
-        unread = self._unread.get(record.ref.key)
+        unread = self.unread.get(record.ref.key)
         if unread is not None:
             unread.extend(new)
         elif before is None or before.last_received <= before.last_delivered:
-            _remember(self._unread, record.ref.key, new)
+            _remember(self.unread, record.ref.key, new)
         # Otherwise there are messages whose sizes are not cached: all are read when needed.
 
     def _remove_messages(
         self, flushed_connection: FlushedConnection, owner: int, record: TaskRecord, after: int, upto: int
     ) -> None:
         """Subtracts the messages after one number, up to another: they are delivered."""
-        unread = self._unread.pop(record.ref.key, None)
+        unread = self.unread.pop(record.ref.key, None)
         if unread is None:
             unread = (
                 _message_sizes(flushed_connection(), owner, record, after, record.last_received)
@@ -170,7 +172,7 @@ class SqliteQuotaCounters:
             )
         self._queue([message for message in unread if message[0] <= upto], -1)
         if remaining := [message for message in unread if message[0] > upto]:
-            _remember(self._unread, record.ref.key, remaining)
+            _remember(self.unread, record.ref.key, remaining)
 
 
 def sender_of(plan: Plan) -> str:

@@ -1,10 +1,8 @@
 """The writer thread of group commit, and the coalescer that gathers its batches.
 
-The thread applies a batch in one transaction, commits once and wakes all callers of the batch
-with one call into their loop. A change whose guard fails is rejected alone. If the database itself fails on an item,
-which no guard foresees, the batch is rolled back and each item is retried alone, so its neighbors are not affected;
-no caller had a result of the batch before. Low-priority writes run one at a time, each in a transaction of its own,
-while no change waits, and in any case after LOW_PRIORITY_COMMIT_INTERVAL commits.
+The thread takes all changes that wait, commits once and wakes all callers of the batch with one call into their loop.
+Low-priority writes run one at a time, each in a transaction of its own, while no change waits, and in any case after
+LOW_PRIORITY_COMMIT_INTERVAL commits.
 """
 
 from __future__ import annotations
@@ -22,15 +20,11 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
-from dragoman.core.counters import CommitCounters
 from dragoman.core.errors import Unavailable
-from dragoman.core.names import Owner
-from dragoman.core.task.log import Append, AppendRejected
-from dragoman.stores.sqlite.errors import explain, is_undecodable, map_error, tolerate_damaged_text
+from dragoman.stores.sqlite.errors import map_error
+from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
-from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
-from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
-from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+from dragoman.stores.sqlite.hot.commit import SqliteCommitter, SqliteQueuedWrite, WriteJob, WriteResult
 from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
@@ -41,18 +35,10 @@ MAX_BATCH_WRITES: Final = 512
 LOW_PRIORITY_COMMIT_INTERVAL: Final = 64
 """Commits after which a waiting low-priority write runs even under load, so that a busy store is maintained too."""
 
-MAX_HOLD_SECONDS: Final = 0.005
-"""Longest time in seconds that a change waits while the loop is busy."""
-
-IDLE_TURN_SECONDS: Final = 40e-6
-"""A loop iteration shorter than this, in seconds, did no work."""
-
 IDLE_TURNS: Final = 2
 """Consecutive idle iterations before a loop counts as idle: work of gRPC's thread takes one to arrive."""
 
 T = TypeVar("T")
-
-WriteJob = Append | Callable[[sqlite3.Connection], Any]
 
 
 class WriterSignal(Enum):
@@ -63,35 +49,12 @@ class WriterSignal(Enum):
 
 
 @dataclass(slots=True)
-class SqliteQueuedWrite:
-    """A change or any other job on the writer's connection, and the future of its caller."""
-
-    job: WriteJob
-    future: asyncio.Future[Any]
-
-
-@dataclass(slots=True)
 class UrgentWrite:
     """A write that precedes all others, and the thread that waits for it."""
 
     job: Callable[[sqlite3.Connection], Any]
     done: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
-
-
-@dataclass(slots=True)
-class WriteResult:
-    future: asyncio.Future[Any]
-    result: Any = None
-    error: Exception | None = None
-
-    def deliver(self) -> None:
-        if self.future.done():  # the caller was canceled; what is written stays written
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
 
 
 class WriteCoalescer(Generic[T]):
@@ -104,10 +67,18 @@ class WriteCoalescer(Generic[T]):
     once.
     """
 
-    def __init__(self, on_batch: Callable[[list[T]], None], max_items: int) -> None:
-        """max_items: a batch of this size is handed over even if the loop is busy."""
+    def __init__(
+        self,
+        on_batch: Callable[[list[T]], None],
+        max_items: int,
+        timings: SqliteTimings = DEFAULT_TIMINGS,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """max_items: a batch of this size is handed over even if the loop is busy. clock: seconds."""
         self._on_batch = on_batch
         self._max_items = max_items
+        self._timings = timings
+        self._clock = clock
         self._items: list[T] = []
 
     def __len__(self) -> int:
@@ -115,9 +86,9 @@ class WriteCoalescer(Generic[T]):
 
     def add(self, item: T) -> None:
         if not self._items:
-            now = time.perf_counter()
+            now = self._clock()
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._flush_when_idle, loop, self._items, now, now + MAX_HOLD_SECONDS, 0)
+            loop.call_soon(self._flush_when_idle, loop, self._items, now, now + self._timings.max_hold, 0)
         self._items.append(item)
 
     def flush(self) -> None:
@@ -132,8 +103,8 @@ class WriteCoalescer(Generic[T]):
         """Runs once in each iteration of the loop, which began at `turn_started`."""
         if items is not self._items:  # flushed
             return
-        now = time.perf_counter()
-        idle_turns = idle_turns + 1 if now - turn_started < IDLE_TURN_SECONDS else 0
+        now = self._clock()
+        idle_turns = idle_turns + 1 if now - turn_started < self._timings.idle_turn else 0
         if idle_turns < IDLE_TURNS and len(items) < self._max_items and now < deadline:
             loop.call_soon(self._flush_when_idle, loop, items, now, deadline, idle_turns)
         else:
@@ -143,19 +114,23 @@ class WriteCoalescer(Generic[T]):
 class SqliteWriter:
     """Owns the writing connection and its thread."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int], checkpointer: Checkpointer) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        clock: Callable[[], int],
+        checkpointer: Checkpointer,
+        timings: SqliteTimings = DEFAULT_TIMINGS,
+    ) -> None:
         self._connection = connection
-        self._clock = clock
         self._checkpointer = checkpointer
-        self._owner_numbers: dict[Owner, int] = {}
-        self._artifact_growth = SqliteArtifactGrowth()
-        self.quota_counters = SqliteQuotaCounters()
+        self._committer = SqliteCommitter(connection, clock)
+        self.quota_counters = self._committer.quota_counters
         """Only for jobs on this thread."""
-        self.commits = CommitCounters()
+        self.commits = self._committer.counters
         self.refusal = ""
         """Why writes are rejected now; empty while they are accepted."""
         self._queue: SimpleQueue[list[SqliteQueuedWrite] | UrgentWrite | WriterSignal] = SimpleQueue()
-        self._coalescer = WriteCoalescer(self._enqueue, MAX_BATCH_WRITES)
+        self._coalescer = WriteCoalescer(self._enqueue, MAX_BATCH_WRITES, timings)
         self._urgent_writes: deque[UrgentWrite] = deque()
         self._low_priority_writes: deque[SqliteQueuedWrite] = deque()
         self._commits_since_low_priority = 0
@@ -166,8 +141,6 @@ class SqliteWriter:
         """Writes that the thread took and that have no result yet."""
         self._arriving: list[SqliteQueuedWrite] = []
         """The part of them that was taken from the queue last."""
-        self._results: list[WriteResult] = []
-        """Results that were not delivered yet."""
         self._thread = start_thread(Background.SQLITE_WRITER, self._run)
 
     def submit(self, job: WriteJob, *, low_priority: bool = False) -> asyncio.Future[Any]:
@@ -193,8 +166,7 @@ class SqliteWriter:
 
     def _enqueue(self, writes: list[SqliteQueuedWrite]) -> None:
         if self._closed:
-            for item in writes:
-                WriteResult(item.future, error=RuntimeError("the store is closed")).deliver()
+            _deliver_all([WriteResult(item.future, error=RuntimeError("the store is closed")) for item in writes])
         else:
             self._queue.put(writes)
 
@@ -213,7 +185,7 @@ class SqliteWriter:
 
     def clear_owner_numbers(self) -> None:
         """For a job that deleted owners: drops the cached numbers."""
-        self._owner_numbers.clear()
+        self._committer.clear_owner_numbers()
 
     def close(self) -> None:
         """Commits what waits and ends the thread. Blocks. Idempotent."""
@@ -249,9 +221,10 @@ class SqliteWriter:
 
     def _settle_failed_round(self) -> None:
         """Delivers the results of a round that failed; its writes without a result were rolled back."""
+        results = self._committer.results
         for item in (*self._taken, *self._arriving):
-            if not any(result.future is item.future for result in self._results):
-                self._results.append(WriteResult(item.future, error=Unavailable(_ROUND_FAILED)))
+            if not any(result.future is item.future for result in results):
+                results.append(WriteResult(item.future, error=Unavailable(_ROUND_FAILED)))
         self._taken, self._arriving = [], []
         self._deliver()
 
@@ -264,19 +237,16 @@ class SqliteWriter:
         while self._urgent_writes:
             urgent = self._urgent_writes.popleft()
             try:
-                self._begin()
-                urgent.job(self._connection)
-                self._connection.execute("COMMIT")
+                self._committer.commit_job(urgent.job)
             except Exception as error:
                 urgent.error = map_error(error)
-                self._roll_back()
             finally:
                 urgent.done.set()
 
     def _write(self, writes: list[SqliteQueuedWrite]) -> None:
         if writes:
             self._taken = writes
-            self._commit(writes)
+            self._committer.commit(writes)
             self._taken = self._arriving = []
             self._deliver()
             self._checkpointer.after_commit(self._connection)
@@ -298,84 +268,17 @@ class SqliteWriter:
                 item = self._queue.get_nowait()
         return work
 
-    def _commit(self, batch: list[SqliteQueuedWrite]) -> None:
-        """Adds the result of each write to `_results`."""
-        try:
-            self._commit_together(batch)
-            return
-        except Exception as error:
-            if self._results:  # committed, and then something failed that is no part of it
-                raise
-            if is_undecodable(error):
-                log.error("%s", explain(error))
-                tolerate_damaged_text(self._connection)
-        if len(batch) > 1:
-            log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
-        for item in batch:
-            done = len(self._results)
-            try:
-                self._commit_together([item])
-            except Exception as error:
-                if len(self._results) > done:
-                    raise
-                mapped = map_error(error)
-                if mapped is error:
-                    log.exception("a write failed")
-                else:
-                    log.error("a write failed: %s", explain(error))
-                self._results.append(WriteResult(item.future, error=mapped))
-
-    def _commit_together(self, batch: list[SqliteQueuedWrite]) -> None:
-        connection, started = self._connection, time.perf_counter()
-        self._begin()
-        try:
-            transaction = SqliteTransaction(
-                connection, self._clock, self._owner_numbers, self._artifact_growth, self.quota_counters
-            )
-            transaction.load_records(item.job for item in batch if isinstance(item.job, Append))
-            results = [*self._results, *(self._apply_write(transaction, item) for item in batch)]
-            transaction.flush()
-            connection.execute("COMMIT")
-            self._results = results
-        except BaseException:
-            self.commits.failed_batches += 1
-            self._owner_numbers.clear()  # numbers assigned inside the transaction were rolled back
-            self.quota_counters.clear()
-            self._roll_back()
-            raise
-        self.commits.changes.add(len(batch))
-        self.commits.seconds.add(time.perf_counter() - started)
-
-    def _begin(self) -> None:
-        if self._connection.in_transaction:  # the rollback of an earlier transaction failed, like its commit
-            self._connection.execute("ROLLBACK")
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def _roll_back(self) -> None:
-        """Rolls back. If that fails too, the next `_begin` retries it, and the first error is reported."""
-        if self._connection.in_transaction:
-            with suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
-
-    def _apply_write(self, transaction: SqliteTransaction, item: SqliteQueuedWrite) -> WriteResult:
-        try:
-            if isinstance(item.job, Append):
-                return WriteResult(item.future, transaction.apply(item.job))
-            return WriteResult(item.future, transaction.run(item.job))
-        except AppendRejected as rejected:  # before anything of it was written
-            return WriteResult(item.future, error=rejected)
-
     def _deliver(self) -> None:
         """Delivers what has a result. After a failure it may be called again: a future takes one result."""
         by_loop: dict[asyncio.AbstractEventLoop, list[WriteResult]] = {}
-        for item in self._results:
+        for item in self._committer.results:
             by_loop.setdefault(item.future.get_loop(), []).append(item)
         for loop, items in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_deliver_all, items)
             except RuntimeError:  # that loop is closed: no caller is left
                 log.debug("%d callers disconnected before their commit", len(items))
-        self._results = []
+        self._committer.results = []
 
 
 _ROUND_FAILED: Final = "the store failed, this request was not done; try again"

@@ -1,0 +1,149 @@
+"""One commit: applies a batch of writes in one transaction; if the database fails, each write alone.
+
+A change whose guard fails is rejected alone. If the database itself fails on an item, which no guard foresees, the
+batch is rolled back and each item is retried alone, so its neighbors are not affected; no caller had a result of the
+batch before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from dragoman.core.counters import CommitCounters
+from dragoman.core.names import Owner
+from dragoman.core.task.log import Append, AppendRejected
+from dragoman.stores.sqlite.errors import explain, is_undecodable, map_error, tolerate_damaged_text
+from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
+from dragoman.stores.sqlite.hot.transaction import SqliteTransaction
+from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+
+log = logging.getLogger("dragoman.store")
+
+WriteJob = Append | Callable[[sqlite3.Connection], Any]
+
+
+@dataclass(slots=True)
+class SqliteQueuedWrite:
+    """A change or any other job on the writer's connection, and the future of its caller."""
+
+    job: WriteJob
+    future: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class WriteResult:
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: Exception | None = None
+
+    def deliver(self) -> None:
+        if self.future.done():  # the caller was canceled; what is written stays written
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class SqliteCommitter:
+    """Commits on one connection, from one thread."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._owner_numbers: dict[Owner, int] = {}
+        self._artifact_growth = SqliteArtifactGrowth()
+        self.quota_counters = SqliteQuotaCounters()
+        self.counters = CommitCounters()
+        self.results: list[WriteResult] = []
+        """Results that were not delivered yet."""
+
+    def clear_owner_numbers(self) -> None:
+        """After owners were deleted."""
+        self._owner_numbers.clear()
+
+    def commit(self, batch: Sequence[SqliteQueuedWrite]) -> None:
+        """Adds the result of each write to `results`."""
+        try:
+            self._commit_together(batch)
+            return
+        except Exception as error:
+            if self.results:  # committed, and then something failed that is no part of it
+                raise
+            if is_undecodable(error):
+                log.error("%s", explain(error))
+                tolerate_damaged_text(self._connection)
+        if len(batch) > 1:
+            log.warning("a batch of %d writes was rolled back; retrying each alone", len(batch))
+        for item in batch:
+            done = len(self.results)
+            try:
+                self._commit_together([item])
+            except Exception as error:
+                if len(self.results) > done:
+                    raise
+                mapped = map_error(error)
+                if mapped is error:
+                    log.exception("a write failed")
+                else:
+                    log.error("a write failed: %s", explain(error))
+                self.results.append(WriteResult(item.future, error=mapped))
+
+    def _commit_together(self, batch: Sequence[SqliteQueuedWrite]) -> None:
+        """Commits all or nothing. Raises what failed."""
+        connection, started = self._connection, time.perf_counter()
+        self._begin()
+        try:
+            transaction = SqliteTransaction(
+                connection, self._clock, self._owner_numbers, self._artifact_growth, self.quota_counters
+            )
+            transaction.load_records(item.job for item in batch if isinstance(item.job, Append))
+            results = [*self.results, *(_apply(transaction, item) for item in batch)]
+            transaction.flush()
+            connection.execute("COMMIT")
+            self.results = results
+        except BaseException:
+            self.counters.failed_batches += 1
+            self._owner_numbers.clear()  # numbers assigned inside the transaction were rolled back
+            self.quota_counters.clear()
+            self._roll_back()
+            raise
+        self.counters.changes.add(len(batch))
+        self.counters.seconds.add(time.perf_counter() - started)
+
+    def commit_job(self, job: Callable[[sqlite3.Connection], Any]) -> None:
+        """Runs one job in a transaction of its own. Raises what it raised."""
+        self._begin()
+        try:
+            job(self._connection)
+            self._connection.execute("COMMIT")
+        except Exception:
+            self._roll_back()
+            raise
+
+    def _begin(self) -> None:
+        if self._connection.in_transaction:  # the rollback of an earlier transaction failed, like its commit
+            self._connection.execute("ROLLBACK")
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        """Rolls back. If that fails too, the next `_begin` retries it, and the first error is reported."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+
+def _apply(transaction: SqliteTransaction, item: SqliteQueuedWrite) -> WriteResult:
+    try:
+        if isinstance(item.job, Append):
+            return WriteResult(item.future, transaction.apply(item.job))
+        return WriteResult(item.future, transaction.run(item.job))
+    except AppendRejected as rejected:  # before anything of it was written
+        return WriteResult(item.future, error=rejected)

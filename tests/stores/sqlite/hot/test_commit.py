@@ -1,0 +1,81 @@
+"""One commit: the results of its writes, and what a failure of one means for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.task.log import Append, Appended, AppendRejected
+from dragoman.stores.sqlite.hot.commit import SqliteCommitter, SqliteQueuedWrite, WriteJob
+from dragoman.stores.sqlite.schema import connect, migrate
+from dragoman.testing.fixtures import Clock, created, new_ref
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = connect(tmp_path / "tasks.db")
+    migrate(connection)
+    yield connection
+    connection.close()
+
+
+def commit(committer: SqliteCommitter, *jobs: WriteJob) -> list[object]:
+    """The result or error of each."""
+    loop = asyncio.get_running_loop()
+    committer.commit([SqliteQueuedWrite(job, loop.create_future()) for job in jobs])
+    results, committer.results = committer.results, []
+    return [result.error or result.result for result in results]
+
+
+def stored(connection: sqlite3.Connection) -> set[bytes]:
+    assert not connection.in_transaction
+    return {key for (key,) in connection.execute("SELECT task FROM tasks")}
+
+
+async def test_a_batch_is_one_transaction(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    sent: list[str] = []
+    connection.set_trace_callback(sent.append)
+    results = commit(committer, *(created(new_ref()) for _ in range(20)))
+    assert all(isinstance(result, Appended) for result in results)
+    assert (sent.count("BEGIN IMMEDIATE"), sent.count("COMMIT")) == (1, 1)
+    assert (committer.counters.changes.sum, committer.counters.failed_batches) == (20, 0)
+
+
+async def test_a_rejected_change_is_rejected_alone(connection: sqlite3.Connection) -> None:
+    committer, first = SqliteCommitter(connection, Clock()), created(new_ref())
+    other = created(new_ref())
+    results = commit(committer, first, first, other)
+    assert [type(result) for result in results] == [Appended, AppendRejected, Appended]
+    assert stored(connection) == {first.task.key, other.task.key}
+
+
+async def test_a_write_that_fails_is_retried_alone(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    changes: list[Append] = [created(new_ref()) for _ in range(3)]
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM tasks")
+        raise ValueError("a job that fails")
+
+    results = commit(committer, *changes[:2], fail, changes[2])
+    assert [type(result) for result in results] == [Appended, Appended, ValueError, Appended]
+    assert stored(connection) == {change.task.key for change in changes}
+    assert committer.counters.failed_batches == 2  # the batch, and the job alone
+
+
+async def test_a_job_that_fails_is_rolled_back(connection: sqlite3.Connection) -> None:
+    committer, change = SqliteCommitter(connection, Clock()), created(new_ref())
+    commit(committer, change)
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM tasks")
+        raise ValueError("a job that fails")
+
+    with pytest.raises(ValueError, match="a job"):
+        committer.commit_job(fail)
+    assert stored(connection) == {change.task.key}
