@@ -88,10 +88,13 @@ class AgentQueue:
 
     def try_reserve(self) -> bool:
         """Takes a place, until `release`. False when there is no room."""
-        if self.room <= 0:
+        runs, agent = self._runs, self.agent  # as `room`, without further calls
+        if runs.slots - len(runs.by_task) - runs.reserved <= 0:
+            return False
+        if not self.agents or (agent is not None and agent.capacity - self.running - self.reserved <= 0):
             return False
         self.reserved += 1
-        self._runs.reserved += 1
+        runs.reserved += 1
         return True
 
     def release(self) -> None:
@@ -172,15 +175,14 @@ class Reservation:
         self.runner: TurnRunner | None = None
         """The claimed turn, once it has begun."""
 
-    def settle(self, appended: Appended | None) -> None:
-        """Commits, or aborts when nothing was appended. A callback for `EventLog.append`."""
+    def commit(self, appended: Appended | None) -> None:
+        """Begins the claimed turn, or announces the waiting task; aborts when nothing was appended.
+
+        A callback for `EventLog.append`.
+        """
         if appended is None:
             self.abort()
-        else:
-            self.commit(appended)
-
-    def commit(self, appended: Appended) -> None:
-        """Begins the claimed turn, or announces the waiting task."""
+            return
         if self.session:
             self._queue.release()
         self.runner = self._starter.follow_up(appended, self._message, fresh_context=self._fresh_context)

@@ -18,56 +18,47 @@ class RunRegistry:
         """The maximum of concurrent turns."""
         self.reserved = 0
         """Slots for tasks that are being written."""
-        self._runners: dict[TaskRef, TurnRunner] = {}
-        self._idle_waiters: list[asyncio.Future[None]] = []
+        self.by_task: dict[TaskRef, TurnRunner] = {}
+        self.idle_waiters: list[asyncio.Future[None]] = []
+        """Those in `wait_idle`."""
 
     def __len__(self) -> int:
-        return len(self._runners)
+        return len(self.by_task)
 
     def __iter__(self) -> Iterator[TurnRunner]:
         """The runners at this moment. The registry may change meanwhile."""
-        return iter(tuple(self._runners.values()))
+        return iter(tuple(self.by_task.values()))
 
     def find(self, ref: TaskRef) -> TurnRunner | None:
         """The runner of this task, if it runs here."""
-        return self._runners.get(ref)
-
-    def add(self, runner: TurnRunner) -> None:
-        """Adds a turn."""
-        self._runners[runner.record.ref] = runner
-
-    def remove(self, runner: TurnRunner) -> None:
-        """Removes a turn, unless a later one of the same task has replaced it."""
-        ref = runner.record.ref
-        if self._runners.get(ref) is runner:
-            del self._runners[ref]
+        return self.by_task.get(ref)
 
     def clear(self) -> None:
         """Removes all turns."""
-        self._runners.clear()
+        self.by_task.clear()
         self.wake_if_idle()
 
     @property
     def free_slots(self) -> int:
         """Turns that may still begin here."""
-        return self.slots - len(self._runners) - self.reserved
+        return self.slots - len(self.by_task) - self.reserved
 
     @property
     def idle(self) -> bool:
         """Whether no turn runs and no slot is reserved."""
-        return not (self._runners or self.reserved)
+        return not (self.by_task or self.reserved)
 
     async def wait_idle(self) -> None:
         """Returns when no turn runs and no slot is reserved."""
         while not self.idle:
             waiter = asyncio.get_running_loop().create_future()
-            self._idle_waiters.append(waiter)
+            self.idle_waiters.append(waiter)
             await waiter
 
     def wake_if_idle(self) -> None:
         """Wakes those in `wait_idle`. Call it after a removal or the end of a reservation."""
-        if self._idle_waiters and self.idle:
-            waiters, self._idle_waiters = self._idle_waiters, []
+        if self.idle_waiters and self.idle:
+            waiters, self.idle_waiters = self.idle_waiters, []
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dragoman.core.counters import TurnCounters
@@ -138,13 +139,11 @@ class Scheduler:
         if queue.agent is not None:
             self.queues.check_available(queue.agent)
         # New tasks do not overtake waiting ones.
-        session = 0 if queue.backlog is Backlog.EXCEEDING else self._take_place(queue)
-        return Reservation(self, queue, session, message, fresh_context)
-
-    def _take_place(self, queue: AgentQueue) -> int:
-        """Takes a place: the session to claim a task for, or 0."""
         lease = self.services.lease
-        return 0 if (lease is not None and lease.remaining <= 0) or not queue.try_reserve() else self.session
+        may_claim = (
+            queue.backlog is not Backlog.EXCEEDING and (lease is None or lease.remaining > 0) and queue.try_reserve()
+        )
+        return Reservation(self, queue, self.session if may_claim else 0, message, fresh_context)
 
     def follow_up(
         self, appended: Appended, message: StoredMessage | None = None, *, fresh_context: bool = False
@@ -177,7 +176,7 @@ class Scheduler:
 
     def _begin(self, appended: Appended, message: StoredMessage | None, fresh_context: bool) -> TurnRunner:
         record = appended.record
-        existing = self.runs.find(record.ref)
+        existing = self.runs.by_task.get(record.ref)
         if existing is not None and existing.record.token == record.token:  # ClaimRecovery was faster than the answer
             return existing
         first = appended.events if message is not None else ()
@@ -189,9 +188,9 @@ class Scheduler:
         self._last_principal = record.principal
         # If this fails, out of memory, ClaimRecovery begins it again.
         task, began = runner.start(self._run_turns), time.perf_counter()
-        self.runs.add(runner)
+        self.runs.by_task[record.ref] = runner
         queue.running += 1
-        task.add_done_callback(lambda done: self._on_run_ended(runner, queue, done, began))
+        task.add_done_callback(partial(self._on_run_ended, runner, queue, began))
         if self._stopping:  # claimed before the stop: it has to begin in order to end
             asyncio.get_running_loop().call_soon(runner.drain)
         return runner
@@ -202,12 +201,12 @@ class Scheduler:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _on_run_ended(self, runner: TurnRunner, queue: AgentQueue, done: asyncio.Task[None], began: float) -> None:
+    def _on_run_ended(self, runner: TurnRunner, queue: AgentQueue, began: float, done: asyncio.Task[None]) -> None:
         record = runner.record
         if not done.cancelled() and (error := done.exception()) is not None and record.running:
             log_fault(log, "a turn failed outside of its agent", error, task=record.id)
             self._start_task(runner.abort(), f"end {record.id}").add_done_callback(
-                lambda aborted: self._on_run_ended(runner, queue, aborted, began)
+                partial(self._on_run_ended, runner, queue, began)
             )
             return
         counts = self.counts[record.agent]
@@ -216,7 +215,8 @@ class Scheduler:
         if runner.usage_tracker is not None:
             counts.tokens += runner.usage_tracker.total.own.tokens - runner.usage_tracker.initial.own.tokens
             counts.cost += runner.usage_tracker.total.own.cost - runner.usage_tracker.initial.own.cost
-        self.runs.remove(runner)
+        if self.runs.by_task.get(record.ref) is runner:
+            del self.runs.by_task[record.ref]
         queue.running -= 1
         if record.ready:  # released, to be repeated
             self._announce_waiting(record)
@@ -228,7 +228,8 @@ class Scheduler:
             self._fill_slots()
         elif queue.backlog is not Backlog.EMPTY:
             self._fill(queue)
-        self.runs.wake_if_idle()
+        if self.runs.idle_waiters:
+            self.runs.wake_if_idle()
 
     # Jobs -------------------------------------------------------------------------------------------------------
 
@@ -267,11 +268,12 @@ class Scheduler:
             queue.end_fetch()
 
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
-        if self._draining or not (session := self._take_place(queue)):
+        lease = self.services.lease
+        if self._draining or (lease is not None and lease.remaining <= 0) or not queue.try_reserve():
             return
-        change = Append(task=record.ref, guard=Ready(), claim_session=session)
+        change = Append(task=record.ref, guard=Ready(), claim_session=self.session)
         with suppress(AppendRejected):  # another process claimed it, or it was canceled
-            await self.services.event_log.append(change, Reservation(self, queue, session, None, False).settle)
+            await self.services.event_log.append(change, Reservation(self, queue, self.session, None, False).commit)
 
     def end_lapsed_turns(self) -> None:
         """Stops the turns that began before a lapse of the lease."""

@@ -168,7 +168,7 @@ class SendOperations:
             # A queued task is visible at once: its sender can follow it, and does not wait for a Message.
             change.create = replace(create, visible=True)
         try:
-            appended = await self._log.append(change, reservation.settle)
+            appended = await self._log.append(change, reservation.commit)
         except DuplicateKey as repeated:
             return await self._resolve_duplicate(repeated.key_record, change)
         except QuotaExceeded as exceeded:

@@ -181,17 +181,19 @@ class EventBatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._wake()
+        if self._waiters:
+            self._wake()
 
     async def take_pending(self) -> tuple[list[Change], StateUpdate]:
         """Waits for the append in flight and takes the pending events, for the last append of a turn."""
         while self._events > len(self._pending) and self._error is None:
             await self._wait_for_commit()
         with self._lock:
-            self._check()
+            if self._error is not None:
+                raise self._error
             changes, state_update = self._pending, self._state_update
             self._pending, self._state_update, self._events, self._bytes = [], NO_CHANGE, 0, 0
-        return self._coalesced(changes), state_update
+        return self._coalesced(changes) if changes else changes, state_update
 
     def _check(self) -> None:
         if self._error is not None:
@@ -292,7 +294,9 @@ class TaskProjection:
 
     def __init__(self, first: Sequence[Event]) -> None:
         self._events = list(first)
-        self._bytes = sum(len(event.data) for event in first)
+        self._bytes = 0
+        for event in first:
+            self._bytes += len(event.data)
         self._complete = bool(first) and first[0].sequence == 1
 
     def add(self, events: Sequence[Event]) -> None:

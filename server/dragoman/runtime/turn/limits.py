@@ -57,7 +57,9 @@ class TurnDeadlines:
 
     def close(self) -> None:
         """Cancels all timers for good and drops the callback."""
-        self.stop()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
         self._on_exceeded = _ignore_exceeded
 
     def exceed_budget(self, reason: str) -> None:

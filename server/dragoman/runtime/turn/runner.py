@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Final
+from typing import Any
 
 from dragoman.core.task import states
 from dragoman.core.task.log import (
@@ -58,21 +58,20 @@ log = logging.getLogger("dragoman.runtime")
 
 
 class Phase(Enum):
-    """Where a run is. See the module's text."""
+    """Where a run is. See the module's text.
+
+    | from | to |
+    |---|---|
+    | PREPARING | RUNNING; FINISHING, if it never runs |
+    | RUNNING | FINISHING; CLOSED, if the agent still runs |
+    | FINISHING | RUNNING, with the next turn; CLOSED |
+    | CLOSED | FINISHING, if the run failed |
+    """
 
     PREPARING = "its asyncio task has not taken its first step"
     RUNNING = "its input is read, or its agent runs"
     FINISHING = "the end of a turn is decided and written"
     CLOSED = "it is over"
-
-
-PHASE_TRANSITIONS: Final = {
-    Phase.PREPARING: frozenset({Phase.RUNNING, Phase.FINISHING}),
-    Phase.RUNNING: frozenset({Phase.FINISHING, Phase.CLOSED}),
-    Phase.FINISHING: frozenset({Phase.FINISHING, Phase.RUNNING, Phase.CLOSED}),
-    Phase.CLOSED: frozenset({Phase.FINISHING}),
-}
-"""A run that fails is closed while RUNNING or FINISHING, and finished by `abort`."""
 
 
 class TurnRunner(AgentFacade):
@@ -98,10 +97,10 @@ class TurnRunner(AgentFacade):
             timings.working_delay if self.record.visible else timings.direct_reply_timeout, self.show_working
         )
         self.deadlines.start()
-        self._enter(Phase.RUNNING)
+        self.phase, stop = Phase.RUNNING, self.stop
         try:
             while await self._finish_turn(
-                TurnResult(self._stop_status()) if self.canceled else await self._run_agent()
+                await self._run_agent() if stop.state is Stop.NONE else TurnResult(self._stop_status())
             ):
                 self._begin_next_turn()
         except AppendRejected as rejection:
@@ -114,7 +113,7 @@ class TurnRunner(AgentFacade):
             log_fault(log, "the end of a turn could not be written", error, **self.log_fields())
             await self.abort()
         finally:
-            self._enter(Phase.CLOSED)
+            self.phase = Phase.CLOSED
             self.deadlines.close()
             self._batch.close()
             self._task = None  # breaks the reference cycle, so the run is freed without the garbage collector
@@ -125,7 +124,7 @@ class TurnRunner(AgentFacade):
 
     async def abort(self) -> None:
         """Ends the task as FAILED without a result, trying again until the store takes that or rejects it."""
-        self._enter(Phase.FINISHING)
+        self.phase = Phase.FINISHING
         failures = 0
         while self.record.running:
             try:
@@ -136,10 +135,6 @@ class TurnRunner(AgentFacade):
                 failures += 1
                 log_fault(log, "a turn cannot be ended, trying again", error, **self.log_fields())
                 await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
-
-    def _enter(self, phase: Phase) -> None:
-        assert phase in PHASE_TRANSITIONS[self.phase], f"{self.phase.name} to {phase.name}"
-        self.phase = phase
 
     # Stops ------------------------------------------------------------------------------------------------------
 
@@ -250,7 +245,7 @@ class TurnRunner(AgentFacade):
 
     def _begin_next_turn(self) -> None:
         """Resets per-turn state."""
-        self._enter(Phase.RUNNING)
+        self.phase = Phase.RUNNING
         while self._task is not None and self._task.cancelling():
             self._task.uncancel()
         self.stop.begin_turn()
@@ -264,7 +259,7 @@ class TurnRunner(AgentFacade):
 
     async def _finish_turn(self, result: TurnResult) -> bool:
         """Writes the end of the turn. True when unread messages require another turn."""
-        self._enter(Phase.FINISHING)
+        self.phase = Phase.FINISHING
         self.deadlines.after(self._services.timings.store_wait, self._release_callers)
         if self.usage_tracker is not None:
             await self.usage_tracker.flush()
@@ -278,21 +273,9 @@ class TurnRunner(AgentFacade):
                 return await self._write_reply(finish)
             except Exception as error:
                 finish = self._decide(result, Output(failure=error))
-        if finish.kind is FinishKind.END:
-            return await self._end_turn(finish)
-        if finish.kind is FinishKind.RETRY:
-            append = self._build_append(finish.changes, finish.state_update)
-            await self._insist(replace(append, last_delivered=0, retry=True))
-        elif self._fence_task is not None:
-            await self._fence_task
-        return False
-
-    def _decide(self, result: TurnResult, output: Output) -> Finish:
-        return decide(
-            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.retries
-        )
-
-    async def _end_turn(self, finish: Finish) -> bool:
+        if finish.kind is not FinishKind.END:
+            await self._finish_without_end(finish)
+            return False
         changes, state_update = list(finish.changes), finish.state_update
         if finish.error is not None:
             finish.error.metadata["task"] = self.record.id
@@ -311,11 +294,24 @@ class TurnRunner(AgentFacade):
             appended = await self._write_end(changes, replace(state_update, context_state=None))
         return appended.turn_continues
 
+    async def _finish_without_end(self, finish: Finish) -> None:
+        """Releases the turn for another attempt, or waits for the end that a fence writes."""
+        if finish.kind is FinishKind.RETRY:
+            append = self._build_append(finish.changes, finish.state_update)
+            await self._insist(replace(append, last_delivered=0, retry=True))
+        elif self._fence_task is not None:
+            await self._fence_task
+
+    def _decide(self, result: TurnResult, output: Output) -> Finish:
+        return decide(
+            result, output, self.stop, self._stop_status, self._worker_lost, self.record, self._agent.spec.retries
+        )
+
     # Writes -----------------------------------------------------------------------------------------------------
 
-    async def _write_end(self, changes: Sequence[Change], state_update: StateUpdate) -> Appended:
+    def _write_end(self, changes: Sequence[Change], state_update: StateUpdate) -> Coroutine[Any, Any, Appended]:
         change = self._build_append(changes, state_update, release=True)
-        return await self._log.insist(change, self._on_committed, self.log_fields)
+        return self._log.insist(change, self._on_committed, self.log_fields)
 
     async def _write_reply(self, finish: Finish) -> bool:
         """Replaces the task by a Message, which ends the run: False."""
