@@ -43,7 +43,7 @@ def report(app: App) -> dict[str, int]:
         "paced": len(admission.buckets),
         "followed": len(runtime.feeds.by_task),
         "running": scheduler.running,
-        "slots": scheduler.running + scheduler.free_slots,
+        "slots": scheduler.running + scheduler.runs.free_slots,
         "queued writes": store._writer._queue.qsize(),
         "counted": len(counters.loads),
         "unread": len(counters.unread),

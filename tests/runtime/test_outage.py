@@ -285,7 +285,7 @@ async def test_a_turn_goes_on_if_its_events_cannot_be_published(tmp_path: Path) 
         task = await here.start()
         await eventually(lambda: here.runtime.scheduler.counts["echo"].ended_by_state)
         assert state(await here.get(task.id)) == "COMPLETED"
-        assert here.runtime.scheduler.free_slots == here.runtime.scheduler.slots
+        assert here.runtime.scheduler.runs.free_slots == here.runtime.scheduler.runs.slots
     assert failed
 
 
@@ -305,4 +305,4 @@ async def test_a_claimed_turn_that_cannot_begin_begins_later(tmp_path: Path) -> 
             await here.start()
         await eventually(lambda: here.runtime.scheduler.counts["echo"].ended_by_state)
         assert state(await here.get(failed[0])) == "COMPLETED"
-        assert here.runtime.scheduler.free_slots == here.runtime.scheduler.slots
+        assert here.runtime.scheduler.runs.free_slots == here.runtime.scheduler.runs.slots

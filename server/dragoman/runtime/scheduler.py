@@ -98,19 +98,9 @@ class Scheduler:
         self._fill_slots()
 
     @property
-    def slots(self) -> int:
-        """The maximum of concurrent turns."""
-        return self.runs.slots
-
-    @property
     def running(self) -> int:
         """Turns under way."""
         return len(self.runs)
-
-    @property
-    def free_slots(self) -> int:
-        """Turns that may still begin here."""
-        return self.runs.free_slots
 
     def leaked_threads(self, agent: str) -> int:
         """Threads of an agent that still run although their turn has ended."""
@@ -120,10 +110,6 @@ class Scheduler:
     def draining(self) -> bool:
         """Whether the server is shutting down."""
         return self._draining
-
-    def find_runner(self, ref: TaskRef) -> TurnRunner | None:
-        """The runner of this task, if it runs here."""
-        return self.runs.find(ref)
 
     # Claims -----------------------------------------------------------------------------------------------------
 

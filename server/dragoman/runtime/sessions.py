@@ -334,7 +334,7 @@ class ClaimRecovery:
         if appended is None:
             return
         record = appended.record
-        if record.session != self._scheduler.session or self._scheduler.find_runner(record.ref) is not None:
+        if record.session != self._scheduler.session or self._scheduler.runs.find(record.ref) is not None:
             return
         if hold is not None and hold.lost:
             self.give_back(record)

@@ -131,10 +131,10 @@ async def test_a_message_over_a_limit_is_rejected_with_the_limit_and_not_stored(
 async def test_the_slot_reserved_for_a_rejected_message_is_released(tmp_path: Path) -> None:
     async with limited(tmp_path, live_tasks=1, live_tasks_per_agent=1) as here:
         await here.start()
-        free = here.runtime.scheduler.free_slots
+        free = here.runtime.scheduler.runs.free_slots
         with pytest.raises(RateLimited):
             await here.start()
-        assert here.runtime.scheduler.free_slots == free
+        assert here.runtime.scheduler.runs.free_slots == free
 
 
 async def test_the_limit_of_one_principal_does_not_affect_others(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ class Explainer:
     def _explain_one(
         self, record: TaskRecord, sessions: Mapping[int, int], pushes: Sequence[PushRecord], status_text: str
     ) -> Explanation:
-        runner = self._scheduler.find_runner(record.ref)
+        runner = self._scheduler.runs.find(record.ref)
         spec = self._agents.get(record.agent)
         allowed = 1 + (spec.retries if spec else 0)
         expires = sessions.get(record.session, 0)
@@ -109,7 +109,7 @@ class Explainer:
             stopping=runner is not None and runner.canceled,
             subscribers=self._feeds.subscriber_count(record.ref)
             - (self._delivery_count(record.ref) if self._delivery_count else 0),
-            free_slots=max(self._scheduler.free_slots, 0),
+            free_slots=max(self._scheduler.runs.free_slots, 0),
             next=describe_next(
                 ExplainInput(
                     record,
@@ -176,7 +176,7 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
 
 
 def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
-    record, runner = facts.record, scheduler.find_runner(facts.record.ref)
+    record, runner = facts.record, scheduler.runs.find(facts.record.ref)
     tries = record.attempt < facts.max_attempts
     retry = f"(attempt {record.attempt + 1} of {facts.max_attempts})"
     crash = f"its turn is repeated {retry}" if tries else "it ends as FAILED"
@@ -235,8 +235,8 @@ def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
         )
     if not scheduler.runs_agents and agent not in capacity:
         return "It waits for a process that runs its agent (--role worker, or all) and has a free slot."
-    if scheduler.free_slots <= 0:
-        slots, (agent, count) = scheduler.slots, scheduler.runs.busiest
+    if scheduler.runs.free_slots <= 0:
+        slots, (agent, count) = scheduler.runs.slots, scheduler.runs.busiest
         whose = f'by agent "{agent}"' if count >= slots else f'{count} of them by agent "{agent}"'
         return (
             f"It waits for a free slot here: all {slots} are taken, {whose}. It starts when a slot is free and earlier "

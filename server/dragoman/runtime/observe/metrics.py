@@ -135,7 +135,7 @@ class RuntimeMetrics:
 
 def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     yield gauge("runs_active", "Running turns.", scheduler.running)
-    yield gauge("slots", "Maximum of concurrent turns.", scheduler.slots)
+    yield gauge("slots", "Maximum of concurrent turns.", scheduler.runs.slots)
     counts = sorted(scheduler.counts.items())
     yield MetricFamily(
         "runs_begun",

@@ -76,7 +76,7 @@ class CancelOperation:
         current = await read_task(self._store, ref)
         if current.record.running:
             await self._store.cancel_requests.request(ref, metadata)
-            if (runner := self._scheduler.find_runner(ref)) is not None and not runner.canceled:
+            if (runner := self._scheduler.runs.find(ref)) is not None and not runner.canceled:
                 await self.poll()  # a turn ended meanwhile and the next message began another
         elif current.record.ready:  # its runner released it
             await self._end_idle_task(ref, metadata)
@@ -92,14 +92,14 @@ class CancelOperation:
             raise TaskNotCancelable
         if not self._agents[record.agent].cancelable and record.has_open_turn:
             raise TaskNotCancelable("this agent does not let a running task be canceled")
-        runner = self._scheduler.find_runner(record.ref)
+        runner = self._scheduler.runs.find(record.ref)
         if runner is not None and runner.cancel_refusal:
             raise TaskNotCancelable(runner.cancel_refusal)
 
     async def _signal(self, ref: TaskRef, metadata: bytes, subscriber: Subscriber) -> None:
         """Tells the process that runs the task to stop, and waits up to CANCEL_TIMEOUT."""
         deadline = asyncio.get_running_loop().time() + CANCEL_TIMEOUT
-        if (runner := self._scheduler.find_runner(ref)) is not None:
+        if (runner := self._scheduler.runs.find(ref)) is not None:
             runner.cancel(metadata=metadata)
         else:  # it runs in another process, and the bus may lose the signal
             await self._store.cancel_requests.request(ref, metadata)
@@ -130,5 +130,5 @@ class CancelOperation:
     async def poll(self) -> None:
         """Stops the turns of this process for which the store has a cancel request."""
         for ref, metadata in (await self._store.cancel_requests.of_session(self._scheduler.session)).items():
-            if (runner := self._scheduler.find_runner(ref)) is not None:
+            if (runner := self._scheduler.runs.find(ref)) is not None:
                 runner.cancel(metadata=metadata)

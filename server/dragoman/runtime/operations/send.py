@@ -193,7 +193,7 @@ class SendOperations:
         record = (await read_task(self._store, earlier.task, history=0, artifacts=False)).record
         if record.visible:
             return SendResult(record, created=earlier.sequence_before == 0, repeated=True)
-        runner = self._scheduler.find_runner(earlier.task)
+        runner = self._scheduler.runs.find(earlier.task)
         if runner is not None:
             await asyncio.shield(runner.first_response)
         else:
@@ -205,7 +205,7 @@ class SendOperations:
 
         Returns the serialized Task if the turn ran here and its projection is complete; None when it has to be read.
         """
-        runner = result.runner or self._scheduler.find_runner(result.record.ref)
+        runner = result.runner or self._scheduler.runs.find(result.record.ref)
         if runner is not None:
             await asyncio.wait((runner.turn_ended,), timeout=deadline - asyncio.get_running_loop().time())
             if not runner.turn_ended.done():

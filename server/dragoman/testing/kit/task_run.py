@@ -189,7 +189,7 @@ class TaskRun(Story):
     def _agent_line(self) -> str:
         """Describes the current line of the agent's function."""
         assert self._record is not None
-        run: Any = self._kit.runtime.scheduler.find_runner(self._record.ref)
+        run: Any = self._kit.runtime.scheduler.runs.find(self._record.ref)
         agent: Any = next((agent for agent in self._kit.agents if agent.spec.id == self.agent), None)
         function = getattr(agent, "__wrapped__", None)
         code = getattr(inspect.unwrap(function), "__code__", None) if function else None
