@@ -41,6 +41,6 @@ async def test_a_turn_with_output_is_not_idle(tmp_path: Path) -> None:
         (run,) = here.runtime.scheduler.runs
         for number in range(4):
             await here.at(f"said {number}").wait()
-            run.deadlines._check_idle()  # as when the limit has passed since the last check
+            run.deadlines.check_idle()  # as when the limit has passed since the last check
             here.at(f"limit {number}").set()
         assert state(await here.ended(task.id)) == "COMPLETED"

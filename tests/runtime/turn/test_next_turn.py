@@ -100,7 +100,7 @@ async def test_a_message_after_a_cancel_is_not_canceled(tmp_path: Path) -> None:
         await stage.began.wait()
         assert state(await here.cancel(task.id)) in ACTIVE
         await stage.notified.wait()
-        timers = list(run_of(here).deadlines._timers)
+        timers = list(run_of(here).deadlines.timers)
         await here.start("second", task_id=task.id)
         stage.may.set()
         assert await stage.second.get() == UNTOUCHED
@@ -167,7 +167,7 @@ async def test_an_end_that_waits_for_the_store_is_not_overtaken_by_the_fence(tmp
         await here.start("second", task_id=task.id)
         stage.may.set()
         await held.waits.wait()
-        run_of(here)._fence()  # the fence timeout: the agent has stopped, and its end is being written
+        run_of(here).fence()  # the fence timeout: the agent has stopped, and its end is being written
         held.may.set()
         assert await stage.second.get() == UNTOUCHED
 
@@ -202,13 +202,13 @@ async def test_the_timers_of_a_turn_stop_at_its_end(tmp_path: Path) -> None:
         task = await here.start("first")
         await stage.began.wait()
         limits = run_of(here).deadlines
-        before, began = list(limits._timers), limits._started_at
+        before, began = list(limits.timers), limits.started_at
         await here.start("second", task_id=task.id)
         stage.may.set()
         assert await stage.second.get() == UNTOUCHED
         assert all(timer.cancelled() for timer in before)
-        assert len([timer for timer in limits._timers if not timer.cancelled()]) == 2
-        assert limits._started_at > began, "`explain` says since when the present turn works"
+        assert len([timer for timer in limits.timers if not timer.cancelled()]) == 2
+        assert limits.started_at > began, "`explain` says since when the present turn works"
 
 
 async def test_a_task_over_its_budget_gets_no_other_turn(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from tests.runtime.harness import collect, kinds, open_harness, state, status_te
 from dragoman import Turn
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
-from dragoman.runtime.turn import events
-from dragoman.runtime.turn.events import Change
+from dragoman.runtime.turn.events import MAX_PENDING_EVENTS, OVERFLOW_FACTOR, Change
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.runtime.turn.status import TransitionChecker
 from dragoman.stores.sqlite import SqliteStore, open_store
@@ -223,11 +222,9 @@ async def test_a_run_stopped_before_its_first_step_ends(tmp_path: Path, how: str
 # Backpressure ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_flood_of_verbs_is_stopped_with_a_clear_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MAX_PENDING_EVENTS", 4)
-
+async def test_a_flood_of_verbs_is_stopped_with_a_clear_text(tmp_path: Path) -> None:
     async def floods(turn: Turn) -> None:
-        for _ in range(1000):
+        for _ in range(MAX_PENDING_EVENTS * OVERFLOW_FACTOR + 1):
             turn.chunk("x")
 
     async with open_harness(tmp_path, floods) as here:
@@ -236,27 +233,23 @@ async def test_a_flood_of_verbs_is_stopped_with_a_clear_text(tmp_path: Path, mon
         assert "BufferFull" in status_text(task)
 
 
-async def test_awaiting_verbs_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MAX_PENDING_EVENTS", 4)
-
+async def test_awaiting_verbs_waits_for_room(tmp_path: Path) -> None:
     async def waits(turn: Turn) -> None:
-        for number in range(500):
+        for number in range(2 * MAX_PENDING_EVENTS):
             await turn.chunk(f"{number} ")
 
     async with open_harness(tmp_path, waits) as here:
-        assert texts(await here.send()) == ["".join(f"{number} " for number in range(500))]
+        assert texts(await here.send()) == ["".join(f"{number} " for number in range(2 * MAX_PENDING_EVENTS))]
 
 
-async def test_a_thread_waits_for_room_in_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MAX_PENDING_EVENTS", 4)
-
+async def test_a_thread_waits_for_room_in_the_call(tmp_path: Path) -> None:
     def threaded(turn: Turn) -> None:
         assert threading.current_thread() is not threading.main_thread()
-        for number in range(500):
+        for number in range(2 * MAX_PENDING_EVENTS):
             turn.chunk(f"{number} ")
 
     async with open_harness(tmp_path, threaded) as here:
-        assert texts(await here.send()) == ["".join(f"{number} " for number in range(500))]
+        assert texts(await here.send()) == ["".join(f"{number} " for number in range(2 * MAX_PENDING_EVENTS))]
 
 
 class Failing:

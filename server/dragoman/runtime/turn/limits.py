@@ -19,13 +19,14 @@ class TurnDeadlines:
     def __init__(self, spec: AgentSpec, on_exceeded: Callable[[], None]) -> None:
         self._spec = spec
         self._on_exceeded = on_exceeded
-        self._timers: list[asyncio.TimerHandle] = []
-        self._started_at = self._last_activity = self._last_checked = 0.0
+        self.timers: list[asyncio.TimerHandle] = []
+        """Those of this turn, canceled or not."""
+        self.started_at = self._last_activity = self._last_checked = 0.0
         self._exceeded: tuple[SystemStatus, float | str] = (TIMED_OUT, 0.0)
 
     def start(self) -> None:
         """Starts the timers of a turn."""
-        self._started_at = self._last_activity = time.monotonic()
+        self.started_at = self._last_activity = time.monotonic()
         if limit := self._spec.time_limit:
             self.after(limit, lambda: self._exceed(TIMED_OUT, limit))
         if self._spec.idle_limit:
@@ -33,7 +34,7 @@ class TurnDeadlines:
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         """Calls `call` after so many seconds, unless the timers are stopped before."""
-        self._timers.append(asyncio.get_running_loop().call_later(seconds, call))
+        self.timers.append(asyncio.get_running_loop().call_later(seconds, call))
 
     def record_activity(self) -> None:
         """Resets the idle timer. Safe from any thread."""
@@ -42,24 +43,24 @@ class TurnDeadlines:
     @property
     def elapsed(self) -> float:
         """Seconds since the turn began."""
-        return time.monotonic() - self._started_at
+        return time.monotonic() - self.started_at
 
     @property
     def idle_seconds(self) -> float | None:
         """Seconds since the agent's last output; None before the first."""
-        return time.monotonic() - self._last_activity if self._last_activity > self._started_at else None
+        return time.monotonic() - self._last_activity if self._last_activity > self.started_at else None
 
     def stop(self) -> None:
         """Cancels all timers, until the next `start`."""
-        for timer in self._timers:
+        for timer in self.timers:
             timer.cancel()
-        self._timers.clear()
+        self.timers.clear()
 
     def close(self) -> None:
         """Cancels all timers for good and drops the callback."""
-        for timer in self._timers:
+        for timer in self.timers:
             timer.cancel()
-        self._timers.clear()
+        self.timers.clear()
         self._on_exceeded = _ignore_exceeded
 
     def exceed_budget(self, reason: str) -> None:
@@ -75,10 +76,11 @@ class TurnDeadlines:
     def _watch_idle(self) -> None:
         self._last_checked = self._last_activity
         now = asyncio.get_running_loop().time()
-        self._timers = [timer for timer in self._timers if timer.when() > now]
-        self.after(self._spec.idle_limit, self._check_idle)
+        self.timers = [timer for timer in self.timers if timer.when() > now]
+        self.after(self._spec.idle_limit, self.check_idle)
 
-    def _check_idle(self) -> None:
+    def check_idle(self) -> None:
+        """Stops the turn if there was no activity since the last check."""
         if self._last_activity != self._last_checked:
             self._watch_idle()
         else:

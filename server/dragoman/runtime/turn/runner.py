@@ -79,7 +79,8 @@ class TurnRunner(AgentFacade):
 
     # Class attributes: see AgentFacade.
     phase = Phase.PREPARING
-    _task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
+    """The run, from its start to its end."""
     _fence_task: asyncio.Task[None] | None = None
     _worker_lost: WorkerLost | None = None
 
@@ -87,7 +88,7 @@ class TurnRunner(AgentFacade):
 
     def start(self, run: Callable[[TurnRunner], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """Starts the run as an asyncio task: `run(self)`, which has to await `self.run()`."""
-        task = self._task = self._loop.create_task(run(self), name=f"run {self.record.id}")
+        task = self.task = self._loop.create_task(run(self), name=f"run {self.record.id}")
         return task
 
     async def run(self) -> None:
@@ -116,7 +117,7 @@ class TurnRunner(AgentFacade):
             self.phase = Phase.CLOSED
             self.deadlines.close()
             self._batch.close()
-            self._task = None  # breaks the reference cycle, so the run is freed without the garbage collector
+            self.task = None  # breaks the reference cycle, so the run is freed without the garbage collector
             if not self.first_response.done():
                 self.first_response.set_result(None)
             if not self.turn_ended.done():
@@ -151,7 +152,7 @@ class TurnRunner(AgentFacade):
         elif reason == "deadline" and self.stop.state is Stop.FENCED:
             self._end_without_agent(self.deadlines.end_status(self.record))
         elif self.stop.request(reason, metadata):
-            self.deadlines.after(self._services.timings.fence_timeout, self._fence)
+            self.deadlines.after(self._services.timings.fence_timeout, self.fence)
             self._interrupt()
 
     def _on_limit_exceeded(self) -> None:
@@ -187,10 +188,10 @@ class TurnRunner(AgentFacade):
         return True
 
     def _interrupt(self) -> None:
-        if self.phase is Phase.RUNNING and self._task is not None:
-            self._task.cancel()
+        if self.phase is Phase.RUNNING and self.task is not None:
+            self.task.cancel()
 
-    def _fence(self) -> None:
+    def fence(self) -> None:
         """Rejects the output of a canceled agent that does not stop. A task that exceeded a limit ends without it."""
         if self.phase is not Phase.RUNNING:
             return
@@ -239,15 +240,15 @@ class TurnRunner(AgentFacade):
         except asyncio.CancelledError:
             if not self.canceled:
                 raise
-            if self._task is not None:
-                self._task.uncancel()
+            if self.task is not None:
+                self.task.uncancel()
             return TurnResult(self._stop_status())
 
     def _begin_next_turn(self) -> None:
         """Resets per-turn state."""
         self.phase = Phase.RUNNING
-        while self._task is not None and self._task.cancelling():
-            self._task.uncancel()
+        while self.task is not None and self.task.cancelling():
+            self.task.uncancel()
         self.stop.begin_turn()
         self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
         self._metadata_set = b""

@@ -211,9 +211,9 @@ class AgentUnderTest:
             run = cast(Any, runner)
             run._log = _DeadLog()
             run.stop.request("fenced")  # for functions in threads
-            if run._task is not None:
-                run._task.cancel()
-                tasks.append(run._task)
+            if run.task is not None:
+                run.task.cancel()
+                tasks.append(run.task)
         dead.runs.clear()  # so that closing the runtime waits for none of them
         if tasks:
             await asyncio.wait(tasks, timeout=UNWIND_TIMEOUT)

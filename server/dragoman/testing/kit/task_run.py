@@ -193,9 +193,9 @@ class TaskRun(Story):
         agent: Any = next((agent for agent in self._kit.agents if agent.spec.id == self.agent), None)
         function = getattr(agent, "__wrapped__", None)
         code = getattr(inspect.unwrap(function), "__code__", None) if function else None
-        if run is None or run._task is None or code is None:
+        if run is None or run.task is None or code is None:
             return ""
-        waiting, lines = run._task.get_coro(), list[int]()
+        waiting, lines = run.task.get_coro(), list[int]()
         while waiting is not None:
             frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
             if frame is not None and frame.f_code.co_filename == code.co_filename:
