@@ -122,3 +122,21 @@ async def test_metadata_of_a_turn_that_loses_its_context_state_is_stored(tmp_pat
         ended = await here.ended(slow.id)
         assert ended.status.message.metadata["reason"] == "CONTEXT_CHANGED"
         assert metadata_of(ended) == {"kept": True}
+
+
+async def test_a_reply_after_output_keeps_what_was_set_with_that_output(tmp_path: Path) -> None:
+    """A task that has output is not replaced by the Message, so its metadata and the conversation's state are kept."""
+    seen: list[dict[str, Any]] = []
+
+    async def talks(turn: Turn) -> None:
+        seen.append(dict(turn.context.state))
+        turn.context.state["turns"] = len(seen)
+        turn.metadata["model"] = "small"
+        turn.chunk("output")
+        turn.reply("done")
+
+    async with open_harness(tmp_path, talks, direct=True) as here:
+        task = await here.send("one")
+        assert metadata_of(task) == {"model": "small"}
+        await here.send("two", context_id=task.context_id)
+    assert seen == [{}, {"turns": 1}]

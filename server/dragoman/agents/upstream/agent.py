@@ -211,7 +211,7 @@ class UpstreamAgent:
                 await asyncio.wait([work])
         if not work.done():
             # CANCELED would claim that the upstream task has stopped. By now the runtime has fenced the turn and ended
-            # our task itself: FENCE_TIMEOUT is shorter.
+            # our task itself: `Timings.fence_timeout` is shorter.
             log.warning(
                 "%s did not confirm that its task has stopped",
                 self.location,
