@@ -12,6 +12,7 @@ import random
 import signal
 import time
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -20,6 +21,7 @@ from tests import new_store
 from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 
+from dragoman.runtime import assembly
 from dragoman.runtime.timings import Timings
 from dragoman.stores.sqlite import store
 
@@ -81,16 +83,27 @@ def quick_stores() -> Iterator[None]:
         yield
 
 
+def timings(**seconds: float) -> Timings:
+    """The default timings of runtimes, with these changed."""
+    defaults: Timings = vars(assembly)["DEFAULT_TIMINGS"]
+    return replace(defaults, **seconds)
+
+
+def set_timings(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Changes the default timings of runtimes."""
+    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", timings(**seconds))
+
+
 @pytest.fixture
 def time_to_think(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives direct agents 60 seconds for their Message, so slow machines do not turn it into a task."""
-    monkeypatch.setattr("dragoman.runtime.assembly.DEFAULT_TIMINGS", Timings(direct_reply_timeout=60.0))
+    set_timings(monkeypatch, direct_reply_timeout=60.0)
 
 
 @pytest.fixture
 def time_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits 60 seconds for a canceled agent, so slow machines still answer with CANCELED."""
-    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 60.0)
+    set_timings(monkeypatch, cancel_timeout=60.0)
 
 
 @pytest.hookimpl(wrapper=True)

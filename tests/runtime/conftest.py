@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from tests.conftest import set_timings
 
-from dragoman.runtime import assembly, registry, sessions
+from dragoman.runtime import assembly, sessions
 from dragoman.runtime.maintenance import retention
 
 
@@ -23,5 +24,5 @@ def _no_background_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(sessions, "RENEW_INTERVAL", 3600.0)
     monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=3600.0))
-    monkeypatch.setattr(registry, "ABSENCE_POLL_INTERVAL", 3600.0)
+    set_timings(monkeypatch, absence_poll_interval=3600.0)
     monkeypatch.setattr(retention, "COMPACTION_INTERVAL", 3600.0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from tests.conftest import timings
 from tests.runtime.harness import Harness, collect, disconnect, kinds, open_harness, state
 
 from dragoman import Turn
@@ -130,16 +132,16 @@ async def test_one_subscriber_that_never_reads_delays_none_of_a_hundred(tmp_path
         assert kinds(await collect(lazy))[-201:] == kinds(streams[0])[-201:]
 
 
-async def test_a_reader_far_behind_reads_from_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "FEED_WINDOW_EVENTS", 8)
+async def test_a_reader_far_behind_reads_from_the_store(tmp_path: Path) -> None:
     async with open_harness(tmp_path, gated(3000, lambda: here.at("go"))) as here:
         _, (slow, fast) = await held(here, 2)
         here.at("go").set()
         expected = await collect(fast)
-        live = here.runtime.feeds.by_task
-        assert all(len(follower._window) <= 8 for follower in live.values())
-        assert numbers(await collect(slow)) == numbers(expected)
-        assert not live
+        assert len(expected) > feeds.FEED_WINDOW_EVENTS
+        with patch.object(here.store, "events", wraps=here.store.events) as reads:
+            assert numbers(await collect(slow)) == numbers(expected)
+        assert reads.call_count
+        assert not here.runtime.feeds.by_task
 
 
 class HostileBus(LocalBus):
@@ -162,18 +164,14 @@ class HostileBus(LocalBus):
             self._held.clear()
 
 
-async def test_a_bus_that_loses_repeats_and_reorders_changes_no_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.02)
-
+async def test_a_bus_that_loses_repeats_and_reorders_changes_no_stream(tmp_path: Path) -> None:
     async def flushing(turn: Turn) -> None:
         await here.at("go").wait()
         for number in range(50):
             turn.chunk(f"{number} ")
             await turn.flush()
 
-    async with open_harness(tmp_path, flushing, bus=HostileBus()) as here:
+    async with open_harness(tmp_path, flushing, bus=HostileBus(), timings=timings(version_poll_interval=0.02)) as here:
         _, following = await held(here, 3)
         here.at("go").set()
         for stream in await asyncio.gather(*map(collect, following)):
@@ -181,11 +179,7 @@ async def test_a_bus_that_loses_repeats_and_reorders_changes_no_stream(
             assert numbers(stream) == list(range(stream[0].sequence, stream[0].sequence + len(stream)))
 
 
-async def test_with_a_bus_that_loses_everything_events_arrive_at_the_next_poll(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.02)
-
+async def test_with_a_bus_that_loses_everything_events_arrive_at_the_next_poll(tmp_path: Path) -> None:
     class Deaf(LocalBus):
         def publish(self, task: TaskRef, events: Sequence[Event]) -> None:
             pass
@@ -193,7 +187,7 @@ async def test_with_a_bus_that_loses_everything_events_arrive_at_the_next_poll(
         async def subscribe(self, task: TaskRef, deliver: Callable[[Sequence[Event]], None]) -> Unsubscribe:
             return await super().subscribe(task, deliver)
 
-    async with open_harness(tmp_path, three, bus=Deaf()) as here:
+    async with open_harness(tmp_path, three, bus=Deaf(), timings=timings(version_poll_interval=0.02)) as here:
         assert kinds(await collect(here.stream()))[-1] == "COMPLETED"
         assert state(await here.send()) == "COMPLETED"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.conftest import set_timings
 from tests.eventually import eventually
 from tests.nats import PREFIX, WHO, NatsServer
 from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
@@ -23,9 +24,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.bus.nats import NatsAddress, NatsBus, open_nats_bus
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Job
-from dragoman.runtime import assembly, feeds
 from dragoman.runtime.queues import Backlog
-from dragoman.runtime.timings import Timings
 from dragoman.stores.postgres import open_store
 from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -46,8 +45,7 @@ class Pair(NamedTuple):
 @pytest.fixture
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disables polls of the store."""
-    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", Timings(backlog_poll_interval=3600.0))
-    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 3600.0)
+    set_timings(monkeypatch, backlog_poll_interval=3600.0, version_poll_interval=3600.0)
 
 
 @asynccontextmanager
@@ -260,8 +258,7 @@ async def _followed(world: Harness, task_id: str) -> asyncio.Task[list[Event]]:
 async def test_an_outage_of_nats_loses_no_events(
     tmp_path: Path, postgres_url: str, own_nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", Timings(backlog_poll_interval=0.05))
-    monkeypatch.setattr(feeds, "VERSION_POLL_INTERVAL", 0.05)
+    set_timings(monkeypatch, backlog_poll_interval=0.05, version_poll_interval=0.05)
     steps: asyncio.Queue[str] = asyncio.Queue()
     waiting: dict[str, asyncio.Queue[str]] = {}
 
@@ -310,7 +307,7 @@ async def test_a_cancel_during_an_outage_of_nats_is_executed_afterwards(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 0.0)
+    set_timings(monkeypatch, cancel_timeout=0.0)
     async with pair(tmp_path, postgres_url, own_nats, waits) as servers:
         task = await servers.one.start()
         await begun.wait()

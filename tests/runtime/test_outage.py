@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import timings
 from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state, status_text, texts
 from tests.runtime.test_sessions import Shifted, reaper
@@ -19,7 +20,6 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import OutOfMemory
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.runtime import log as runtime_log
-from dragoman.runtime.timings import Timings
 from dragoman.runtime.turn.runner import TurnRunner
 
 
@@ -139,11 +139,7 @@ async def test_an_unexpected_store_error_fails_the_task(tmp_path: Path, caplog: 
     assert "a bug" in caplog.text
 
 
-async def test_a_fenced_task_ends_when_its_agent_has_stopped_and_the_store_is_available(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dragoman.runtime.operations.cancel.CANCEL_TIMEOUT", 0.0)
-
+async def test_a_fenced_task_ends_when_its_agent_has_stopped_and_the_store_is_available(tmp_path: Path) -> None:
     async def stubborn(turn: Turn) -> str:
         turn.status("at it")
         await turn.flush()
@@ -157,7 +153,9 @@ async def test_a_fenced_task_ends_when_its_agent_has_stopped_and_the_store_is_av
 
     for returns in (True, False):  # before the store is available, or after it
         store: Any = UnavailableStore(tmp_path / f"{returns}.db")
-        async with open_harness(tmp_path, stubborn, store=store, timings=Timings(fence_timeout=0.0)) as here:
+        async with open_harness(
+            tmp_path, stubborn, store=store, timings=timings(fence_timeout=0.0, cancel_timeout=0.0)
+        ) as here:
             task = await here.start()
             await here.at("working").wait()
             store.unavailable.add("append")
@@ -206,7 +204,7 @@ async def test_a_server_stops_during_an_outage_of_the_store(
         await asyncio.Event().wait()
 
     store: Any = UnavailableStore(tmp_path / "tasks.db")
-    async with open_harness(tmp_path, works, store=store, timings=Timings(stop_timeout=0.05)) as here:
+    async with open_harness(tmp_path, works, store=store, timings=timings(stop_timeout=0.05)) as here:
         task = await here.send()
         if reading:
             store.unavailable.add("messages")
@@ -232,7 +230,7 @@ async def test_waiting_tasks_are_claimed_after_an_outage_of_the_store(
 
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(
-        tmp_path, works, store=store, slots=1, timings=Timings(backlog_poll_interval=0.001)
+        tmp_path, works, store=store, slots=1, timings=timings(backlog_poll_interval=0.001)
     ) as here:
         first = await here.start("first")
         second = await here.start("second")

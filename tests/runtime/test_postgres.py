@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import timings
 from tests.eventually import eventually
 from tests.runtime.harness import collect, kinds, open_harness, state, texts
 from tests.runtime.maintenance.test_retention import STEPS, check_that_a_step_pauses
@@ -15,7 +16,6 @@ from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of
 from dragoman import Turn, retry
 from dragoman.core.task import states
 from dragoman.runtime.sessions import LEASE_SECONDS
-from dragoman.runtime.timings import Timings
 from dragoman.stores.postgres import PostgresStore, open_store
 from dragoman.testing.fixtures import Clock, created, new_ref
 
@@ -105,7 +105,7 @@ async def test_a_task_without_a_job_message_is_found(tmp_path: Path, stores: Sto
         return turn.text
 
     async with open_harness(
-        tmp_path, echo, store=stores[0], exclusive=False, timings=Timings(backlog_poll_interval=0.01)
+        tmp_path, echo, store=stores[0], exclusive=False, timings=timings(backlog_poll_interval=0.01)
     ) as idle:
         head = (await stores[1].append(created(new_ref()))).record
         assert state(await idle.ended(head.id)) == "COMPLETED"

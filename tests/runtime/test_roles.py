@@ -8,15 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.conftest import timings
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
-from dragoman.runtime.timings import Timings
 from dragoman.stores.sqlite import open_store
-
-NO_POLLS = Timings(backlog_poll_interval=3600.0)
 
 
 class Pair(NamedTuple):
@@ -39,14 +37,16 @@ async def slow(turn: Turn) -> str:
 async def pair(folder: Path, worker_slots: int = 10) -> AsyncIterator[Pair]:
     bus = LocalBus()
     async with (
-        open_harness(folder, slow, bus=bus, exclusive=False, runs_agents=False, timings=NO_POLLS) as server,
+        open_harness(
+            folder, slow, bus=bus, exclusive=False, runs_agents=False, timings=timings(backlog_poll_interval=3600.0)
+        ) as server,
         open_harness(
             folder,
             slow,
             bus=bus,
             exclusive=False,
             slots=worker_slots,
-            timings=NO_POLLS,
+            timings=timings(backlog_poll_interval=3600.0),
             store=open_store(folder / "tasks.db"),
         ) as worker,
     ):
@@ -86,7 +86,9 @@ async def test_a_task_waiting_for_the_only_slot_runs_when_it_is_free(tmp_path: P
 
 
 async def test_a_task_without_a_process_to_run_it_waits_and_is_explained(tmp_path: Path) -> None:
-    async with open_harness(tmp_path, slow, exclusive=False, runs_agents=False, timings=NO_POLLS) as server:
+    async with open_harness(
+        tmp_path, slow, exclusive=False, runs_agents=False, timings=timings(backlog_poll_interval=3600.0)
+    ) as server:
         task = await server.start("hello")
         assert state(task) == "SUBMITTED"
         (explanation,) = await server.runtime.explainer.explain(task.id)

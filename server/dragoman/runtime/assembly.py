@@ -153,7 +153,8 @@ async def open_runtime(
     has_jumped = partial(clock_watch.compare, "the clock of the store")
     heartbeat = Heartbeat(store, session, lease=lease, run_lease=run_lease, has_jumped=has_jumped)
     store_clock = StoreClock(store, clock_watch, session, lease, heartbeat.renew)
-    feeds = TaskFeeds(store, bus)
+    timings = timings or DEFAULT_TIMINGS
+    feeds = TaskFeeds(store, bus, timings.version_poll_interval)
     push_scheduler = (
         PushScheduler(
             store,
@@ -179,7 +180,7 @@ async def open_runtime(
         coalesce=coalesce,
         budgets=budgets,
         lease=run_lease,
-        timings=timings or DEFAULT_TIMINGS,
+        timings=timings,
     )
     scheduler = Scheduler(
         services,
@@ -200,7 +201,7 @@ async def open_runtime(
         on_action,
     )
     appends = AppendBuilder(store, specs, push_configs, admission, limits, new_key, new_context)
-    cancel_operation = CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action)
+    cancel_operation = CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, timings)
     operations = Operations(
         admission,
         access,
@@ -222,7 +223,9 @@ async def open_runtime(
         audit_retention_ms=audit.retention_ms if audit else 0,
         trusts_clock=store_clock.is_trusted,
     )
-    registry = AgentRegistry(store, event_log, scheduler, by_id, specs, retention_ages, run_lease)
+    registry = AgentRegistry(
+        store, event_log, scheduler, by_id, specs, retention_ages, run_lease, timings.absence_poll_interval
+    )
     registry.add_listener(access.on_agent_added)
     # Not a TaskGroup: it would wrap exceptions of the caller's block.
     polling_versions = start_task(Background.FEEDS, feeds.poll_forever)

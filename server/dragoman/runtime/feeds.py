@@ -19,6 +19,7 @@ from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import cursors
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.ports import Bus, Store, Unsubscribe
+from dragoman.runtime.timings import DEFAULT_TIMINGS
 
 FEED_WINDOW_EVENTS: Final = 1024
 FEED_WINDOW_BYTES: Final = 1024 * 1024
@@ -27,9 +28,6 @@ FEED_WINDOW_BYTES: Final = 1024 * 1024
 FEED_BATCH_EVENTS: Final = 64
 FEED_BATCH_BYTES: Final = 64 * 1024
 """What a subscriber gets at a time: a reader waits until it is written."""
-
-VERSION_POLL_INTERVAL: Final = 2.0
-"""Seconds between polls of versions: the cost of a lost last event."""
 
 
 class TaskFeed:
@@ -246,7 +244,9 @@ def _first_batch(events: Iterable[Event]) -> Sequence[Event]:
 class TaskFeeds:
     """All feeds of this process."""
 
-    def __init__(self, store: Store, bus: Bus) -> None:
+    def __init__(self, store: Store, bus: Bus, poll_interval: float = DEFAULT_TIMINGS.version_poll_interval) -> None:
+        """`poll_interval`: seconds between polls of versions."""
+        self._poll_interval = poll_interval
         self._store = store
         self._bus = bus
         self.by_task: dict[TaskRef, TaskFeed] = {}
@@ -338,9 +338,9 @@ class TaskFeeds:
             feed.mark_deleted()
 
     async def poll_forever(self) -> None:
-        """Polls the versions of followed tasks every VERSION_POLL_INTERVAL seconds, until canceled."""
+        """Polls the versions of followed tasks every `poll_interval`, until canceled."""
         while True:
-            await asyncio.sleep(VERSION_POLL_INTERVAL)
+            await asyncio.sleep(self._poll_interval)
             await self.poll()
 
     async def poll(self) -> None:

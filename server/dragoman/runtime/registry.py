@@ -16,12 +16,10 @@ from dragoman.ports import Agent, RemoteAgent, Store
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
+from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.runtime.turn.status import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
 
 log = logging.getLogger("dragoman.runtime")
-
-ABSENCE_POLL_INTERVAL: Final = 5.0
-"""Seconds between polls for tasks of agents that are absent for too long."""
 
 WAITING_BATCH_SIZE: Final = 256
 
@@ -38,9 +36,11 @@ class AgentRegistry:
         specs: dict[str, AgentSpec],
         retention_ages: dict[str, AgesByState],
         lease: Lease | None = None,
+        poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval,
     ) -> None:
         """The three dicts are shared with the rest of the runtime, which sees changes at once. `lease`: of this
-        process; None if no other process uses the store."""
+        process; None if no other process uses the store. `poll_interval`: seconds between polls for absent agents."""
+        self._poll_interval = poll_interval
         self._lease = lease
         self._store = store
         self._log = event_log
@@ -122,9 +122,9 @@ class AgentRegistry:
     # Absent agents ----------------------------------------------------------------------------------------------
 
     async def poll_forever(self) -> None:
-        """Polls every ABSENCE_POLL_INTERVAL seconds, until canceled."""
+        """Polls every `poll_interval`, until canceled."""
         while True:
-            await asyncio.sleep(ABSENCE_POLL_INTERVAL)
+            await asyncio.sleep(self._poll_interval)
             await self.end_abandoned_tasks()
 
     async def end_abandoned_tasks(self) -> int:

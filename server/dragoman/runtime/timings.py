@@ -15,6 +15,14 @@ class Timings:
 
     backlog_poll_interval: float = 2.0
     """Between polls for tasks that were left waiting."""
+    version_poll_interval: float = 2.0
+    """Between polls of the versions of followed tasks: the cost of a lost last event."""
+    absence_poll_interval: float = 5.0
+    """Between polls for tasks of agents that are absent for too long."""
+    cancel_timeout: float = 2.0
+    """For a running agent to stop, before CancelTask returns the task as it is."""
+    cancel_poll_interval: float = 2.0
+    """Between polls for cancel requests that the bus lost, where other servers may share the store."""
     stop_notice: float = 30.0
     """Before the end of the drain, at which turns are notified (`turn.stopping`)."""
     stop_timeout: float = 5.0

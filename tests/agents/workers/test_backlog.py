@@ -8,6 +8,7 @@ import pytest
 from tests.agents.workers.conftest import Open
 from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, wait_for_state
+from tests.conftest import set_timings
 from tests.eventually import eventually
 
 from dragoman.client import Client, ClientError, message
@@ -66,7 +67,7 @@ async def test_a_task_waits_for_a_worker_even_across_a_restart(opened: Open) -> 
 async def test_an_absent_agent_rejects_new_tasks_and_its_waiting_tasks_fail(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.registry.ABSENCE_POLL_INTERVAL", 3600.0)
+    set_timings(monkeypatch, absence_poll_interval=3600.0)
     async with opened(worker_wait=0) as app, Client(str(app.grpc), agent="desk") as client:
         async with connected_worker(str(app.grpc)) as fake_worker:
             await fake_worker.register(registration(), credit=0)

@@ -13,11 +13,11 @@ import pytest
 from tests.agents.workers.conftest import Open
 from tests.agents.workers.fake_worker import FakeWorker, connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, text_of, wait_for_state
+from tests.conftest import set_timings
 from tests.eventually import eventually
 
 from dragoman.client import Client, message
 from dragoman.core.task import states
-from dragoman.runtime.operations import cancel as canceling
 from dragoman.runtime.timings import Timings
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -164,7 +164,7 @@ async def test_a_result_before_the_confirmed_cancel_wins(opened: Open) -> None:
 
 
 async def test_a_cancel_does_not_apply_to_the_following_turn(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
+    set_timings(monkeypatch, cancel_timeout=0.0)
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await fake_worker.receive("turn_start")
@@ -188,7 +188,7 @@ async def test_a_cancel_does_not_apply_to_the_following_turn(opened: Open, monke
 async def test_a_worker_cannot_report_a_turn_canceled_that_was_not(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
+    set_timings(monkeypatch, cancel_timeout=0.0)
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await fake_worker.receive("turn_start")
@@ -260,7 +260,7 @@ async def test_a_worker_that_ignores_a_cancel_keeps_its_task_active_until_it_has
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.runtime.assembly.DEFAULT_TIMINGS", Timings(fence_timeout=0.0))
-    monkeypatch.setattr(canceling, "CANCEL_TIMEOUT", 0.0)
+    set_timings(monkeypatch, cancel_timeout=0.0)
     async with opened() as app, connected(app) as (fake_worker, client):
         task = (await client.send(message("go"), configuration=NOW)).task
         turn = await fake_worker.receive("turn_start")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import set_timings
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state
 from tests.runtime.remote_agent import Far, served
@@ -24,7 +25,6 @@ from dragoman.core.task.log import Append, ClaimHeld, Ready, TaskRef
 from dragoman.ports import Store, TaskSignal, TaskSnapshot, TurnContext, TurnResult, WorkerLost
 from dragoman.runtime import sessions
 from dragoman.runtime.log import EventLog
-from dragoman.runtime.operations import cancel
 from dragoman.stores.sqlite import open_store
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.testing.fixtures import created, new_ref
@@ -33,8 +33,7 @@ from dragoman.testing.fixtures import created, new_ref
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """CancelTask does not wait for the agent, and only tests poll for cancels."""
-    monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.0)
-    monkeypatch.setattr(cancel, "CANCEL_POLL_INTERVAL", 3600.0)
+    set_timings(monkeypatch, cancel_timeout=0.0, cancel_poll_interval=3600.0)
 
 
 async def waits(turn: Turn) -> None:

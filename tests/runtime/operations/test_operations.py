@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.conftest import timings
 from tests.eventually import eventually
 from tests.runtime.harness import collect, kinds, open_harness, request, state, status_text, texts
 
@@ -19,8 +20,6 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.ports import LeaseLost
-from dragoman.runtime.operations import cancel
-from dragoman.runtime.timings import Timings
 from dragoman.runtime.turn.stop import Stop
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -244,7 +243,7 @@ async def test_a_slow_direct_agent_becomes_visible_as_a_task(tmp_path: Path) -> 
         await here.at("go").wait()
         return "done"
 
-    async with open_harness(tmp_path, thinks, direct=True, timings=Timings(direct_reply_timeout=0.05)) as here:
+    async with open_harness(tmp_path, thinks, direct=True, timings=timings(direct_reply_timeout=0.05)) as here:
         task = await here.start()
         assert state(task) == "WORKING"
         here.at("go").set()
@@ -306,11 +305,7 @@ async def test_a_result_before_the_cancel_wins(tmp_path: Path) -> None:
         assert texts(await here.get(task.id)) == ["too late to cancel"]
 
 
-async def test_an_agent_that_ignores_a_cancel_is_canceled_when_it_has_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.01)
-
+async def test_an_agent_that_ignores_a_cancel_is_canceled_when_it_has_stopped(tmp_path: Path) -> None:
     async def stubborn(turn: Turn) -> str:
         while not here.at("go").is_set():
             try:
@@ -321,7 +316,7 @@ async def test_an_agent_that_ignores_a_cancel_is_canceled_when_it_has_stopped(
             turn.chunk("too late")
         return "result of a run that was fenced"
 
-    async with open_harness(tmp_path, stubborn, timings=Timings(fence_timeout=0.05)) as here:
+    async with open_harness(tmp_path, stubborn, timings=timings(fence_timeout=0.05, cancel_timeout=0.01)) as here:
         task = await here.start()
         assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
         await here.at("asked").wait()

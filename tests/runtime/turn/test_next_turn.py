@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import set_timings
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state, status_text
 from tests.runtime.test_sessions import Shifted, reaper, two
@@ -14,7 +15,6 @@ from tests.runtime.test_sessions import Shifted, reaper, two
 from dragoman import Turn, retry
 from dragoman.core.limits.quotas import TaskBudgets
 from dragoman.core.task.log import Append, Appended
-from dragoman.runtime.operations import cancel
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -22,7 +22,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """CancelTask does not wait for the agent."""
-    monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.0)
+    set_timings(monkeypatch, cancel_timeout=0.0)
 
 
 class Stage:

@@ -7,24 +7,20 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.conftest import set_timings, timings
 from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state, status_text
 
 from dragoman import Turn
 from dragoman.core.errors import TaskNotCancelable
-from dragoman.runtime.operations import cancel
-from dragoman.runtime.timings import Timings
 from dragoman.runtime.turn.stop import Stop, StopReason, StopToken
 from dragoman.stores.sqlite import open_store
-
-AT_ONCE = Timings(fence_timeout=0.0)
-"""Agents are fenced at once."""
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """CancelTask does not wait for agents."""
-    monkeypatch.setattr(cancel, "CANCEL_TIMEOUT", 0.0)
+    set_timings(monkeypatch, cancel_timeout=0.0)
 
 
 async def test_a_canceled_thread_keeps_its_task_active_until_it_returns(tmp_path: Path) -> None:
@@ -35,7 +31,7 @@ async def test_a_canceled_thread_keeps_its_task_active_until_it_returns(tmp_path
         assert release.wait(60)
         return "never seen"
 
-    async with open_harness(tmp_path, deaf, timings=AT_ONCE) as here:
+    async with open_harness(tmp_path, deaf, timings=timings(fence_timeout=0.0)) as here:
         task = await here.start()
         await eventually(begun.is_set)
         (runner,) = here.runtime.scheduler.runs
@@ -57,7 +53,7 @@ async def test_a_time_limit_ends_a_canceled_task_whose_agent_does_not_stop(tmp_p
             except asyncio.CancelledError:
                 continue
 
-    async with open_harness(tmp_path, stubborn, time_limit=0.2, timings=AT_ONCE) as here:
+    async with open_harness(tmp_path, stubborn, time_limit=0.2, timings=timings(fence_timeout=0.0)) as here:
         task = await here.start()
         await eventually(lambda: here.runtime.scheduler.running)
         await here.cancel(task.id)
@@ -73,7 +69,7 @@ async def test_a_canceled_thread_that_outlasts_its_server_is_canceled_by_the_nex
         begun.set()
         assert release.wait(60)
 
-    async with open_harness(tmp_path, deaf, timings=AT_ONCE) as here:
+    async with open_harness(tmp_path, deaf, timings=timings(fence_timeout=0.0)) as here:
         task = await here.start()
         await eventually(begun.is_set)
         (runner,) = here.runtime.scheduler.runs

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Final
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import TaskNotCancelable
@@ -23,15 +22,10 @@ from dragoman.runtime.log import EventLog, read_task
 from dragoman.runtime.operations.call import Call, OnAction
 from dragoman.runtime.operations.read import find_task
 from dragoman.runtime.scheduler import Scheduler
+from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
-
-CANCEL_TIMEOUT: Final = 2.0
-"""Seconds that CancelTask waits for a running agent to stop before it returns the task as it is."""
-
-CANCEL_POLL_INTERVAL: Final = 2.0
-"""Seconds between polls for cancel requests that the bus lost, where other servers may share the store."""
 
 
 class CancelOperation:
@@ -46,6 +40,7 @@ class CancelOperation:
         scheduler: Scheduler,
         agents: Mapping[str, AgentSpec],
         on_action: OnAction | None = None,
+        timings: Timings = DEFAULT_TIMINGS,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -54,9 +49,10 @@ class CancelOperation:
         self._scheduler = scheduler
         self._agents = agents
         self._on_action = on_action
+        self._timings = timings
 
     async def cancel_task(self, call: Call, request: pb.CancelTaskRequest) -> bytes:
-        """A serialized Task: CANCELED, or still active when the agent needs longer than CANCEL_TIMEOUT to stop.
+        """A serialized Task: CANCELED, or still active when the agent needs longer than `cancel_timeout` to stop.
 
         The request's metadata is for the agent; a turn that is being canceled already keeps that of the first request.
         Raises TaskNotFound; TaskNotCancelable when the task has ended, when its result came first, or when the agent
@@ -97,8 +93,8 @@ class CancelOperation:
             raise TaskNotCancelable(runner.cancel_refusal)
 
     async def _signal(self, ref: TaskRef, metadata: bytes, subscriber: Subscriber) -> None:
-        """Tells the process that runs the task to stop, and waits up to CANCEL_TIMEOUT."""
-        deadline = asyncio.get_running_loop().time() + CANCEL_TIMEOUT
+        """Tells the process that runs the task to stop, and waits up to `cancel_timeout`."""
+        deadline = asyncio.get_running_loop().time() + self._timings.cancel_timeout
         if (runner := self._scheduler.runs.find(ref)) is not None:
             runner.cancel(metadata=metadata)
         else:  # it runs in another process, and the bus may lose the signal
@@ -122,9 +118,9 @@ class CancelOperation:
     # Turns of this process --------------------------------------------------------------------------------------
 
     async def poll_forever(self) -> None:
-        """Polls every CANCEL_POLL_INTERVAL seconds, until canceled."""
+        """Polls every `cancel_poll_interval`, until canceled."""
         while True:
-            await asyncio.sleep(CANCEL_POLL_INTERVAL)
+            await asyncio.sleep(self._timings.cancel_poll_interval)
             await self.poll()
 
     async def poll(self) -> None:
