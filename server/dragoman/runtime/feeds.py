@@ -34,7 +34,6 @@ class TaskFeed:
     """Recent events of one task, and the subscribers that wait for the next."""
 
     def __init__(self, ref: TaskRef, cursor_prefix: str) -> None:
-        """`cursor_prefix`: of the cursors of this task."""
         self.ref = ref
         self.cursor_prefix = cursor_prefix
         self.last = 0
@@ -92,7 +91,7 @@ class TaskFeed:
         batch = self._batches.get(sequence)
         if batch is None:
             index = sequence + 1 - self._window[0].sequence if self._window else -1
-            if index < 0:
+            if not 0 <= index < len(self._window):
                 return ()
             batch = self._batches[sequence] = _first_batch(islice(self._window, index, index + FEED_BATCH_EVENTS))
             self.attach_cursors(batch)
@@ -132,24 +131,15 @@ class Subscriber:
     def __init__(self, feeds: TaskFeeds, store: Store, feed: TaskFeed) -> None:
         self._feeds = feeds
         self._store = store
-        self._feed = feed
+        self.feed = feed
         self._buffered: deque[Event] = deque()
         self.position = 0
         """The last sequence seen."""
 
-    @property
-    def ref(self) -> TaskRef:
-        """The task."""
-        return self._feed.ref
-
     async def listen(self, ref: TaskRef) -> None:
         """Turns to another task. The caller then reads that task and sets `position`."""
-        left, self._feed = self._feed, await self._feeds.join(ref)
+        left, self.feed = self.feed, await self._feeds.join(ref)
         await self._feeds.leave(left)
-
-    async def stop(self) -> None:
-        """Stops listening."""
-        await self._feeds.leave(self._feed)
 
     async def next_batch(self) -> Sequence[Event]:
         """The next event, for which it waits if necessary, and those available behind it.
@@ -158,7 +148,7 @@ class Subscriber:
         is four times as fast as event by event. Raises TaskNotFound when the task was erased,
         core.task.log.LogTruncated when the log no longer reaches back to `position`.
         """
-        feed = self._feed
+        feed = self.feed
         while True:
             if self._buffered:
                 batch = _first_batch(self._buffered)
@@ -186,20 +176,20 @@ class Subscriber:
 
     async def _read_missed(self) -> None:
         """Reads events that the window does not have."""
-        events = await self._store.events(self._feed.ref, self.position)
+        events = await self._store.events(self.feed.ref, self.position)
         if not events:
             raise TaskNotFound
-        self._feed.attach_cursors(events)
+        self.feed.attach_cursors(events)
         self._buffered.extend(events)
 
     @property
     def lag(self) -> int:
         """Committed events not yet delivered to it; 0 before its first read."""
-        return max(self._feed.last - self.position, 0) if self.position else 0
+        return max(self.feed.last - self.position, 0) if self.position else 0
 
     async def wait_for_events(self) -> None:
         """Waits until `next` would return or raise without waiting for a commit."""
-        feed = self._feed
+        feed = self.feed
         while not (self._buffered or feed.last > self.position or feed.deleted):
             await feed.wait_for_change()
 
@@ -208,25 +198,20 @@ class Subscriber:
 
         `last`: as for `resume_after`. Raises InvalidParams for a cursor of another task, or beyond its last event.
         """
-        after = cursors.parse_cursor(cursor, self._feed.cursor_prefix, last) if cursor else 0
+        after = cursors.parse_cursor(cursor, self.feed.cursor_prefix, last) if cursor else 0
         self.resume_after(after, last)
         return after
 
     def resume_after(self, position: int, last: int) -> None:
         """Continues after event `position`. `last` is the last event of the task's log, as read by the caller."""
         self.position = position
-        self._feed.observe_version(last)
+        self.feed.observe_version(last)
 
     def start_with(self, task: Event) -> Sequence[Event]:
         """The first batch of a stream that begins with the complete Task; the events after it come next."""
-        self._feed.attach_cursors((task,))
+        self.feed.attach_cursors((task,))
         self.position = task.sequence
         return (task,)
-
-    def attach_cursor(self, event: Event) -> Event:
-        """Gives the event its cursor."""
-        self._feed.attach_cursors((event,))
-        return event
 
 
 def _first_batch(events: Iterable[Event]) -> Sequence[Event]:
@@ -264,7 +249,7 @@ class TaskFeeds:
             yield subscriber
         finally:
             self._subscribers.discard(subscriber)
-            await subscriber.stop()
+            await self.leave(subscriber.feed)
 
     async def join(self, ref: TaskRef) -> TaskFeed:
         """The feed of a task, which listens to the bus until every subscriber has left it."""
@@ -362,5 +347,4 @@ class TaskFeeds:
 
 
 EventStream = AsyncGenerator[Sequence[Event], None]
-"""The events of one stream, in batches of one or more. Nothing happens before the first is requested. Has to be
-closed."""
+"""The events of one stream, in batches. Nothing happens before the first is requested. Has to be closed."""

@@ -69,7 +69,7 @@ class SubscribeOperation:
                     try:
                         batch, ended = split_at_end(await subscriber.next_batch(), turn_after)
                     except LogTruncated:
-                        snapshot = await read_task(self._store, subscriber.ref)
+                        snapshot = await read_task(self._store, subscriber.feed.ref)
                         ended = _is_over(call, snapshot.record)
                         batch = subscriber.start_with(gap_event(snapshot, subscriber.position))
                     yield batch

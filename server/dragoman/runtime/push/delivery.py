@@ -185,10 +185,8 @@ class PushDelivery:
             if self._sends_task:
                 event = await self._snapshots.task_at(event)
         except LogTruncated:
-            event = subscriber.attach_cursor(
-                gap_event(await read_task(self._deps.store, self.push.task), self._last_delivered)
-            )
-            subscriber.position = event.sequence
+            snapshot = await read_task(self._deps.store, self.push.task)
+            (event,) = subscriber.start_with(gap_event(snapshot, self._last_delivered))
         host = self.push.config.host
         async with self._deps.breaker.call(host) as skip_reason, self._deps.host_limiter(host):
             if self._interrupted:  # waiting for the limiter may have taken long
