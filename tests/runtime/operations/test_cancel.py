@@ -6,6 +6,7 @@ Two runtimes share a store here, without a bus between them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +181,9 @@ async def test_an_attempt_that_was_begun_before_the_cancel_was_found_is_canceled
         assert state(await other.ended(task.id)) == "CANCELED"
 
 
-async def orphaned(tmp_path: Path, far: Far) -> tuple[Any, Any]:
+async def orphaned(tmp_path: Path, far: Far, clock: Callable[[], int] = now_ms) -> tuple[Any, Any]:
     """A store in which a process died during the turn of a canceled task of a remote agent."""
-    store: Any = open_store(tmp_path / "tasks.db")
+    store: Any = open_store(tmp_path / "tasks.db", clock=clock)
     dead = await store.open_session(600)
     record = (await store.append(created(new_ref(), agent="far", claim=dead))).record
     await store.cancel_requests.request(record.ref)
@@ -195,10 +196,10 @@ async def test_a_canceled_turn_of_a_dead_server_ends_when_its_worker_cannot_run_
 ) -> None:
     """A session that has expired outlasts the leases of its workers; that of a dead process may end before them."""
     now = [100.0]
-    store, record = await orphaned(tmp_path, far := Far())
+    store, record = await orphaned(tmp_path, far := Far(), clock := Shifted())
     mine = await store.open_session(600, exclusive=early)
     if not early:
-        store._clock = lambda: now_ms() + 700_000
+        clock.ahead = 700_000
     bus = LocalBus()
     reaper = sessions.Reaper(
         store, bus, EventLog(store, bus), mine, {"far": far.spec}, lambda: True, remote=lambda _: far,
