@@ -151,6 +151,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "bindings/grpc/worker_service.py": "one call, which awaits it",
     "bindings/http/bodies.py": "keep-alive of one response, which awaits it",
     "bindings/http/listener.py": "one handshake, with a timeout",
+    "bindings/http/plain.py": "one call of a connection, which answers it",
     "bindings/http/websocket.py": "one call of a connection, which answers it",
     "bus/nats/connection.py": "one flush, which its callers await",
     "cli/process_setup.py": "awaited by the command",

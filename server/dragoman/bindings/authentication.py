@@ -13,6 +13,7 @@ from typing import Final
 import grpc
 from aiohttp import web
 
+from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.options import ServerOptions
 from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, Caller, Identity
 from dragoman.core.errors import AgentNotFound, OriginNotAllowed, PermissionDenied, Unauthenticated
@@ -132,13 +133,13 @@ def _quotable(text: str) -> str:
     return "".join("'" if char in _QUOTED_CHARACTERS else char for char in text if " " <= char <= "~")
 
 
-CallerConnection = web.BaseRequest | grpc.aio.ServicerContext[bytes, bytes]
+CallerConnection = web.BaseRequest | PlainRequest | grpc.aio.ServicerContext[bytes, bytes]
 """An HTTP request, or the context of a gRPC call."""
 
 
 def peer_certificate(connection: CallerConnection) -> bytes:
     """The client's certificate (DER or PEM), verified by the TLS handshake; empty without one."""
-    if isinstance(connection, web.BaseRequest):
+    if isinstance(connection, web.BaseRequest | PlainRequest):
         ssl_object = connection.transport.get_extra_info("ssl_object") if connection.transport else None
         return (ssl_object.getpeercert(binary_form=True) or b"") if ssl_object is not None else b""
     certificates = connection.auth_context().get("x509_pem_cert") or ()

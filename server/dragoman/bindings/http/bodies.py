@@ -14,6 +14,7 @@ from aiohttp import HttpVersion11, web
 
 from dragoman.bindings.http import connections
 from dragoman.bindings.http.cors import response_headers
+from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
 from dragoman.core.task.log import Event
@@ -35,7 +36,9 @@ def max_body_bytes(message_bytes: int) -> int:
     return message_bytes * 4 // 3 + _BODY_OVERHEAD_BYTES
 
 
-async def read_json(request: web.BaseRequest, message_bytes: int, *, lossy_numbers: bool = False) -> object:
+async def read_json(
+    request: web.BaseRequest | PlainRequest, message_bytes: int, *, lossy_numbers: bool = False
+) -> object:
     """Returns the JSON value of the body, or None for a request without one.
 
     Raises ContentTypeNotSupported, PayloadTooLarge, InvalidRequest, Unavailable, ParseError, and AmbiguousJson for JSON
@@ -49,7 +52,12 @@ async def read_json(request: web.BaseRequest, message_bytes: int, *, lossy_numbe
             f'Content-Type: "{content_type[:100]}" is not supported; use application/json',
             metadata={"field": "Content-Type", "accepted": "application/json, application/a2a+json"},
         )
-    data = await _read_bytes(request, max_body_bytes(message_bytes))
+    if isinstance(request, PlainRequest):
+        data, limit = request.body, max_body_bytes(message_bytes)
+        if len(data) > limit:
+            raise _too_large(limit)
+    else:
+        data = await _read_bytes(request, max_body_bytes(message_bytes))
     return body_scan.loads(data, lossy_numbers=lossy_numbers) if data else None
 
 

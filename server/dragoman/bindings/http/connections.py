@@ -19,6 +19,7 @@ from typing import Any, Final, Never
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
+from dragoman.bindings.http.plain import REQUEST_TIMEOUT_RESPONSE, PlainConnection, PlainRequest, Response
 from dragoman.bindings.options import HttpTimeouts
 from dragoman.bindings.request_log import AuthFailureLog
 from dragoman.core.errors import InvalidRequest, Unavailable
@@ -49,9 +50,12 @@ MAX_HEADERS: Final = 96
 IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
 """Bytes per second of WebSocket traffic outside of messages, such as pings."""
 
-_REQUEST_TIMEOUT_RESPONSE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-
 HttpHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+PlainCall = Callable[[PlainRequest], Awaitable[Response] | None]
+
+
+def no_plain_call(_: PlainRequest) -> None:
+    """For a server whose requests are all served by aiohttp."""
 
 
 class BodyTooSlow(web.RequestPayloadError, TimeoutError):
@@ -83,6 +87,7 @@ class HttpConnections(web.Server):
     def __init__(
         self,
         handler: HttpHandler,
+        plain_call: PlainCall = no_plain_call,
         *,
         max_connections: int,
         max_body_bytes: int,
@@ -90,24 +95,37 @@ class HttpConnections(web.Server):
         clock: Callable[[], float] | None = None,
         auth_failures: AuthFailureLog | None = None,
     ) -> None:
-        """`max_body_bytes`: in total, of all bodies being received. `clock`: seconds, monotonic."""
+        """`plain_call`: returns the coroutine for a plain request, or None.
+
+        `max_body_bytes`: in total, of all bodies being received. `clock`: seconds, monotonic.
+        """
         # Handlers of disconnected clients are canceled: their response would not be read.
         super().__init__(self._serve, handler_cancellation=True)
         self._lacks_descriptors = False
         self._handler = handler
+        self.plain_call = plain_call
         self._max_connections = max_connections
         self.timeouts = timeouts
         self.auth_failures = auth_failures or AuthFailureLog()
         self.clock = clock or asyncio.get_running_loop().time
         self.body_budget = BodyBudget(max_body_bytes)
-        self.open_connections: set[HttpConnection] = set()
-        self.idle_connections: dict[HttpConnection, None] = {}
+        self.open_connections: set[Connection] = set()
+        self.idle_connections: dict[Connection, None] = {}
         """Idle connections, longest idle first."""
 
-    def __call__(self) -> HttpConnection:
-        return HttpConnection(self)
+    def __call__(self) -> Any:
+        return PlainConnection(self)
 
-    def add(self, connection: HttpConnection) -> None:
+    def full_connection(self, receiving_since: float) -> HttpConnection:
+        """Returns aiohttp's protocol for a connection whose next request is not plain."""
+        return HttpConnection(self, receiving_since)
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  # aiohttp's signature
+        """Closes all connections; requests being served get `timeout` seconds."""
+        plain = [each.shutdown(timeout or 0.0) for each in self.open_connections if isinstance(each, PlainConnection)]
+        await asyncio.gather(super().shutdown(timeout), *plain)
+
+    def add(self, connection: Connection) -> None:
         """Accepts a connection, dropping the longest idle one at the limit; drops it beyond the overflow."""
         if len(self.open_connections) >= self._max_connections and self.idle_connections:
             next(iter(self.idle_connections)).drop()
@@ -118,7 +136,7 @@ class HttpConnections(web.Server):
         self.open_connections.add(connection)
         self.idle_connections[connection] = None
 
-    def remove(self, connection: HttpConnection) -> None:
+    def remove(self, connection: Connection) -> None:
         self.open_connections.discard(connection)
         self.idle_connections.pop(connection, None)
 
@@ -181,7 +199,7 @@ class HttpConnection(web.RequestHandler):
         "is_over_limit",
     )
 
-    def __init__(self, connections: HttpConnections) -> None:
+    def __init__(self, connections: HttpConnections, receiving_since: float) -> None:
         super().__init__(
             connections,
             loop=asyncio.get_running_loop(),
@@ -197,7 +215,7 @@ class HttpConnection(web.RequestHandler):
         """Whether the connection is beyond the limit: only health is served."""
         self.discards_input = False
         """Whether all further input is ignored, until the connection closes after BODY_DISCARD_TIMEOUT."""
-        self._receiving_since = connections.clock()
+        self._receiving_since = receiving_since
         """When the head, body or message being received started; 0: none is being received."""
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
@@ -299,7 +317,7 @@ class HttpConnection(web.RequestHandler):
         request = self._request
         if request is None:
             if self._receiving_since and now - self._receiving_since > http_timeouts.head:
-                transport.write(_REQUEST_TIMEOUT_RESPONSE)
+                transport.write(REQUEST_TIMEOUT_RESPONSE)
                 self.force_close()
                 return
         elif self._is_websocket:
@@ -359,3 +377,7 @@ def note_websocket_message(request: web.BaseRequest) -> None:
     """Records a processed WebSocket message. Call it also at the upgrade."""
     if isinstance(request.protocol, HttpConnection):
         request.protocol.websocket_message_read()
+
+
+Connection = HttpConnection | PlainConnection
+"""An open connection: plain until its first request that is not."""

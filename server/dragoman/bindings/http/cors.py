@@ -18,6 +18,7 @@ from yarl import URL
 
 from dragoman.bindings import cards
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.options import HttpOptions
 from dragoman.core.errors import OriginNotAllowed
 from dragoman.core.net.addresses import is_loopback
@@ -60,14 +61,16 @@ class CrossOriginPolicy:
             if (name := _host_name(_authority(address)))
         )
 
-    def check(self, request: web.BaseRequest) -> None:
+    def check(self, request: web.BaseRequest | PlainRequest) -> None:
         """Raises OriginNotAllowed for a request that a browser sends, or could send, for a page that may not call."""
         headers = request.headers
         if self._allows_all:
             return
-        if (_FETCH_SITE_HEADER in headers or "Origin" in headers) and headers.get(
-            "Origin"
-        ) not in self._allowed_origins:
+        if (
+            isinstance(request, web.BaseRequest)  # a plain request has neither header
+            and (_FETCH_SITE_HEADER in headers or "Origin" in headers)
+            and headers.get("Origin") not in self._allowed_origins
+        ):
             base_url = self._cards.base_url(cards.caller_origin(request, self._cards))
             if is_cross_site(request, _authority(base_url)):
                 raise OriginNotAllowed(
@@ -168,6 +171,11 @@ class CorsHeaders:
     def __init__(self, origins: Collection[str]) -> None:
         self._allows_all = "*" in origins
         self._origins = frozenset(origins)
+
+    @property
+    def has_origins(self) -> bool:
+        """Whether responses may have CORS headers."""
+        return bool(self._origins)
 
     def prepare(self, request: web.BaseRequest) -> bool:
         """Stores the CORS headers and request id of the response on the request. Returns whether there are any."""

@@ -12,6 +12,7 @@ from dragoman.bindings import a2a_headers, cards
 from dragoman.bindings.cards import Origin
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.cors import request_id
+from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
 from dragoman.bindings.options import HttpOptions
 from dragoman.bindings.pipeline import Pipeline, RequestExchange
 from dragoman.bindings.request_log import RequestLogEntry
@@ -21,12 +22,14 @@ from dragoman.wire import errors
 
 HttpPipeline = Pipeline[HttpOptions]
 
+AnyRequest = web.BaseRequest | PlainRequest
+
 JSON_CONTENT_TYPE: Final = "application/json"
 
 CURSOR_HEADER: Final = "Last-Event-ID"
 
 
-class HttpExchange(RequestExchange[web.StreamResponse]):
+class HttpExchange(RequestExchange[Response | web.StreamResponse]):
     """A request that one HTTP response answers."""
 
     DISCONNECTED_STATUS = "gone"
@@ -34,7 +37,8 @@ class HttpExchange(RequestExchange[web.StreamResponse]):
     def __init__(
         self,
         pipeline: HttpPipeline,
-        request: web.BaseRequest,
+        request: AnyRequest,
+        path: str,
         tenant: str = "",
         *,
         binding: str,
@@ -42,18 +46,19 @@ class HttpExchange(RequestExchange[web.StreamResponse]):
         dialect: str = "",
         is_known_method: bool = True,
     ) -> None:
-        """`binding`, `method`, `dialect`, `is_known_method`: as in the request log."""
+        """`path`: percent-encoded. `binding`, `method`, `dialect`, `is_known_method`: as in the request log."""
         log_entry = RequestLogEntry(
             pipeline.options.request_metrics,
             binding,
             method,
             dialect,
-            request_id(request),
+            request_id(request) if isinstance(request, web.BaseRequest) else "",
             is_known_method=is_known_method,
         )
         super().__init__(log_entry, request.headers, request, tenant)
         self.pipeline = pipeline
         self.request = request
+        self.path = path
         self.body: object = None
 
     @property
@@ -69,6 +74,8 @@ class HttpExchange(RequestExchange[web.StreamResponse]):
 
     def origin(self) -> Origin | None:
         """The address that the caller used."""
+        if not isinstance(self.request, web.BaseRequest):
+            raise HandOver
         return cards.caller_origin(self.request, self.pipeline.cards)
 
     def activation_headers(self) -> Mapping[str, str]:
@@ -86,6 +93,8 @@ class HttpExchange(RequestExchange[web.StreamResponse]):
         encode_error: Callable[[Exception], bytes],
     ) -> web.StreamResponse:
         """Streams events. `encode_error` returns the JSON body of an error after the first event."""
+        if not isinstance(self.request, web.BaseRequest):
+            raise HandOver
 
         def failure(error: Exception) -> bytes:
             self.pipeline.log_fault(error, self.name)
@@ -103,7 +112,7 @@ class HttpExchange(RequestExchange[web.StreamResponse]):
         )
 
 
-def named_versions(request: web.BaseRequest) -> Sequence[str]:
+def named_versions(request: AnyRequest) -> Sequence[str]:
     """Returns every `A2A-Version` of a request, from headers and query."""
     versions: Sequence[str] = request.headers.getall(a2a_headers.VERSION_HEADER, ())
     if request.query_string:
@@ -123,7 +132,7 @@ def retry_after_header(error: Exception) -> dict[str, str]:
     return {"Retry-After": str(math.ceil(seconds))} if seconds else {}
 
 
-def accepts_only_json(request: web.BaseRequest) -> bool:
+def accepts_only_json(request: AnyRequest) -> bool:
     """Returns whether `Accept` names JSON and no event stream."""
     accept = request.headers.get("Accept", "")
     return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept

@@ -22,6 +22,7 @@ from google.protobuf.descriptor import Descriptor
 
 from dragoman.bindings import a2a_headers
 from dragoman.bindings.event_encoders import EncodeEvent
+from dragoman.bindings.http.plain import PlainRequest
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task.log import Event
 from dragoman.wire.dialects import json_proto, v03
@@ -105,12 +106,12 @@ def read(
     return ResponseFormat(alt, numeric, values.get("prettyPrint", False), mask), others
 
 
-def wants_error_list(request: web.BaseRequest) -> bool:
+def wants_error_list(request: web.BaseRequest | PlainRequest) -> bool:
     """Whether the caller reads errors in the first format."""
     return bool(request.query_string) and request.query.get(ERROR_FORMAT_PARAMETER) == "1"
 
 
-def credential_headers(request: web.BaseRequest) -> Iterator[tuple[str, str]]:
+def credential_headers(request: web.BaseRequest | PlainRequest) -> Iterator[tuple[str, str]]:
     """Yields the headers of a request, with credentials under the names that the authenticator reads."""
     for name, value in request.headers.items():
         yield ("X-API-Key" if name.lower() == _GOOGLE_KEY_HEADER else name), value

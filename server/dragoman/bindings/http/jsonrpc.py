@@ -18,12 +18,14 @@ from dragoman.bindings.http import bodies
 from dragoman.bindings.http.exchange import (
     CURSOR_HEADER,
     JSON_CONTENT_TYPE,
+    AnyRequest,
     HttpExchange,
     HttpPipeline,
     accepts_only_json,
     idempotency_key,
     retry_after_header,
 )
+from dragoman.bindings.http.plain import Response
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
 from dragoman.bindings.request_log import JSONRPC_LABEL
 from dragoman.bindings.stream_registry import OpenStream
@@ -58,10 +60,10 @@ class JsonRpcExchange(HttpExchange):
     row: JsonRpcRow
 
     def __init__(
-        self, pipeline: HttpPipeline, request: web.BaseRequest, tenant: str, binding: str = JSONRPC_LABEL
+        self, pipeline: HttpPipeline, request: AnyRequest, path: str, tenant: str, binding: str = JSONRPC_LABEL
     ) -> None:
         name = "JSON-RPC" if binding is JSONRPC_LABEL else "WebSocket"  # until the call names its method
-        super().__init__(pipeline, request, tenant, binding=binding, method=name, is_known_method=False)
+        super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
         self.rpc = jsonrpc.JsonRpcRequest(None, "", None)
 
     async def read(self) -> None:
@@ -104,10 +106,10 @@ class JsonRpcExchange(HttpExchange):
             extensions=self.extensions,
         )
 
-    async def card(self) -> web.StreamResponse:
+    async def card(self) -> Response | web.StreamResponse:
         return self._response(self.extended_card())
 
-    async def respond(self, response: bytes) -> web.StreamResponse:
+    async def respond(self, response: bytes) -> Response | web.StreamResponse:
         return self._response(self.result(response))
 
     def extended_card(self) -> bytes:
@@ -127,9 +129,9 @@ class JsonRpcExchange(HttpExchange):
         turn = self.row.turn
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
-    def _response(self, result: bytes) -> web.Response:
+    def _response(self, result: bytes) -> Response:
         headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers()}
-        return web.Response(body=jsonrpc.encode_result(self.rpc.id, result), headers=headers)
+        return Response(200, headers, jsonrpc.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
         prefix, encode_results = b"data: " + jsonrpc.result_prefix(self.rpc.id), self.result_encoder()
@@ -155,13 +157,13 @@ class JsonRpcExchange(HttpExchange):
         self.status = error_object["code"]
         return jsonrpc.encode_error(self.rpc.id, error_object)
 
-    async def reject(self, error: Exception) -> web.StreamResponse:
+    async def reject(self, error: Exception) -> Response | web.StreamResponse:
         body, content_type = self.failure(error), JSON_CONTENT_TYPE
         headers = {**authentication.challenge_headers(error), **retry_after_header(error)}
         status = next((status for kind, status in _FAILURES_WITH_STATUS if isinstance(error, kind)), 200)
         if status == 200 and _errors_in_stream(self.rpc.method) and not accepts_only_json(self.request):
             body, content_type = sse.frame(body), bodies.JSONRPC_SSE_FRAMING.media_type
-        return web.Response(status=status, body=body, headers={"Content-Type": content_type, **headers})
+        return Response(status, {"Content-Type": content_type, **headers}, body)
 
     async def _choose_row(self, rows: dict[Dialect, JsonRpcRow]) -> JsonRpcRow:
         rows, params = _rows_by_shape(rows, self.rpc.params), self.rpc.params
@@ -171,7 +173,7 @@ class JsonRpcExchange(HttpExchange):
         shape = _dialect_by_shape(rows, params)
         if shape is not None:
             return rows[shape]
-        if Dialect.RUST in rows and self.request.rel_url.raw_path.startswith("/tenants/"):
+        if Dialect.RUST in rows and self.path.startswith("/tenants/"):
             return rows[Dialect.RUST]  # only a2a-rust has such paths
         # Exactly "1.0": a2a-rust, whose calls look the same, sends the version with its patch number.
         dialect = (

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dragoman.bindings.http.connections import HttpConnections
+from dragoman.bindings.http.connections import HttpConnections, PlainCall, no_plain_call
 from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.supervision import Background, start_task
 
@@ -43,7 +43,9 @@ log = logging.getLogger("dragoman.tls")
 
 @asynccontextmanager
 async def listen_http(
-    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], options: HttpOptions
+    handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+    options: HttpOptions,
+    plain_call: PlainCall = no_plain_call,
 ) -> AsyncIterator[BoundAddress]:
     """Serves requests while the block runs, then gives those in flight `options.grace` seconds.
 
@@ -51,6 +53,7 @@ async def listen_http(
     """
     server = HttpConnections(
         handler,
+        plain_call,
         max_connections=options.connections,
         max_body_bytes=options.bodies,
         timeouts=options.timeouts,

@@ -21,6 +21,7 @@ from dragoman.bindings.http import bodies, google_parameters
 from dragoman.bindings.http.exchange import (
     CURSOR_HEADER,
     JSON_CONTENT_TYPE,
+    AnyRequest,
     HttpExchange,
     HttpPipeline,
     idempotency_key,
@@ -28,6 +29,7 @@ from dragoman.bindings.http.exchange import (
     retry_after_header,
 )
 from dragoman.bindings.http.google_parameters import ResponseFormat
+from dragoman.bindings.http.plain import HandOver, PlainRequest, Response
 from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
 from dragoman.bindings.request_log import REST_LABEL, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
@@ -48,9 +50,7 @@ from dragoman.wire.json import protojson
 A2A_JSON_CONTENT_TYPE: Final = "application/a2a+json"
 
 
-def error_response(
-    request: web.BaseRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline
-) -> web.Response:
+def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline) -> Response:
     """Returns the response to a failed request."""
     encoded = _encoded_error(request, error, dialect, pipeline)
     headers = {
@@ -60,17 +60,17 @@ def error_response(
     }
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
-    return web.Response(status=encoded.status, body=encoded.body, headers=headers)
+    return Response(encoded.status, headers, encoded.body)
 
 
 def _encoded_error(
-    request: web.BaseRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline
+    request: AnyRequest, error: Exception, dialect: Dialect, pipeline: HttpPipeline
 ) -> errors.RestErrorResponse:
     with_list = dialect is Dialect.GOOGLE and google_parameters.wants_error_list(request)
     return errors.rest_error(error, dialect, table=pipeline.options.error_table, with_list=with_list)
 
 
-def media_type(request: web.BaseRequest, dialect: Dialect) -> str:
+def media_type(request: AnyRequest, dialect: Dialect) -> str:
     """Returns the media type of a unary response or an error.
 
     Some clients do not parse application/a2a+json as JSON, so only those that accept it get it.
@@ -94,11 +94,9 @@ class RestRoute:
         self.codec = protojson.compile(row.response, row.json)
         self._pipeline = pipeline
 
-    async def __call__(
-        self, request: web.BaseRequest, variables: Mapping[str, str], *, rust: bool = False
-    ) -> web.StreamResponse:
-        """Serves one request; `rust`: its path is a2a-rust's. Raises CancelledError if the client disconnects."""
-        return await self._pipeline.serve(RestExchange(self._pipeline, request, self, variables, is_rust=rust))
+    def exchange(self, request: AnyRequest, path: str, variables: Mapping[str, str], *, is_rust: bool) -> RestExchange:
+        """Returns the exchange for a request. `is_rust`: its path is a2a-rust's."""
+        return RestExchange(self._pipeline, request, path, self, variables, is_rust=is_rust)
 
 
 class RestExchange(HttpExchange):
@@ -109,13 +107,14 @@ class RestExchange(HttpExchange):
     def __init__(
         self,
         pipeline: HttpPipeline,
-        request: web.BaseRequest,
+        request: AnyRequest,
+        path: str,
         route: RestRoute,
         variables: Mapping[str, str],
         *,
         is_rust: bool,
     ) -> None:
-        super().__init__(pipeline, request, binding=REST_LABEL, method=route.name, dialect=route.dialect.value)
+        super().__init__(pipeline, request, path, binding=REST_LABEL, method=route.name, dialect=route.dialect.value)
         self.row = route.row
         self.is_public = route.is_public
         self._route = route
@@ -128,7 +127,7 @@ class RestExchange(HttpExchange):
 
     @property
     def name(self) -> str:
-        return f"{self.request.method} {self.request.rel_url.raw_path}"
+        return f"{self.request.method} {self.path}"
 
     def credentials(self) -> Iterable[tuple[str, str]]:
         if self._route.is_resource:
@@ -185,20 +184,22 @@ class RestExchange(HttpExchange):
             idempotency_key=idempotency_key(self.headers),
         )
 
-    async def card(self) -> web.StreamResponse:
-        agent_cards, caller = self.pipeline.cards, self.caller
+    async def card(self) -> Response | web.StreamResponse:
+        agent_cards, caller, request = self.pipeline.cards, self.caller, self.request
+        if isinstance(request, PlainRequest):
+            raise HandOver
         if self.row.op.extended_card:
             body = agent_cards.extended_document(caller, self.origin(), self._route.dialect)
             headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "private, no-store"}
-            return web.Response(body=body, headers=headers)
+            return Response(200, headers, body)
         card = agent_cards.v03_rest_document(caller, self.origin())
         if not self._format.is_default:
             body = self._format.encode_value(orjson.loads(card.body))
-            return web.Response(body=body, headers={"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"})
+            return Response(200, {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}, body)
         is_private = caller.identity.is_authenticated
-        return cards.card_response(self.request, card, vary="Authorization, X-API-Key", private=is_private)
+        return cards.card_response(request, card, vary="Authorization, X-API-Key", private=is_private)
 
-    async def respond(self, response: bytes) -> web.StreamResponse:
+    async def respond(self, response: bytes) -> Response | web.StreamResponse:
         row, route = self.row, self._route
         is_rust = self._is_rust or (row.op is GET_TASK and await self._reads_rust_task(response))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if is_rust else route.codec
@@ -212,7 +213,7 @@ class RestExchange(HttpExchange):
             body = self._format.encode(message())
         headers = {"Content-Type": media_type(self.request, route.dialect), **self.activation_headers()}
         self.status = 200
-        return web.Response(body=body, headers=headers)
+        return Response(200, headers, body)
 
     async def _reads_rust_task(self, response: bytes) -> bool:
         if self.row.decode is not None or self.version == "1.0":
@@ -243,7 +244,7 @@ class RestExchange(HttpExchange):
             encode_error=lambda error: _encoded_error(self.request, error, self._route.dialect, self.pipeline).body,
         )
 
-    async def reject(self, error: Exception) -> web.StreamResponse:
+    async def reject(self, error: Exception) -> Response | web.StreamResponse:
         response = error_response(self.request, error, self._route.dialect, self.pipeline)
         self.status = response.status
         return response
@@ -264,7 +265,7 @@ def rest_routes(pipeline: HttpPipeline) -> Iterator[tuple[Rule, RestRoute]]:
             yield rule, RestRoute(row, rule, transcoders[key], pipeline)
 
 
-def choose_candidate(request: web.BaseRequest, candidates: Iterable[Candidate[RestRoute]]) -> Candidate[RestRoute]:
+def choose_candidate(request: AnyRequest, candidates: Iterable[Candidate[RestRoute]]) -> Candidate[RestRoute]:
     """Returns the candidate whose dialect the caller uses, of rules that match equally."""
     by_dialect = {candidate.target.dialect: candidate for candidate in candidates}
     v1 = by_dialect.pop(Dialect.V1, None)
@@ -273,7 +274,7 @@ def choose_candidate(request: web.BaseRequest, candidates: Iterable[Candidate[Re
     return v1
 
 
-def _names_v1(request: web.BaseRequest) -> bool:
+def _names_v1(request: AnyRequest) -> bool:
     try:
         return a2a_headers.check_version(named_versions(request)).startswith("1")
     except A2AError:
@@ -315,7 +316,7 @@ def _is_resource(rule: Rule) -> bool:
     return "projects" in rule.template.segments
 
 
-def _wants_array(request: web.BaseRequest, response_format: ResponseFormat) -> bool:
+def _wants_array(request: AnyRequest, response_format: ResponseFormat) -> bool:
     """Returns whether a client of Google's form wants a JSON array: unless `alt` or `Accept` asks for SSE."""
     if response_format.alt:
         return response_format.alt == "json"

@@ -6,7 +6,7 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, lru_cache, partial
 from typing import Final, cast
@@ -20,8 +20,9 @@ from dragoman.bindings.admin.handlers import AdminServices, HttpEndpoint
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
-from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpPipeline, named_versions
+from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpExchange, HttpPipeline, named_versions
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
+from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
 from dragoman.bindings.openapi import document
@@ -29,7 +30,7 @@ from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
-from dragoman.core.errors import MethodNotFound, OriginNotAllowed
+from dragoman.core.errors import A2AError, MethodNotFound, OriginNotAllowed
 from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, RESERVED_AGENT_IDS, RESOURCE_NAME, resolve_tenant
 from dragoman.runtime.operations import Operations
 from dragoman.supervision import Background, start_task
@@ -59,6 +60,17 @@ _MAX_CACHED_PATH_CHARS: Final = 256
 """Routes of longer paths are not cached. Finding a route takes 15 µs, and polling clients repeat their paths."""
 
 
+_STREAM_METHOD_PARTS: Final = (b"tream", b"ubscribe")
+"""Parts of the names of all streaming methods of JSON-RPC. A text with one of them is only served less directly."""
+
+
+def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:
+    """The response for aiohttp."""
+    if isinstance(response, web.StreamResponse):
+        return response
+    return web.Response(status=response.status, body=response.body, headers=response.headers)
+
+
 @asynccontextmanager
 async def serve_http(
     operations: Operations, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
@@ -75,7 +87,7 @@ async def serve_http(
         Background.CREDENTIALS, partial(streams.watch_credentials, options.authenticator), "over HTTP"
     )
     try:
-        async with listener.listen_http(server.handle, options) as bound:
+        async with listener.listen_http(server.handle, options, server.plain_call) as bound:
             cards.http = bound
             try:
                 yield bound
@@ -183,7 +195,8 @@ class _HttpServer:
                 if not path.startswith(_BLOB_PREFIX):
                     self._cross_origin_policy.check(request)
             if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
-                return await self._pipeline.serve(JsonRpcExchange(self._pipeline, request, tenant))
+                exchange: HttpExchange = JsonRpcExchange(self._pipeline, request, path, tenant)
+                return as_aiohttp(await self._pipeline.serve(exchange))
             if path == "/":
                 return await self._call_endpoint(request, self._index, {})
             match, rust = (self._cached_match if len(path) <= _MAX_CACHED_PATH_CHARS else self._match)(
@@ -200,17 +213,48 @@ class _HttpServer:
             chosen = cast("Candidate[RestRoute]", first)
             if len(match.candidates) > 1:
                 chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
-            return await chosen.target(request, chosen.variables, rust=rust)
+            exchange = chosen.target.exchange(request, path, chosen.variables, is_rust=rust)
+            return as_aiohttp(await self._pipeline.serve(exchange))
         except Exception as error:
             if isinstance(error, OriginNotAllowed) and request.method == "POST" and _jsonrpc_tenant(path) is not None:
-                return await self._pipeline.reject(JsonRpcExchange(self._pipeline, request, ""), error)
+                exchange = JsonRpcExchange(self._pipeline, request, path, "")
+                return as_aiohttp(await self._pipeline.reject(exchange, error))
             self._pipeline.record_failure(error, request.remote or "", f"{request.method} {path}")
             if isinstance(error, MethodNotAllowed) and request.method == "OPTIONS":  # RFC 9110 §9.3.7
-                response = web.Response(status=204, headers={"Allow": ", ".join((*error.allowed, "OPTIONS"))})
+                response: web.StreamResponse = web.Response(
+                    status=204, headers={"Allow": ", ".join((*error.allowed, "OPTIONS"))}
+                )
             else:
-                response = rest.error_response(request, error, rest.path_dialect(path), self._pipeline)
+                response = as_aiohttp(rest.error_response(request, error, rest.path_dialect(path), self._pipeline))
             self._log_entry(request, is_known=False).finish(response.status)
             return response
+
+    def plain_call(self, request: PlainRequest) -> Awaitable[Response] | None:
+        """Returns the coroutine that serves a plain request; None if it has to be served by aiohttp."""
+        path = request.path
+        if self._cors.has_origins:
+            return None
+        try:
+            self._cross_origin_policy.check(request)
+            if request.method == "POST" and (tenant := _jsonrpc_tenant(path)) is not None:
+                if any(part in request.body for part in _STREAM_METHOD_PARTS):
+                    return None
+                return self._serve_plain(JsonRpcExchange(self._pipeline, request, path, tenant))
+            match, rust = self._cached_match(request.method, path) if len(path) <= _MAX_CACHED_PATH_CHARS else (None, 0)
+            if match is None or isinstance(match, NoMatch) or not isinstance(match.candidates[0].target, RestRoute):
+                return None
+            chosen = rest.choose_candidate(request, cast("tuple[Candidate[RestRoute], ...]", match.candidates))
+        except A2AError:
+            return None
+        row = chosen.target.row
+        if row.streaming or row.op.operation is None:
+            return None
+        return self._serve_plain(chosen.target.exchange(request, path, chosen.variables, is_rust=bool(rust)))
+
+    async def _serve_plain(self, exchange: HttpExchange) -> Response:
+        response = await self._pipeline.serve(exchange)
+        assert isinstance(response, Response)
+        return response
 
     def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
         """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""

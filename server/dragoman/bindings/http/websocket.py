@@ -56,7 +56,7 @@ class WebSocketExchange(JsonRpcExchange):
     def __init__(
         self, pipeline: HttpPipeline, request: web.BaseRequest, tenant: str, socket: web.WebSocketResponse, frame: str
     ) -> None:
-        super().__init__(pipeline, request, tenant, WEBSOCKET_LABEL)
+        super().__init__(pipeline, request, request.rel_url.raw_path, tenant, WEBSOCKET_LABEL)
         self._socket = socket
         self._frame = frame
 

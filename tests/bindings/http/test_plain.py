@@ -1,0 +1,280 @@
+"""Plain calls: answered without aiohttp, with the same responses, and given to aiohttp when they are not plain."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.bindings.fake_service import TASK, FakeService, chunk_event, make_cards, status_event, task_event
+from tests.bindings.raw_client import RawClient
+
+from dragoman.bindings.http import connections, plain
+from dragoman.bindings.http import server as http
+from dragoman.bindings.http.plain import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
+from dragoman.bindings.options import BoundAddress, HttpOptions
+from dragoman.core.task import states
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+SEND = {"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+
+
+@asynccontextmanager
+async def serving(service: FakeService | None = None, **options: Any) -> AsyncIterator[BoundAddress]:
+    service = service or FakeService(pb.SendMessageResponse(task=TASK))
+    async with http.serve_http(service.operations, make_cards(), HttpOptions(**options)) as at:
+        yield at
+
+
+def request(method: str, target: str, body: object = None, **headers: str) -> bytes:
+    content = b"" if body is None else json.dumps(body).encode()
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", "A2A-Version: 1.0"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if content:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+def rpc(method: str, params: object, id: int = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+async def exchange(bound: BoundAddress, *requests: bytes) -> list[tuple[int, dict[str, str], bytes]]:
+    """Sends each request on one connection, after the response to the one before."""
+    async with RawClient.connect(bound) as client:
+        responses = []
+        for sent in requests:
+            await client.send(sent)
+            responses.append(await read_response(client))
+        return responses
+
+
+async def read_response(client: RawClient) -> tuple[int, dict[str, str], bytes]:
+    """Returns status, headers and body of a response with a Content-Length."""
+    head = (await client.reader.readuntil(b"\r\n\r\n")).decode()
+    status, *lines = head.strip().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    return int(status.split()[1]), headers, await client.reader.readexactly(int(headers["Content-Length"]))
+
+
+CALLS = [
+    request("POST", "/", rpc("SendMessage", SEND)),
+    request("POST", "/other/", rpc("message/send", {"message": {"role": "user", "kind": "message", "messageId": "1",
+                                                                "parts": [{"kind": "text", "text": "x"}]}})),
+    request("POST", "/", rpc("GetTask", {"id": "t1"})),
+    request("POST", "/", rpc("NoSuchMethod", {})),
+    request("POST", "/", {"jsonrpc": "1.0"}),
+    request("POST", "/", rpc("SendMessage", {"message": {"role": 7}})),
+    request("POST", "/message:send", SEND),
+    request("POST", "/nowhere/message:send", SEND),
+    request("GET", "/tasks/t1?historyLength=2"),
+    request("GET", "/tasks/t1?historyLength=x"),
+    request("DELETE", "/tasks/t1/pushNotificationConfigs/c1"),
+    request("GET", "/no/such/path"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sent", CALLS, ids=lambda sent: sent.split(b"\r\n")[0].decode())
+async def test_a_plain_call_gets_the_response_that_aiohttp_would_send(sent: bytes) -> None:
+    full = sent.replace(b"\r\nHost", b"\r\nX-Request-ID: r1\r\nHost")
+    async with serving() as bound:
+        [(status, headers, body)] = await exchange(bound, sent)
+        [(full_status, full_headers, full_body)] = await exchange(bound, full)
+    assert (status, body) == (full_status, full_body)
+    for name in ("Server", "Date", "X-Request-ID"):
+        headers.pop(name, None)
+        full_headers.pop(name, None)
+    assert headers == full_headers
+
+
+async def test_a_connection_serves_one_plain_call_after_the_other() -> None:
+    async with serving() as bound:
+        responses = await exchange(bound, *CALLS[:3], *CALLS[:3])
+    assert [status for status, _, _ in responses] == [200] * 6
+    assert [body for _, _, body in responses[:3]] == [body for _, _, body in responses[3:]]
+
+
+async def test_the_bytes_of_a_call_may_arrive_one_at_a_time() -> None:
+    async with serving() as bound, RawClient.connect(bound) as client:
+        for position in range(len(CALLS[0])):
+            await client.send(CALLS[0][position : position + 1])
+            await asyncio.sleep(0)
+        assert (await read_response(client))[0] == 200
+
+
+async def test_calls_that_do_not_wait_for_responses_are_answered_in_order() -> None:
+    async with serving() as bound, RawClient.connect(bound) as client:
+        await client.send(b"".join(request("POST", "/", rpc("GetTask", {"id": "t1"}, id)) for id in range(1, 20)))
+        answers = [json.loads((await read_response(client))[2])["id"] for _ in range(1, 20)]
+    assert answers == list(range(1, 20))
+
+
+async def test_a_call_sent_during_another_is_answered_after_it() -> None:
+    answer = asyncio.Event()
+    service = FakeService(answer)
+    async with serving(service) as bound, RawClient.connect(bound) as client:
+        await client.send(request("POST", "/", rpc("GetTask", {"id": "t1"}, 1)))
+        await service.waiting.wait()
+        await client.send(request("POST", "/", rpc("GetTask", {"id": "t1"}, 2)))
+        await client.send(request("GET", "/healthz"))
+        answer.set()
+        assert [json.loads((await read_response(client))[2]).get("id") for _ in range(3)] == [1, 2, None]
+
+
+STREAMS = [
+    request("POST", "/", rpc("SendStreamingMessage", SEND)),
+    request("POST", "/message:stream", SEND),
+    request("GET", "/tasks/t1:subscribe"),
+]
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_a_stream_follows_a_plain_call_on_its_connection(number: int) -> None:
+    service = FakeService(TASK, [task_event(), chunk_event(2), status_event(3, states.COMPLETED, ends=True)])
+    async with serving(service) as bound, RawClient.connect(bound) as client:
+        await client.send(CALLS[2])
+        assert (await read_response(client))[0] == 200
+        await client.send(STREAMS[number])
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        assert b"text/event-stream" in head
+        rest = await client.reader.readuntil(b"0\r\n\r\n")
+        assert rest.count(b"data: ") == 3
+        await client.send(CALLS[2])
+        assert (await read_response(client))[0] == 200
+
+
+async def test_a_streaming_method_in_disguise_is_found_when_it_is_decoded() -> None:
+    body = json.dumps(rpc("SendStreamingMessage", SEND)).replace("Streaming", "S\\u0074reaming").encode()
+    sent = b"POST / HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    service = FakeService(TASK, [task_event(), status_event(2, states.COMPLETED, ends=True)])
+    async with serving(service) as bound, RawClient.connect(bound) as client:
+        await client.send(sent)
+        assert b"text/event-stream" in await client.reader.readuntil(b"\r\n\r\n")
+        assert (await client.reader.readuntil(b"0\r\n\r\n")).count(b"data: ") == 2
+    assert [name for name, _, _ in service.received] == ["send_streaming_message"]
+
+
+async def test_a_card_over_json_rpc_is_served_by_aiohttp() -> None:
+    async with serving() as bound:
+        [(_, headers, _)] = await exchange(bound, request("POST", "/", rpc("GetExtendedAgentCard", {})))
+    assert "Server" in headers
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: \xff\r\n\r\n", 200),
+        (b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        (b"GET //healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"GET /tasks/" + b"x" * 3000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
+        (b"GET /tasks/t1 HTTP/1.1\r\n" + b"X: y\r\n" * 80 + b"Host: localhost\r\n\r\n", 200),
+        (b"GET /tasks/t1 HTTP/1.1\r\n" + b"X: y\r\n" * 120 + b"Host: localhost\r\n\r\n", 400),
+        (b"BREW /tasks/t1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /tasks/t1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", 400),
+        (b"POST / HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    ],
+)
+async def test_what_is_not_plain_is_served_or_rejected_by_aiohttp(sent: bytes, status: int) -> None:
+    async with serving() as bound, RawClient.connect(bound) as client:
+        await client.send(sent)
+        head = await client.reader.readuntil(b"\r\n\r\n")
+    assert int(head.split()[1]) == status
+    assert b"Server: Python" in head  # aiohttp's
+
+
+async def test_a_large_request_is_served_by_aiohttp() -> None:
+    message = {**SEND["message"], "parts": [{"text": "x" * MAX_PLAIN_BYTES}]}
+    async with serving() as bound:
+        [(status, headers, _)] = await exchange(bound, request("POST", "/", rpc("SendMessage", {"message": message})))
+    assert (status, "Server" in headers) == (200, True)
+
+
+async def test_a_plain_call_is_canceled_when_its_client_disconnects() -> None:
+    service = FakeService(asyncio.Event())
+    async with serving(service) as bound:
+        async with RawClient.connect(bound) as client:
+            await client.send(CALLS[2])
+            await service.waiting.wait()
+        await service.abandoned.wait()
+
+
+async def test_a_call_in_flight_is_finished_when_the_server_stops() -> None:
+    answer = asyncio.Event()
+    service = FakeService(answer)
+    async with asyncio.timeout(30):
+        async with serving(service, grace=20.0) as bound:
+            client = await asyncio.open_connection(bound.host, bound.port)
+            idle = await asyncio.open_connection(bound.host, bound.port)
+            client[1].write(CALLS[2])
+            await service.waiting.wait()
+            asyncio.get_running_loop().call_later(0.05, answer.set)
+        assert (await client[0].read()).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert await idle[0].read() == b""
+        client[1].close()
+        idle[1].close()
+
+
+async def test_a_call_that_takes_longer_than_the_grace_period_is_canceled() -> None:
+    service = FakeService(asyncio.Event())
+    async with asyncio.timeout(30):
+        async with serving(service, grace=0.05) as bound:
+            reader, writer = await asyncio.open_connection(bound.host, bound.port)
+            writer.write(CALLS[2])
+            await service.waiting.wait()
+        await service.abandoned.wait()
+        assert b'"reason":"UNAVAILABLE"' in await reader.read()
+        writer.close()
+
+
+def test_the_parser_takes_complete_requests_only() -> None:
+    parser = PlainParser()
+    sent = request("POST", "/a?b=c", {"x": 1})
+    parser.feed(sent[:-1])
+    assert (parser.is_complete, parser.is_plain) == (False, True)
+    parser.feed(sent[-1:])
+    assert (parser.is_complete, parser.is_plain) == (True, True)
+    taken = parser.take(None)
+    assert taken is not None
+    assert (taken.method, taken.path, taken.query_string, taken.body) == ("POST", "/a", "b=c", b'{"x": 1}')
+    assert (taken.query["b"], taken.headers["a2a-version"], taken.can_read_body) == ("c", "1.0", True)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Connection: close", "Content-Encoding: gzip", "Expect: 100-continue", "Origin: http://x", "X-Request-ID: 1"],
+)
+def test_a_request_with_a_special_header_is_not_plain(header: str) -> None:
+    parser = PlainParser()
+    parser.feed(f"GET / HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
+    assert not parser.is_plain
+
+
+def test_keep_alive_is_no_special_header() -> None:
+    parser = PlainParser()
+    parser.feed(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Keep-Alive\r\n\r\n")
+    assert parser.is_plain
+
+
+def test_a_response_has_its_headers_length_and_date() -> None:
+    encoded = encode_response(Response(404, {"A": "b"}, b"body"))
+    assert re.fullmatch(
+        rb"HTTP/1.1 404 Not Found\r\nA: b\r\nContent-Length: 4\r\nDate: \w{3}, [^\r]* GMT\r\n\r\nbody", encoded
+    )
+
+
+def test_a_header_with_a_line_break_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="line break"):
+        encode_response(Response(200, {"A": "b\r\nSet-Cookie: c"}, b""))
+
+
+def test_the_limits_of_plain_requests_are_below_those_of_all_requests() -> None:
+    assert plain.MAX_PLAIN_TARGET_BYTES < connections.MAX_REQUEST_LINE_BYTES
+    assert plain.MAX_PLAIN_HEADERS < connections.MAX_HEADERS
+    assert plain.MAX_PLAIN_BYTES <= connections.MAX_HEADER_BYTES
