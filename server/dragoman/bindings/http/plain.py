@@ -252,6 +252,9 @@ class PlainConnection(asyncio.Protocol):
         self.transport, self._pending = None, b""
         if transport is None or transport.is_closing():
             return None
+        if self._is_closing:
+            transport.close()
+            return None
         connection = self._connections.full_connection(self._receiving_since)
         transport.set_protocol(connection)
         connection.connection_made(transport)
