@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from dragoman.core.audit import (
     AuditChainVerifier,
     AuditEntry,
     AuditRecord,
+    canonical_json,
     chain_entries,
     chain_entry,
     format_audit_line,
@@ -84,3 +86,21 @@ HALF = format_audit_line(THREE[0]).replace('"who":{"principal":"alice"}', '"who"
 def test_an_invalid_entry_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whatever it says
         parse_audit_line(text)
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=6)
+"""Texts with every character: controls, DEL, unpaired surrogates."""
+
+
+@given(
+    st.dictionaries(ANY_TEXT, ANY_TEXT | st.integers(-(2**70), 2**70) | st.dictionaries(ANY_TEXT, ANY_TEXT), max_size=4)
+)
+def test_canonical_json_is_that_of_the_standard_library(value: dict[str, object]) -> None:
+    """Old chains stay valid, whichever encoder wrote them."""
+    assert canonical_json(value) == json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x1f", "\x7f", "\x80", "\ud800", "é", '"', "\\", "/", "\n", "\u2028"])
+def test_every_kind_of_character_is_encoded_as_before(character: str) -> None:
+    value = {f"a{character}": f"{character}b"}
+    assert canonical_json(value) == json.dumps(value, sort_keys=True, separators=(",", ":"))

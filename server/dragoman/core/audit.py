@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import orjson
+
 AuditLevel = Literal["off", "security", "all"]
 """What is recorded. `security`: rejected callers, operator calls, erasures. `all`: also callers' task operations."""
 
@@ -69,8 +71,16 @@ _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical_json(value: Mapping[str, Any]) -> str:
-    """JSON in canonical form: sorted keys, no blanks, ASCII."""
-    return _ENCODER.encode(value)
+    """JSON in canonical form: sorted keys, no blanks, ASCII, and DEL escaped.
+
+    orjson writes the same bytes where nothing but ASCII has to be escaped, for a fifth of the time: an entry needs it
+    four times.
+    """
+    try:
+        encoded = orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # an unpaired surrogate, or a number of more than 64 bits
+        return _ENCODER.encode(value)
+    return encoded.decode() if encoded.isascii() and b"\x7f" not in encoded else _ENCODER.encode(value)
 
 
 def audited_principal(entry: AuditEntry) -> str:
