@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aiohttp import web
-
 from bench.responses import SEND_RESPONSE, SEND_RESPONSE_JSON, jsonrpc_response
 from dragoman.bindings.grpc.server import GrpcExchange
 from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
+from dragoman.bindings.http.plain import Response
 from dragoman.bindings.pipeline import RequestExchange
 from dragoman.cli import main
 from dragoman.core.errors import A2AError
@@ -127,7 +126,7 @@ def _answer_fixed(exchange: Any) -> None:
             return await reject(self, error)
         if exchange is GrpcExchange:
             return SEND_RESPONSE
-        return web.Response(body=_JSONRPC_BODY, headers={"Content-Type": JSON_CONTENT_TYPE})
+        return Response(200, {"Content-Type": JSON_CONTENT_TYPE}, _JSONRPC_BODY)
 
     exchange.reject = answer
 
