@@ -73,3 +73,22 @@ def test_an_artifact_of_the_first_events_is_replaced_in_the_same_append(connecti
     transaction.apply(change)
     transaction.flush()
     assert [b"second" in data for (data,) in connection.execute("SELECT data FROM chunks")] == [True]
+
+
+def test_the_first_events_of_a_task_may_replace_an_artifact_of_their_own(connection: sqlite3.Connection) -> None:
+    """Also after another replacement, which writes what is pending in the middle of the append."""
+    [task] = claimed_tasks(connection, 1)
+    transaction = begin(connection)
+    first = by_runner(
+        task,
+        artifact("notes", "old", append=True),
+        artifact("out", "old"),
+        artifact("out", "new"),
+        artifact("notes", "new"),
+    )
+    transaction.load_records([first])
+    transaction.apply(first)
+    transaction.flush()
+    chunks = connection.execute("SELECT artifact, data FROM chunks ORDER BY artifact, sequence").fetchall()
+    assert [name for name, _ in chunks] == ["notes", "out"]
+    assert all(b"new" in bytes(data) for _, data in chunks)

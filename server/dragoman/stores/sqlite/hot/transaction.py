@@ -254,9 +254,12 @@ class SqliteTransaction:
             sender = "" if message.sender == record.ref.owner.principal else message.sender
             content = message.data, message.envelope, sender, message.size
             self._messages.add((owner, key, message.number, message.role, *content))
-        first_events = before is None or before.last_sequence == 1
+        has_artifacts = before is not None and before.last_sequence > 1
+        written: set[str] = set()
         for row in plan.artifacts:
-            self._write_artifact(owner, key, row, first_events)
+            # The first events of a task replace only what they have written themselves.
+            self._write_artifact(owner, key, row, row.replaces and (has_artifacts or row.artifact_id in written))
+            written.add(row.artifact_id)
         use_blobs(self._connection, owner, key, change.blobs)
         self._artifact_growth.record(self._connection, owner, plan)
         self._quota_counters.record(self._flushed_connection, owner, plan)
@@ -265,15 +268,11 @@ class SqliteTransaction:
         if record.visible:
             self._totals[owner, record.agent, record.state] += 1
 
-    def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow, first_events: bool) -> None:
-        """`first_events`: of its task, which therefore had no artifact before this append."""
+    def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow, replaces: bool) -> None:
+        """`replaces`: there may be earlier chunks of the artifact, and it replaces them."""
         where = (owner, key, row.artifact_id)
-        replaces = row.replaces
-        if where in self._touched_artifacts:
-            if replaces:  # what it replaces may still be pending
-                self._write_pending()
-        elif first_events:
-            replaces = False
+        if replaces and where in self._touched_artifacts:  # what it replaces may still be pending
+            self._write_pending()
         self._touched_artifacts.add(where)
         (self._replaced_artifacts if replaces else self._new_artifacts).add((*where, row.sequence, row.head))
         self._chunks.add((*where, row.sequence, row.text, row.data))
