@@ -13,9 +13,9 @@ from bench.report import plot
 from bench.report.targets import targets
 from bench.responses import EVENTS
 from bench.rows import Key, Rows, format_number
-from bench.sections import DISK, LIST, MEMORY, SIZE, START, TELEMETRY, TIMED, WEBHOOKS, Section
+from bench.sections import BINDING_NAMES, DISK, LIST, MEMORY, SIZE, START, TELEMETRY, TIMED, WEBHOOKS, Section
 from bench.servers.commits import PREFIX
-from bench.servers.contestants import CONTESTANTS, DRAGOMAN
+from bench.servers.contestants import A2A_SDK_SQLITE, CONTESTANTS, DRAGOMAN
 from tools.environments import ROOT
 
 LOAD_BOUND_SHARE: Final = 0.95
@@ -60,7 +60,7 @@ def replace_generated(document: str, generated: str) -> str:
 
 def render(rows: Rows) -> str:
     """Returns the complete report."""
-    parts = [run_description(rows), commit_table(rows), target_table(rows)]
+    parts = [run_description(rows), commit_table(rows), target_table(rows), durable_table(rows)]
     parts += [section_table(rows, section) for section in TIMED]
     parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), webhook_table(rows)]
     parts.append(replicas_table(rows))
@@ -115,6 +115,18 @@ def target_table(rows: Rows) -> str:
         return ""
     head = ("measure (ratios are to the bare transport unless stated)", "result", "required", "aim", "reached")
     return "### Targets\n\n" + table([head, *lines])
+
+
+def durable_table(rows: Rows) -> str:
+    """Lists the blocking sends per second of servers that keep tasks on disk."""
+    case = "64 callers"
+    bindings = [binding for binding in BINDING_NAMES if Key(f"{binding}-send", case, DRAGOMAN) in rows]
+    lines = [("", *(BINDING_NAMES[binding] for binding in bindings))]
+    for name in (DRAGOMAN, A2A_SDK_SQLITE):
+        spreads = [rows.spread(Key(f"{binding}-send", case, name)) for binding in bindings]
+        if any(spreads):
+            lines.append((name, *map(_cell, spreads)))
+    return f"### Durable sends per second and core, {case}\n\n{table(lines)}" if bindings else ""
 
 
 def section_table(rows: Rows, section: Section) -> str:

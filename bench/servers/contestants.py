@@ -117,7 +117,7 @@ def dragoman_arguments(store: str, *, python: str = sys.executable) -> Arguments
 def _a2a_sdk(*arguments: str) -> Arguments:
     def command(server_folder: ServerFolder) -> list[str | Path]:
         script: list[str | Path] = [
-            A2A_SDK.python,
+            A2A_SDK_ENVIRONMENT.python,
             PEERS / "a2a_sdk" / "server.py",
             server_folder.address_file,
             "--tasks",
@@ -129,25 +129,29 @@ def _a2a_sdk(*arguments: str) -> Arguments:
 
 
 def _fasta2a(server_folder: ServerFolder) -> list[str | Path]:
-    return [FASTA2A.python, PEERS / "fasta2a" / "server.py", server_folder.address_file]
+    return [FASTA2A_ENVIRONMENT.python, PEERS / "fasta2a" / "server.py", server_folder.address_file]
 
 
-A2A_SDK: Final = Environment("bench_a2a_sdk", (PEERS / "a2a_sdk" / "requirements.txt",))
-FASTA2A: Final = Environment("bench_fasta2a", (PEERS / "fasta2a" / "requirements.txt",))
+A2A_SDK_ENVIRONMENT: Final = Environment("bench_a2a_sdk", (PEERS / "a2a_sdk" / "requirements.txt",))
+FASTA2A_ENVIRONMENT: Final = Environment("bench_fasta2a", (PEERS / "fasta2a" / "requirements.txt",))
 ALL_BINDINGS: Final = ("grpc", "rest", "jsonrpc")
+DRAGOMAN: Final = "dragoman"
+A2A_SDK_SQLITE: Final = "a2a-sdk SQLite"
+FASTA2A: Final = "fasta2a"
 
 CONTESTANTS: Final[dict[str, Contestant]] = {
     one.name: one
     for one in (
         Contestant("bare gRPC", "bare", ("grpc",), _bare("grpc")),
         Contestant("bare HTTP", "bare", ("rest", "jsonrpc"), _bare("http")),
-        Contestant("dragoman", "dragoman", ALL_BINDINGS, dragoman_arguments("sqlite:///{folder}/tasks.db")),
-        Contestant("a2a-sdk memory", "a2a-sdk", ALL_BINDINGS, _a2a_sdk(), A2A_SDK),
-        Contestant("a2a-sdk SQLite", "a2a-sdk", ALL_BINDINGS, _a2a_sdk("--database", "{folder}/tasks.db"), A2A_SDK),
-        Contestant("fasta2a", "fasta2a", ("jsonrpc",), _fasta2a, FASTA2A),
+        Contestant(DRAGOMAN, "dragoman", ALL_BINDINGS, dragoman_arguments("sqlite:///{folder}/tasks.db")),
+        Contestant("a2a-sdk memory", "a2a-sdk", ALL_BINDINGS, _a2a_sdk(), A2A_SDK_ENVIRONMENT),
+        Contestant(
+            A2A_SDK_SQLITE, "a2a-sdk", ALL_BINDINGS, _a2a_sdk("--database", "{folder}/tasks.db"), A2A_SDK_ENVIRONMENT
+        ),
+        Contestant(FASTA2A, "fasta2a", ("jsonrpc",), _fasta2a, FASTA2A_ENVIRONMENT),
     )
 }
-DRAGOMAN: Final = "dragoman"
 
 
 def bare_server_of(binding: str) -> str:

@@ -38,6 +38,12 @@ def test_a_section_lists_a_rate_and_a_ratio_for_each_server() -> None:
     assert cells["dragoman: p50 / p99 ms"] == ["2.00 / 5.00"] * 3
 
 
+def test_servers_that_keep_tasks_on_disk_are_compared_in_one_table() -> None:
+    table = lines(document.render(created()), "### Durable sends per second and core, 64 callers")
+    assert table[0] == ["", "gRPC", "REST", "JSON-RPC"]
+    assert table[2:] == [["dragoman", "500", "500", "500"], ["a2a-sdk SQLite", "1,000", "1,000", "1,000"]]
+
+
 def test_streams_with_and_without_a_webhook_are_compared() -> None:
     table = lines(document.render(created()), "with a webhook, 4 at a time over REST")
     assert table[0] == ["ms", "p50", "p99", "p50 / no webhook", "webhook calls"]
