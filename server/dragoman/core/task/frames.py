@@ -7,6 +7,7 @@ them (protobuf encoding: message structure, length-delimited records).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 
@@ -31,10 +32,10 @@ _VARINTS: Final = tuple(
 
 def frame(number: int, payload: bytes) -> bytes:
     """One length-delimited field (message, string or bytes)."""
-    key, size = number << 3 | 2, len(payload)
-    if key < _CACHED_VARINTS and size < _CACHED_VARINTS:  # nearly always; a call would cost more than the rest
-        return _VARINTS[key] + _VARINTS[size] + payload
-    return varint(key) + varint(size) + payload
+    try:
+        return _VARINTS[number << 3 | 2] + _VARINTS[len(payload)] + payload
+    except IndexError:  # rare; calls would cost more than the rest
+        return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
 def text(number: int, value: str) -> bytes:
@@ -49,13 +50,24 @@ def submessage(number: int, payload: bytes) -> bytes:
 
 def integer(number: int, value: int) -> bytes:
     """One integer, enum or bool field; empty for zero."""
-    return varint(number << 3) + varint(value) if value else b""
+    return _VARINTS[number << 3] + varint(value) if value else b""
 
 
 def timestamp(milliseconds: int) -> bytes:
     """A `google.protobuf.Timestamp` from milliseconds since the epoch."""
-    seconds, rest = divmod(milliseconds, 1000)
-    return integer(1, seconds) + integer(2, rest * 1_000_000)
+    return _seconds(milliseconds // 1000) + _fraction(milliseconds % 1000)
+
+
+@lru_cache(maxsize=8)
+def _seconds(seconds: int) -> bytes:
+    """Field 1 of a timestamp: the same for many events."""
+    return integer(1, seconds)
+
+
+@lru_cache(maxsize=1000)
+def _fraction(milliseconds: int) -> bytes:
+    """Field 2 of a timestamp."""
+    return integer(2, milliseconds * 1_000_000)
 
 
 def delimited(payloads: Iterable[bytes]) -> bytes:

@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from dragoman.core.task import frames, states
@@ -29,9 +30,12 @@ from dragoman.core.task.log import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MessageRow:
-    """A message framed as field 5 of Task (`history`)."""
+    """A message framed as field 5 of Task (`history`).
+
+    Not changed once it is planned. Not frozen, like the other rows: construction would cost several times as much.
+    """
 
     number: int
     role: int
@@ -42,7 +46,7 @@ class MessageRow:
     """Bytes that a user's message adds to its sender's `queued_bytes` until it is delivered."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArtifactRow:
     """A chunk of an artifact. `replaces` drops earlier chunks; `text` rows hold UTF-8, others framed fields."""
 
@@ -61,9 +65,9 @@ class Plan:
     before: TaskRecord | None
     record: TaskRecord
     change: Append
-    events: list[Event] = field(default_factory=list)
-    messages: list[MessageRow] = field(default_factory=list)
-    artifacts: list[ArtifactRow] = field(default_factory=list)
+    events: list[Event]
+    messages: list[MessageRow]
+    artifacts: list[ArtifactRow]
     turn_continues: bool = False
 
     @property
@@ -86,7 +90,7 @@ def plan(before: TaskRecord | None, change: Append, now: int) -> Plan:
     if before is None:
         planned = _create_task(change, now)
     else:
-        planned = Plan(before, before.copy(), change)
+        planned = Plan(before, before.copy(), change, [], [], [])
         _accept_message(planned, max(now, before.updated))
     _apply_events(planned, max(now, planned.record.updated))
     _update_claim(planned)
@@ -105,14 +109,13 @@ def _create_task(change: Append, now: int) -> Plan:
     row = _user_message_row(change, message, 1)
     task = b"".join(
         (
-            frames.text(1, new.id),
-            frames.text(2, new.context),
+            _task_fields(new.id, new.context),
             frames.frame(3, _encode_status(states.SUBMITTED, b"", now)),
             row.data,
             frames.submessage(6, new.metadata),
         )
     )
-    return Plan(None, record, change, [Event(1, frames.frame(1, task), states.SUBMITTED)], [row])
+    return Plan(None, record, change, [Event(1, frames.frame(1, task), states.SUBMITTED)], [row], [])
 
 
 MESSAGE_OVERHEAD_BYTES: Final = 256
@@ -173,8 +176,7 @@ def _write_status(draft: Plan, event: StatusChange, now: int) -> None:
         record.question = record.status_message
     update = b"".join(
         (
-            frames.text(1, record.id),
-            frames.text(2, record.context),
+            _task_fields(record.id, record.context),
             frames.frame(3, _encode_status(event.state, event.message, now)),
             frames.submessage(4, event.metadata),
         )
@@ -187,11 +189,11 @@ def _write_status(draft: Plan, event: StatusChange, now: int) -> None:
 def _write_artifact(draft: Plan, event: ArtifactChange) -> None:
     record = draft.record
     record.last_sequence = sequence = record.last_sequence + 1
-    parts = event.parts if event.text is None else frames.frame(4, frames.frame(1, event.text.encode()))
+    content = b"" if event.text is None else event.text.encode()
+    parts = event.parts if event.text is None else frames.frame(4, frames.frame(1, content))
     update = b"".join(
         (
-            frames.text(1, record.id),
-            frames.text(2, record.context),
+            _task_fields(record.id, record.context),
             frames.frame(3, event.head + parts + event.tail),
             frames.integer(4, event.append),
             frames.integer(5, event.last_chunk),
@@ -200,10 +202,10 @@ def _write_artifact(draft: Plan, event: ArtifactChange) -> None:
     )
     draft.events.append(Event(sequence, frames.frame(4, update)))
     text = event.text is not None and not event.tail
-    data = event.text.encode() if text and event.text is not None else parts + event.tail
+    data = content if text else parts + event.tail
     rows = draft.artifacts
     if text and event.append and rows and rows[-1].text and rows[-1].artifact_id == event.artifact_id:
-        rows[-1] = replace(rows[-1], data=rows[-1].data + data)
+        rows[-1].data += data
     else:
         rows.append(ArtifactRow(event.artifact_id, event.head, sequence, data, text, not event.append))
 
@@ -224,6 +226,12 @@ def _update_claim(draft: Plan) -> None:
         record.session, record.token, record.ready = change.claim_session, record.token + 1, False
     if change.push_config is not None and not change.discard:
         record.has_live_push = True
+
+
+@lru_cache(maxsize=256)
+def _task_fields(task_id: str, context: str) -> bytes:
+    """Fields 1 and 2 of a Task and of its updates: a task has several of them within a short time."""
+    return frames.text(1, task_id) + frames.text(2, context)
 
 
 def _encode_status(state: int, message: bytes, now: int) -> bytes:
