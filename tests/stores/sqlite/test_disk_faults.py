@@ -43,6 +43,9 @@ class FaultyConnection:
     def heal(self) -> None:
         self._faults.clear()
 
+    def cursor(self) -> FaultyConnection:
+        return self
+
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         for number, (start, error, times) in enumerate(self._faults):
             if sql.lstrip().startswith(start) and times:

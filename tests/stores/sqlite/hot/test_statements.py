@@ -12,7 +12,6 @@ from dragoman.stores.sqlite.hot.statements import (
     LARGE_VALUE_BYTES,
     MAX_STATEMENT_ROWS,
     SqliteBulkStatement,
-    SqlitePendingRows,
 )
 
 INSERT = SqliteBulkStatement("INSERT INTO t (a, b)", 2)
@@ -49,25 +48,15 @@ def test_found_rows_of_all_statements_are_returned(connection: sqlite3.Connectio
     assert list(select.fetch(connection, [])) == []
 
 
-def test_pending_rows_are_written_once(connection: sqlite3.Connection) -> None:
-    pending = SqlitePendingRows(INSERT)
-    pending.add((1, "a"))
-    pending.write(connection)
-    pending.write(connection)
-    pending.add((2, "b"))
-    pending.write(connection)
-    assert connection.execute("SELECT a FROM t ORDER BY a").fetchall() == [(1,), (2,)]
-
-
 UPSERT = SqliteBulkStatement("INSERT INTO t (a, b)", 2, "ON CONFLICT (a) DO UPDATE SET b = excluded.b", large=(1,))
 
 
 def test_large_rows_are_written_once_and_in_order(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE UNIQUE INDEX a ON t (a)")
     rows = [(number, bytes([number]) * (LARGE_VALUE_BYTES + 1)) for number in range(7)]
-    UPSERT.run(connection, [(3, b"replaced"), (9, None)])
+    UPSERT.run(connection, [(3, b"replaced"), (9, b"")])
     UPSERT.run(connection, rows)
-    assert connection.execute("SELECT a, b FROM t ORDER BY a").fetchall() == [*rows, (9, None)]
+    assert connection.execute("SELECT a, b FROM t ORDER BY a").fetchall() == [*rows, (9, b"")]
 
 
 class MallocState(ctypes.Structure):

@@ -51,6 +51,22 @@ def test_a_batch_has_one_statement_for_each_table(connection: sqlite3.Connection
     assert len(sent) == 7
 
 
+def test_new_and_changed_tasks_are_written_by_one_statement(connection: sqlite3.Connection) -> None:
+    [old] = claimed_tasks(connection, 1)
+    columns = "SELECT agent, created, metadata, memory, last, session FROM tasks WHERE task = ?"
+    before = connection.execute(columns, (old.record.ref.key,)).fetchone()
+    transaction, first = begin(connection), created(new_ref(), claim=1)
+    new = transaction.apply(first)
+    sent: list[str] = []
+    connection.set_trace_callback(lambda sql: sent.append(sql) if "INTO tasks" in sql else None)
+    for task in (old, new):
+        transaction.apply(by_runner(task, status(states.COMPLETED), end=True))
+    transaction.flush()
+    assert len(sent) == 1
+    for task in (old, new):  # an update changes no column that only the creation writes
+        assert connection.execute(columns, (task.record.ref.key,)).fetchone() == (*before[:4], 2, 0)
+
+
 def test_a_job_in_a_batch_costs_one_more_read_of_the_records(connection: sqlite3.Connection) -> None:
     tasks = claimed_tasks(connection, 32)
     sent: list[str] = []

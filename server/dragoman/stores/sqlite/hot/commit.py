@@ -31,17 +31,21 @@ WriteJob = Append | Callable[[sqlite3.Connection], Any]
 
 @dataclass(slots=True)
 class SqliteQueuedWrite:
-    """A change or any other job on the writer's connection, and the future of its caller."""
+    """A change or any other job on the writer's connection, the future of its caller, and its result or error."""
 
     job: WriteJob
     future: asyncio.Future[Any]
-
-
-@dataclass(slots=True)
-class WriteResult:
-    future: asyncio.Future[Any]
     result: Any = None
     error: Exception | None = None
+
+    def run(self, transaction: SqliteTransaction) -> None:
+        """Applies it. A rejected change has written nothing; everything else that fails is raised."""
+        job = self.job
+        try:
+            self.result = transaction.apply(job) if isinstance(job, Append) else transaction.run(job)
+            self.error = None
+        except AppendRejected as rejected:
+            self.error = rejected
 
     def deliver(self) -> None:
         if self.future.done():  # the caller was canceled; what is written stays written
@@ -62,15 +66,15 @@ class SqliteCommitter:
         self._artifact_growth = SqliteArtifactGrowth()
         self.quota_counters = SqliteQuotaCounters()
         self.counters = CommitCounters()
-        self.results: list[WriteResult] = []
-        """Results that were not delivered yet."""
+        self.results: list[SqliteQueuedWrite] = []
+        """Writes that have a result or error which was not delivered yet."""
 
     def clear_owner_numbers(self) -> None:
         """After owners were deleted."""
         self._owner_numbers.clear()
 
     def commit(self, batch: Sequence[SqliteQueuedWrite]) -> None:
-        """Adds the result of each write to `results`."""
+        """Adds each write to `results`."""
         try:
             self._commit_together(batch)
             return
@@ -94,7 +98,8 @@ class SqliteCommitter:
                     log.exception("a write failed")
                 else:
                     log.error("a write failed: %s", explain(error))
-                self.results.append(WriteResult(item.future, error=mapped))
+                item.error = mapped
+                self.results.append(item)
 
     def _commit_together(self, batch: Sequence[SqliteQueuedWrite]) -> None:
         """Commits all or nothing. Raises what failed."""
@@ -104,9 +109,11 @@ class SqliteCommitter:
             transaction = SqliteTransaction(
                 connection, self._clock, self._owner_numbers, self._artifact_growth, self.quota_counters
             )
-            transaction.load_records(item.job for item in batch if isinstance(item.job, Append))
-            results = [*self.results, *(_apply(transaction, item) for item in batch)]
+            transaction.load_records([item.job for item in batch if isinstance(item.job, Append)])
+            for item in batch:
+                item.run(transaction)
             transaction.flush()
+            results = [*self.results, *batch]
             connection.execute("COMMIT")
             self.results = results
         except BaseException:
@@ -138,12 +145,3 @@ class SqliteCommitter:
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
-
-
-def _apply(transaction: SqliteTransaction, item: SqliteQueuedWrite) -> WriteResult:
-    try:
-        if isinstance(item.job, Append):
-            return WriteResult(item.future, transaction.apply(item.job))
-        return WriteResult(item.future, transaction.run(item.job))
-    except AppendRejected as rejected:  # before anything of it was written
-        return WriteResult(item.future, error=rejected)

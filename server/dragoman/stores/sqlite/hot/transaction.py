@@ -16,11 +16,11 @@ from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
-from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, qualified, record_values
+from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, record_values
 from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
-from dragoman.stores.sqlite.hot.statements import SqliteBulkStatement, SqlitePendingRows
+from dragoman.stores.sqlite.hot.statements import SqliteBulkStatement
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
 from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, record_from_row
 
@@ -36,16 +36,16 @@ _SELECT_RECORDS: Final = SqliteBulkStatement(
 )
 SELECT_BY_ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
 
-_INSERT_TASKS: Final = SqliteBulkStatement(
-    f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})", 26, large=(3, 4)
+_WRITE_TASKS: Final = SqliteBulkStatement(
+    f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})",
+    26,
+    "ON CONFLICT (owner, task) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in MUTABLE_COLUMNS.split(", ")),
+    large=(3, 4),
 )
-
-_UPDATE_TASKS: Final = SqliteBulkStatement(
-    f"WITH changed (owner, task, {MUTABLE_COLUMNS}) AS (",
-    17,
-    f") UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({qualified(MUTABLE_COLUMNS, 'changed')})"
-    " FROM changed WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
-)
+"""Inserts new tasks and changes others. UPDATE FROM would make a temporary table, which costs more than a row."""
+_EXISTING: Final = (0, bytearray(), bytearray())
+"""In the row of a task that exists: the columns that only its creation writes."""
 
 _UPDATE_TASK_STATES: Final = SqliteBulkStatement(
     "WITH changed (owner, task, memory) AS (",
@@ -103,6 +103,7 @@ class SqliteTransaction:
         quota_counters: SqliteQuotaCounters,
     ) -> None:
         self._connection = connection
+        self._cursor = connection.cursor()
         self._clock = clock
         self._owner_numbers = owner_numbers
         self._artifact_growth = artifact_growth
@@ -111,17 +112,14 @@ class SqliteTransaction:
         """The tasks of this batch."""
         self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
         self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
-        self._tasks, self._log, self._messages = (
-            SqlitePendingRows(_INSERT_TASKS),
-            SqlitePendingRows(_INSERT_LOG),
-            SqlitePendingRows(_INSERT_MESSAGES),
-        )
-        self._replaced_artifacts, self._new_artifacts = (
-            SqlitePendingRows(_UPSERT_ARTIFACTS),
-            SqlitePendingRows(_INSERT_ARTIFACTS),
-        )
-        self._chunks = SqlitePendingRows(_INSERT_CHUNKS)
         self._changed_records: dict[tuple[int, bytes], TaskRecord] = {}
+        self._new_tasks: dict[tuple[int, bytes], tuple[int, bytearray, bytearray]] = {}
+        """Those of them that are new: when they were created, metadata, and state of the agent."""
+        self._log: list[tuple[Any, ...]] = []
+        self._messages: list[tuple[Any, ...]] = []
+        self._replaced_artifacts: list[tuple[Any, ...]] = []
+        self._new_artifacts: list[tuple[Any, ...]] = []
+        self._chunks: list[tuple[Any, ...]] = []
         self._task_states: dict[tuple[int, bytes], bytes] = {}
         self._task_metadata: dict[tuple[int, bytes], bytes] = {}
         self._touched_artifacts: set[tuple[int, bytes, str]] = set()
@@ -133,7 +131,7 @@ class SqliteTransaction:
             self._wanted[owner, change.task.key] = change.task
         missing = [key for key in self._wanted if key not in self._records]
         self._records.update(dict.fromkeys(missing))
-        for owner, key, *row in _SELECT_RECORDS.fetch(self._connection, missing):
+        for owner, key, *row in _SELECT_RECORDS.fetch(self._cursor, missing):
             self._records[owner, key] = record_from_row(self._wanted[owner, key], row)
 
     def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -202,10 +200,9 @@ class SqliteTransaction:
     def _flushed_connection(self) -> sqlite3.Connection:
         """The connection, after everything pending was written."""
         self._write_pending()
-        rows = [(*key, count) for key, count in self._totals.items() if count]
-        if rows:
-            ADD_TO_TOTALS.run(self._connection, rows)
-        self._totals.clear()
+        if self._totals:
+            ADD_TO_TOTALS.run(self._cursor, [(*key, count) for key, count in self._totals.items() if count])
+            self._totals.clear()
         return self._connection
 
     def _check_alias(self, owner: int, new: NewTask) -> None:
@@ -232,15 +229,20 @@ class SqliteTransaction:
     def _write_plan(self, owner: int, plan: Plan) -> None:
         change, record, before = plan.change, plan.record, plan.before
         key = record.ref.key
+        bound_key = bytearray(key)
         if before is None:
             assert change.create is not None
-            values = (owner, key, record.updated, change.create.metadata, change.task_state or b"")
-            self._tasks.add(values + record_values(record))
+            self._changed_records[owner, key] = record
+            self._new_tasks[owner, key] = (
+                record.updated,
+                bytearray(change.create.metadata),
+                bytearray(change.task_state or b""),
+            )
             if change.create.joinable:
                 task_tables.add_open_task(self._connection, owner, record.context, key)
             if change.create.parent:
                 task_tables.add_parent(self._connection, owner, key, change.create.parent)
-        elif record != before:
+        elif plan.events or record != before:
             self._changed_records[owner, key] = record
         if change.task_state is not None and before is not None:
             self._task_states[owner, key] = change.task_state
@@ -249,20 +251,22 @@ class SqliteTransaction:
             self._task_metadata[owner, key] = merge_metadata(pending, change.task_metadata)
         if plan.events:
             first, last = plan.events[0].sequence, plan.events[-1]
-            self._log.add((owner, key, first, len(plan.events), last.ends, plan.log_row))
+            self._log.append((owner, bound_key, first, len(plan.events), +last.ends, bytearray(plan.log_row)))
         for message in plan.messages:
             sender = "" if message.sender == record.ref.owner.principal else message.sender
-            content = message.data, message.envelope, sender, message.size
-            self._messages.add((owner, key, message.number, message.role, *content))
+            content = bytearray(message.data), bytearray(message.envelope), sender, message.size
+            self._messages.append((owner, bound_key, message.number, message.role, *content))
         has_artifacts = before is not None and before.last_sequence > 1
         written: set[str] = set()
         for row in plan.artifacts:
             # The first events of a task replace only what they have written themselves.
             self._write_artifact(owner, key, row, row.replaces and (has_artifacts or row.artifact_id in written))
             written.add(row.artifact_id)
-        use_blobs(self._connection, owner, key, change.blobs)
+        if change.blobs:
+            use_blobs(self._connection, owner, key, change.blobs)
         self._artifact_growth.record(self._connection, owner, plan)
-        self._quota_counters.record(self._flushed_connection, owner, plan)
+        if self._quota_counters.loads:
+            self._quota_counters.record(self._flushed_connection, owner, plan)
         if before is not None and before.visible:
             self._totals[owner, record.agent, before.state] -= 1
         if record.visible:
@@ -270,31 +274,45 @@ class SqliteTransaction:
 
     def _write_artifact(self, owner: int, key: bytes, row: ArtifactRow, replaces: bool) -> None:
         """`replaces`: there may be earlier chunks of the artifact, and it replaces them."""
-        where = (owner, key, row.artifact_id)
-        if replaces and where in self._touched_artifacts:  # what it replaces may still be pending
+        place = (owner, key, row.artifact_id)
+        if replaces and place in self._touched_artifacts:  # what it replaces may still be pending
             self._write_pending()
-        self._touched_artifacts.add(where)
-        (self._replaced_artifacts if replaces else self._new_artifacts).add((*where, row.sequence, row.head))
-        self._chunks.add((*where, row.sequence, row.text, row.data))
+        self._touched_artifacts.add(place)
+        bound = (owner, bytearray(key), row.artifact_id, row.sequence)
+        (self._replaced_artifacts if replaces else self._new_artifacts).append((*bound, bytearray(row.head)))
+        self._chunks.append((*bound, +row.text, bytearray(row.data)))
 
     def _write_pending(self) -> None:
-        connection = self._connection
-        self._tasks.write(connection)
+        connection, cursor = self._connection, self._cursor
         if self._changed_records:
-            _UPDATE_TASKS.run(
-                connection, [(*key, *record_values(record)[3:-3]) for key, record in self._changed_records.items()]
+            created = self._new_tasks
+            _WRITE_TASKS.run(
+                cursor,
+                [
+                    (key[0], bytearray(key[1]), *created.get(key, _EXISTING), *record_values(record))
+                    for key, record in self._changed_records.items()
+                ],
             )
-            self._changed_records = {}
+            self._changed_records.clear()
+            created.clear()
         if self._task_states:
-            _UPDATE_TASK_STATES.run(connection, [(*key, memory) for key, memory in self._task_states.items()])
-            self._task_states = {}
+            _UPDATE_TASK_STATES.run(cursor, [(*key, memory) for key, memory in self._task_states.items()])
+            self._task_states.clear()
         for (owner, key), update in self._task_metadata.items():
             task_tables.merge_task_metadata(connection, owner, key, update)
         self._task_metadata.clear()
-        for replaced in _SELECT_REPLACED_ARTIFACTS.fetch(
-            connection, [row[:3] for row in self._replaced_artifacts.rows]
+        if self._replaced_artifacts:
+            wanted = [row[:3] for row in self._replaced_artifacts]
+            for replaced in _SELECT_REPLACED_ARTIFACTS.fetch(cursor, wanted):
+                connection.execute(_DELETE_CHUNKS, replaced)
+        for statement, rows in (
+            (_INSERT_LOG, self._log),
+            (_INSERT_MESSAGES, self._messages),
+            (_UPSERT_ARTIFACTS, self._replaced_artifacts),
+            (_INSERT_ARTIFACTS, self._new_artifacts),
+            (_INSERT_CHUNKS, self._chunks),
         ):
-            connection.execute(_DELETE_CHUNKS, replaced)
-        for pending in (self._log, self._messages, self._replaced_artifacts, self._new_artifacts, self._chunks):
-            pending.write(connection)
+            if rows:
+                statement.run(cursor, rows)
+                rows.clear()
         self._touched_artifacts.clear()

@@ -24,7 +24,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.stores.sqlite.errors import map_error
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
-from dragoman.stores.sqlite.hot.commit import SqliteCommitter, SqliteQueuedWrite, WriteJob, WriteResult
+from dragoman.stores.sqlite.hot.commit import SqliteCommitter, SqliteQueuedWrite, WriteJob
 from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
@@ -166,7 +166,9 @@ class SqliteWriter:
 
     def _enqueue(self, writes: list[SqliteQueuedWrite]) -> None:
         if self._closed:
-            _deliver_all([WriteResult(item.future, error=RuntimeError("the store is closed")) for item in writes])
+            for item in writes:
+                item.error = RuntimeError("the store is closed")
+            _deliver_all(writes)
         else:
             self._queue.put(writes)
 
@@ -223,8 +225,9 @@ class SqliteWriter:
         """Delivers the results of a round that failed; its writes without a result were rolled back."""
         results = self._committer.results
         for item in (*self._taken, *self._arriving):
-            if not any(result.future is item.future for result in results):
-                results.append(WriteResult(item.future, error=Unavailable(_ROUND_FAILED)))
+            if not any(result is item for result in results):
+                item.error = Unavailable(_ROUND_FAILED)
+                results.append(item)
         self._taken, self._arriving = [], []
         self._deliver()
 
@@ -270,7 +273,7 @@ class SqliteWriter:
 
     def _deliver(self) -> None:
         """Delivers what has a result. After a failure it may be called again: a future takes one result."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[WriteResult]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[SqliteQueuedWrite]] = {}
         for item in self._committer.results:
             by_loop.setdefault(item.future.get_loop(), []).append(item)
         for loop, items in by_loop.items():
@@ -284,6 +287,6 @@ class SqliteWriter:
 _ROUND_FAILED: Final = "the store failed, this request was not done; try again"
 
 
-def _deliver_all(items: list[WriteResult]) -> None:
+def _deliver_all(items: list[SqliteQueuedWrite]) -> None:
     for item in items:
         item.deliver()
