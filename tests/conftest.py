@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -83,15 +83,15 @@ def quick_stores() -> Iterator[None]:
         yield
 
 
-def timings(**seconds: float) -> Timings:
+def timings(**changes: Any) -> Timings:
     """The default timings of runtimes, with these changed."""
     defaults: Timings = vars(assembly)["DEFAULT_TIMINGS"]
-    return replace(defaults, **seconds)
+    return replace(defaults, **changes)
 
 
-def set_timings(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+def set_timings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Changes the default timings of runtimes."""
-    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", timings(**seconds))
+    monkeypatch.setattr(assembly, "DEFAULT_TIMINGS", timings(**changes))
 
 
 @pytest.fixture

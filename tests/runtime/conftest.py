@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 from tests.conftest import set_timings
-
-from dragoman.runtime import assembly, sessions
-from dragoman.runtime.maintenance import retention
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +17,4 @@ def _no_background_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Tests move the clock of a store and call these themselves; on a slow machine a background round would interfere.
     """
-    monkeypatch.setattr(sessions, "RENEW_INTERVAL", 3600.0)
-    monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=3600.0))
-    set_timings(monkeypatch, absence_poll_interval=3600.0)
-    monkeypatch.setattr(retention, "COMPACTION_INTERVAL", 3600.0)
+    set_timings(monkeypatch, renew_interval=3600.0, absence_poll_interval=3600.0, compaction_interval=3600.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import set_timings
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, open_harness, state, texts
 from tests.runtime.unavailable_store import UnavailableStore
@@ -53,7 +54,7 @@ def uncertain() -> Unavailable:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "CLAIM_POLL_INTERVAL", 0.001)
+    set_timings(monkeypatch, claim_poll_interval=0.001)
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ async def test_a_late_commit_is_found(tmp_path: Path, polls: list[int]) -> None:
 async def test_a_claim_that_never_appears_is_not_polled_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[int]
 ) -> None:
-    monkeypatch.setattr(sessions, "CLAIM_WAIT_SECONDS", 0.0)
+    set_timings(monkeypatch, claim_wait=0.0)
     store: Any = BreaksOff(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         store.next = store.does_not

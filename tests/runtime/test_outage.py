@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import timings
+from tests.conftest import set_timings, timings
 from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state, status_text, texts
 from tests.runtime.test_sessions import Shifted, reaper
@@ -19,15 +19,13 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import OutOfMemory
 from dragoman.core.task.log import Event, TaskRef
-from dragoman.runtime import log as runtime_log
 from dragoman.runtime.turn.runner import TurnRunner
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries of store reads come soon."""
-    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
-    monkeypatch.setattr("dragoman.runtime.turn.runner.STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
+    set_timings(monkeypatch, store_retry=Backoff(0.001, 0.01))
 
 
 async def asks(turn: Turn) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import set_timings
 from tests.eventually import eventually
 from tests.postgres import Server
 from tests.runtime.harness import Harness, open_harness, state, status_text, texts
@@ -16,8 +16,7 @@ from tests.runtime.harness import Harness, open_harness, state, status_text, tex
 from dragoman import Turn
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
-from dragoman.runtime import assembly, sessions
-from dragoman.runtime import log as runtime_log
+from dragoman.runtime import sessions
 from dragoman.stores.postgres import database, errors, open_store
 from dragoman.testing.fixtures import Clock
 
@@ -28,9 +27,7 @@ TASKS = 8
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls run all the time instead of every two seconds, and retries of the database end soon."""
-    monkeypatch.setattr(sessions, "RENEW_INTERVAL", 0.05)
-    monkeypatch.setattr(assembly, "Heartbeat", partial(sessions.Heartbeat, interval=0.05))
-    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.01, 0.1))
+    set_timings(monkeypatch, renew_interval=0.05, claim_poll_interval=0.05, store_retry=Backoff(0.01, 0.1))
     monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 0.1)
     monkeypatch.setattr(database, "READ_RETRY_TIMEOUT", 0.1)
 
@@ -90,7 +87,6 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
 async def test_a_task_with_unknown_commit_outcome_runs_after_the_outage(
     tmp_path: Path, own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "CLAIM_POLL_INTERVAL", 0.05)
     begun: list[str] = []
 
     async def works(turn: Turn) -> str:

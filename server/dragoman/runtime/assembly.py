@@ -37,7 +37,7 @@ from dragoman.runtime.operations.read import ReadOperations
 from dragoman.runtime.operations.send import SendOperations
 from dragoman.runtime.operations.subscribe import SubscribeOperation
 from dragoman.runtime.push.breaker import HostBreaker, HostLimiter
-from dragoman.runtime.push.delivery import CLAIM_HOLD_SECONDS, DeliveryDeps, DeliveryRecorder
+from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
 from dragoman.runtime.registry import AgentRegistry
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
@@ -90,7 +90,6 @@ class PushOptions:
     retry_policy: PushRetryPolicy = DEFAULT_PUSH_RETRY_POLICY
     random: Callable[[], float] = random.random
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    claim_hold: float = CLAIM_HOLD_SECONDS
     ready: asyncio.Event | None = None
     """Set once the server listens: webhook requests contain its URL."""
 
@@ -147,27 +146,31 @@ async def open_runtime(
     root = root or ("" if allow_no_agents else root_of(agents))
     if root not in by_id and not allow_no_agents:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
+    timings = timings or DEFAULT_TIMINGS
     run_lease = None if exclusive else run_lease or Lease(lease)
     session = await store.open_session(lease, exclusive=exclusive)
     clock_watch = ClockWatch()
     has_jumped = partial(clock_watch.compare, "the clock of the store")
-    heartbeat = Heartbeat(store, session, lease=lease, run_lease=run_lease, has_jumped=has_jumped)
+    heartbeat = Heartbeat(
+        store, session, lease=lease, interval=timings.renew_interval, run_lease=run_lease, has_jumped=has_jumped
+    )
     store_clock = StoreClock(store, clock_watch, session, lease, heartbeat.renew)
-    timings = timings or DEFAULT_TIMINGS
     feeds = TaskFeeds(store, bus, timings.version_poll_interval)
     push_scheduler = (
         PushScheduler(
             store,
             session,
-            _delivery_deps(store, feeds, push_options, tracer),
+            _delivery_deps(store, feeds, push_options, tracer, timings),
             push_options.ready,
             lease=run_lease,
             trusts_expiry=heartbeat.renew,
+            poll_interval=timings.push_poll_interval,
+            stop_timeout=timings.push_stop_timeout,
         )
         if push_options
         else None
     )
-    event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None, run_lease)
+    event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry)
     specs = {name: agent.spec for name, agent in by_id.items()}
     reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, by_id))
     await reaper.reap()
@@ -190,7 +193,9 @@ async def open_runtime(
         SchedulerOptions(slots, worker_wait, runs_agents),
         run_turns if tracer is None else TracedTurns(store, tracer).run,
     )
-    auditor = Auditor(store.audit, audit.clock, audit.level) if audit else None
+    auditor = (
+        Auditor(store.audit, audit.clock, audit.level, flush_interval=timings.audit_flush_interval) if audit else None
+    )
     on_action = auditor.note_call if auditor and auditor.records_tasks else None
     limits, admission, access = limits or Limits(), Admission(quotas), Access(specs, root, isolation, access_policy)
     push_configs = PushConfigOperations(
@@ -229,13 +234,18 @@ async def open_runtime(
     registry.add_listener(access.on_agent_added)
     # Not a TaskGroup: it would wrap exceptions of the caller's block.
     polling_versions = start_task(Background.FEEDS, feeds.poll_forever)
-    reaping = start_task(Background.REAPER, reaper.poll_forever)
+    reaping = start_task(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
     heartbeat.start()
     watchdog = Watchdog(asyncio.get_running_loop())
-    compacting = start_task(Background.COMPACTION, partial(compact_forever, store, store_clock.is_trusted))
-    retaining = start_task(Background.RETENTION, retention_job.run_forever)
+    compacting = start_task(
+        Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, store_clock.is_trusted)
+    )
+    retaining = start_task(Background.RETENTION, partial(retention_job.run_forever, timings.retention_interval))
     ending_abandoned = start_task(Background.ABSENT_AGENTS, registry.poll_forever)
-    recovering = start_task(Background.CLAIM_RECOVERY, ClaimRecovery(event_log, scheduler, run_lease).poll_forever)
+    claim_recovery = ClaimRecovery(
+        event_log, scheduler, run_lease, poll_interval=timings.claim_poll_interval, wait=timings.claim_wait
+    )
+    recovering = start_task(Background.CLAIM_RECOVERY, claim_recovery.poll_forever)
     polls = [start_task(Background.SCHEDULER, scheduler.poll_forever)]
     if run_lease is not None:
         polls.append(start_task(Background.LEASE, partial(watch_lease, run_lease, scheduler.end_lapsed_turns)))
@@ -289,20 +299,22 @@ async def open_runtime(
             await auditor.close()
 
 
-def _delivery_deps(store: Store, feeds: TaskFeeds, push_options: PushOptions, tracer: Tracer | None) -> DeliveryDeps:
+def _delivery_deps(
+    store: Store, feeds: TaskFeeds, push_options: PushOptions, tracer: Tracer | None, timings: Timings
+) -> DeliveryDeps:
     return DeliveryDeps(
         store=store,
         feeds=feeds,
         outbound=push_options.outbound,
         encoder=push_options.encoder,
-        recorder=DeliveryRecorder(store.pushes),
+        recorder=DeliveryRecorder(store.pushes, timings.push_record_timeout),
         retry_policy=push_options.retry_policy,
         random=push_options.random,
         clock=asyncio.get_running_loop().time,
         now=push_options.now,
         host_limiter=HostLimiter(MAX_CALLS, MAX_CALLS_PER_HOST),
         breaker=HostBreaker(),
-        claim_hold=push_options.claim_hold,
+        claim_hold=timings.push_claim_hold,
         tracer=tracer,
     )
 

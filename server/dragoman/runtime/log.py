@@ -21,14 +21,12 @@ from dragoman.core.task import frames
 from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRecord, TaskRef
 from dragoman.ports import Bus, Store, TaskSnapshot
 from dragoman.runtime.lease import Lease
+from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
 T = TypeVar("T")
-
-STORE_RETRY_BACKOFF: Final = Backoff(0.5, 30.0)
-"""Between attempts to write the end of a turn, or to read its input."""
 
 MEMORY_RETRIES: Final = 2
 """Retries of the end of a turn while the server is out of memory; then the turn ends without its result."""
@@ -43,9 +41,11 @@ class EventLog:
         bus: Bus,
         on_push_due: Callable[[TaskRef], None] | None = None,
         lease: Lease | None = None,
+        retry: Backoff = DEFAULT_TIMINGS.store_retry,
     ) -> None:
         """`on_push_due` is called for tasks that got events and have live push configurations. `lease`: of this
-        process; None if no other process uses the store."""
+        process; None if no other process uses the store. `retry`: while the store is unavailable."""
+        self._retry = retry
         self._lease = lease
         self._store = store
         self._bus = bus
@@ -136,7 +136,7 @@ class EventLog:
                     raise
                 log.error("the end of a turn waits for the store: %s", error, extra=log_fields())
             failures += 1
-            await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
+            await asyncio.sleep(self._retry.delay(failures))
 
     async def retry_read(
         self,
@@ -160,7 +160,7 @@ class EventLog:
             except Unavailable as error:
                 log.error("a turn waits for the store: %s", error, extra=log_fields())
             failures += 1
-            await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
+            await asyncio.sleep(self._retry.delay(failures))
 
 
 async def read_task(store: Store, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot:

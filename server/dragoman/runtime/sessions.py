@@ -36,6 +36,7 @@ from dragoman.ports import Bus, Job, RemoteAgent, Store
 from dragoman.runtime.lease import Lease, LeaseHold
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
+from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.runtime.turn.status import SERVER_STOPPED, retry_status, system_status
 from dragoman.supervision import Background, log_fault, start_thread
 
@@ -43,9 +44,6 @@ log = logging.getLogger("dragoman.runtime")
 
 LEASE_SECONDS: Final = 10.0
 """Seconds after which a session expires that is not renewed."""
-
-RENEW_INTERVAL: Final = 2.0
-"""Seconds between renewals, and between polls for tasks of dead sessions."""
 
 RETRY_INTERVAL: Final = 0.5
 """Seconds until a failed renewal is repeated: its lease is short."""
@@ -62,7 +60,7 @@ class Heartbeat:
         session: int,
         *,
         lease: float = LEASE_SECONDS,
-        interval: float = RENEW_INTERVAL,
+        interval: float = DEFAULT_TIMINGS.renew_interval,
         clock: Callable[[], float] = time.monotonic,
         run_lease: Lease | None = None,
         has_jumped: Callable[[float, float], bool] = lambda progress, elapsed: False,
@@ -169,10 +167,10 @@ class Reaper:
         self._agents = agents
         self._trusts_expiry = trusts_expiry
 
-    async def poll_forever(self) -> None:
-        """Polls every RENEW_INTERVAL seconds, until canceled."""
+    async def poll_forever(self, interval: float) -> None:
+        """Polls every `interval` seconds, until canceled."""
         while True:
-            await asyncio.sleep(RENEW_INTERVAL)
+            await asyncio.sleep(interval)
             await self.reap()
 
     async def reap(self) -> int:
@@ -246,21 +244,26 @@ class Reaper:
         self._bus.publish_job(Job(record.agent, record.ref))
 
 
-CLAIM_POLL_INTERVAL: Final = 2.0
-"""Seconds between polls for claims of unknown outcome."""
-
 CLAIM_BATCH_SIZE: Final = 64
 """Tasks checked at the same time; claims found are begun before the next batch."""
-
-CLAIM_WAIT_SECONDS: Final = 600.0
-"""Seconds for which an absent task may still appear: a commit that waits for a standby is invisible meanwhile."""
 
 
 class ClaimRecovery:
     """Recovers claims of this process whose commit outcome is unknown."""
 
-    def __init__(self, event_log: EventLog, scheduler: Scheduler, lease: Lease | None = None) -> None:
-        """`lease`: of this process; None if no other process uses the store."""
+    def __init__(
+        self,
+        event_log: EventLog,
+        scheduler: Scheduler,
+        lease: Lease | None = None,
+        *,
+        poll_interval: float = DEFAULT_TIMINGS.claim_poll_interval,
+        wait: float = DEFAULT_TIMINGS.claim_wait,
+    ) -> None:
+        """`lease`: of this process; None if no other process uses the store. `poll_interval`: seconds between polls.
+        `wait`: seconds for which an absent task may still appear."""
+        self._poll_interval = poll_interval
+        self._wait = wait
         self._log = event_log
         self._scheduler = scheduler
         self._lease = lease
@@ -273,14 +276,14 @@ class ClaimRecovery:
 
     def add(self, task: TaskRef) -> None:
         """Notes a claim of this task with unknown outcome."""
-        self._deadlines[task] = asyncio.get_running_loop().time() + CLAIM_WAIT_SECONDS
+        self._deadlines[task] = asyncio.get_running_loop().time() + self._wait
         self._has_claims.set()
 
     async def poll_forever(self) -> None:
-        """Polls every CLAIM_POLL_INTERVAL seconds while there are such claims, until canceled."""
+        """Polls again and again while there are such claims, until canceled."""
         while True:
             await self._has_claims.wait()
-            await asyncio.sleep(CLAIM_POLL_INTERVAL)
+            await asyncio.sleep(self._poll_interval)
             await self.poll()
 
     async def poll(self) -> None:

@@ -5,8 +5,10 @@ Classes take them through their constructors, so that tests need not wait.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from dragoman.core.durations import Backoff
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,28 @@ class Timings:
     """For a canceled agent to stop. Then it is fenced: its verbs raise LeaseLost."""
     store_wait: float = 5.0
     """That callers wait for the end of a turn to be written; then they read the store, or learn that it is away."""
+    store_retry: Backoff = field(default=Backoff(0.5, 30.0))
+    """Between attempts to write the end of a turn, or to read its input, while the store is unavailable."""
+    renew_interval: float = 2.0
+    """Between renewals of the session, and between polls for tasks of dead sessions."""
+    claim_poll_interval: float = 2.0
+    """Between polls for claims of unknown outcome."""
+    claim_wait: float = 600.0
+    """For which an absent task may still appear: a commit that waits for a standby is invisible meanwhile."""
+    retention_interval: float = 60.0
+    """Between rounds of the retention job."""
+    compaction_interval: float = 5.0
+    """Between rounds of compaction. A round without work costs two reads."""
+    audit_flush_interval: float = 0.25
+    """For which entries of the audit log are gathered."""
+    push_poll_interval: float = 1.0
+    """Between polls for due pushes."""
+    push_claim_hold: float = 2.0
+    """That a delivery waits for the next event before it releases its claim."""
+    push_record_timeout: float = 1.0
+    """That results of webhook requests may take to be written when the server stops."""
+    push_stop_timeout: float = 5.0
+    """For webhook requests in flight when the server stops."""
 
 
 DEFAULT_TIMINGS: Final = Timings()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import set_timings
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, open_harness, state, status_text
 
@@ -20,7 +21,7 @@ from dragoman.core.errors import TaskNotFound
 from dragoman.core.task import states
 from dragoman.core.task.maintenance import RETENTION_REASON, RetentionPolicy, TaskSelection, parse_retention_ages
 from dragoman.ports import Store
-from dragoman.runtime.maintenance import retention
+from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock
 from dragoman.runtime.sessions import Heartbeat
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import Clock
@@ -165,12 +166,13 @@ async def test_an_agent_sets_its_own_retention_and_the_operator_overrides_it(ope
         assert await is_there(here, second.id)
 
 
-async def test_many_tasks_are_erased_in_batches(opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "ERASE_BATCH_SIZE", 10)
-    async with opened(echo, retention=rules(completed="1d")) as here:
+async def test_many_tasks_are_erased_in_batches(opened: Open, clock: Clock) -> None:
+    async with opened(echo) as here:
+        event_log, maintenance = here.runtime.scheduler.services.event_log, here.runtime.maintenance
+        retention = Retention(here.store, event_log, maintenance, rules(completed="1d"), batch_size=10)
         await asyncio.gather(*(here.send() for _ in range(35)))
         clock.now += DAY
-        await here.runtime.retention.run_once()
+        await retention.run_once()
         assert (await here.list()).total_size == 0
         assert [one.counts.tasks for one in await here.store.receipts()] == [5, 10, 10, 10]
 
@@ -187,7 +189,7 @@ async def test_tasks_of_an_agent_no_longer_served_are_erased_too(opened: Open, c
 async def test_a_failed_round_is_logged_and_counted_and_the_next_one_runs(
     opened: Open, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(retention, "RETENTION_INTERVAL", 0.001)
+    set_timings(monkeypatch, retention_interval=0.001)
     async with opened(echo, retention=rules(completed="1d")) as here:
         keeper = here.runtime.retention
         await eventually(lambda: keeper.counts.rounds)
@@ -243,14 +245,14 @@ class Elapsed:
         return self.seconds + self.wall_ahead
 
 
-async def watched(store: Store, elapsed: Elapsed) -> retention.StoreClock:
+async def watched(store: Store, elapsed: Elapsed) -> StoreClock:
     """The clock of the store as a new process sees it."""
-    watch = retention.ClockWatch(clock=elapsed, wall=elapsed.wall)
+    watch = ClockWatch(clock=elapsed, wall=elapsed.wall)
     session = await store.open_session(10.0)
     heartbeat = Heartbeat(
         store, session, lease=10.0, clock=elapsed, has_jumped=partial(watch.compare, "the clock of the store")
     )
-    return retention.StoreClock(store, watch, session, 10.0, heartbeat.renew)
+    return StoreClock(store, watch, session, 10.0, heartbeat.renew)
 
 
 STEPS = [3600, -3600, 400 * 86_400, -400 * 86_400]
@@ -297,7 +299,7 @@ async def test_a_slow_renewal_is_not_a_step_of_the_clock(tmp_path: Path, clock: 
 def test_a_step_of_this_machines_clock_pauses_retention(caplog: pytest.LogCaptureFixture) -> None:
     """The audit log has the times of this machine, also on PostgreSQL."""
     elapsed = Elapsed()
-    watch = retention.ClockWatch(clock=elapsed, wall=elapsed.wall)
+    watch = ClockWatch(clock=elapsed, wall=elapsed.wall)
     assert watch.is_trusted()
     elapsed.wall_ahead -= 3600
     assert not watch.is_trusted()

@@ -6,14 +6,15 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from tests.eventually import eventually
 
 from dragoman.core.access.identity import Identity
 from dragoman.core.audit import AuditEntry, AuditLevel, AuditRecord
 from dragoman.core.errors import PermissionDenied, TaskNotFound, Unauthenticated
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt
-from dragoman.runtime.observe import audit
 from dragoman.runtime.observe.audit import Auditor
 
 ALICE = Identity("alice", credential_id="abc")
@@ -44,23 +45,21 @@ class Shelf:
         return self.old.pop() if self.old else 0
 
 
-def open_auditor(shelf: Shelf, level: AuditLevel = "all") -> Auditor:
-    return Auditor(shelf, itertools.count(1).__next__, level)
+def open_auditor(shelf: Shelf, level: AuditLevel = "all", **options: Any) -> Auditor:
+    return Auditor(shelf, itertools.count(1).__next__, level, **options)
 
 
 def actions(shelf: Shelf) -> list[str]:
     return [entry.action for entry in shelf.entries]
 
 
-async def test_actions_of_callers_are_written_in_a_batch_and_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
+async def test_actions_of_callers_are_written_in_a_batch_and_soon() -> None:
     shelf = Shelf()
-    auditor = open_auditor(shelf)
+    auditor = open_auditor(shelf, flush_interval=0.0)
     for number in range(3):
         auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
     assert shelf.entries == []
-    assert auditor._write_task is not None
-    await auditor._write_task
+    await eventually(lambda: shelf.entries)
     assert shelf.batches == [3]
     about, who = {"scope": "default", "agent": "echo"}, {"principal": "alice", "key": "abc", "task": "t0"}
     assert shelf.entries[0] == AuditEntry(1, "task.created", "ok", about, who)
@@ -127,11 +126,10 @@ async def test_the_setting_decides_what_is_recorded(level: AuditLevel, recorded:
 
 
 async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counted(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(audit, "MAX_PENDING_AUDIT_ENTRIES", 3)
     shelf = Shelf(broken=True)
-    auditor = open_auditor(shelf)
+    auditor = open_auditor(shelf, max_pending=3)
     for number in range(5):
         auditor.note_task_action("task.created", ALICE, "default", "echo", f"t{number}")
     with pytest.raises(OSError, match="no room"):
@@ -142,15 +140,13 @@ async def test_entries_wait_for_an_unavailable_store_and_dropped_ones_are_counte
     assert shelf.entries[-1].about == {"entries": "2"}
 
 
-async def test_a_failed_write_is_retried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(audit, "AUDIT_FLUSH_SECONDS", 0.0)
+async def test_a_failed_write_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     shelf = Shelf(broken=True)
-    auditor = open_auditor(shelf)
+    auditor = open_auditor(shelf, flush_interval=0.0)
     auditor.note_task_action("task.created", ALICE, "default", "echo", "t")
     await shelf.tried.wait()
     shelf.broken = False
-    assert auditor._write_task is not None
-    await auditor._write_task
+    await eventually(lambda: shelf.entries)
     assert "background work failed: audit log: OSError: no room" in caplog.text
     assert actions(shelf) == ["task.created"]
 

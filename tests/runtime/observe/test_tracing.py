@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import set_timings
 from tests.runtime.harness import open_harness, texts
 from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable
-from dragoman.runtime import log as runtime_log
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries of store reads come soon."""
-    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.001, 0.01))
+    set_timings(monkeypatch, store_retry=Backoff(0.001, 0.01))
 
 
 async def asks(turn: Turn) -> str:

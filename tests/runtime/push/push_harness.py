@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import timings
 from tests.runtime.harness import Harness, open_harness, request
 from tests.runtime.push.receivers import Receivers, Stamp
 
@@ -139,7 +141,7 @@ class PushHarness:
     async def idle(self) -> None:
         """Returns when no delivery is running."""
         async with asyncio.timeout(60), self.settled:
-            while self.push_scheduler._deliveries:
+            while self.push_scheduler.held:
                 await self.settled.wait()
 
     async def later(self, milliseconds: int) -> None:
@@ -163,9 +165,8 @@ async def open_push_harness(
     store = open_store(tmp_path / "tasks.db", clock=clock, sizes=sizes or StorageOptions())
     # A lease longer than any test advances the clock.
     encoder = DialectWebhookEncoder(Stamp(), AesGcmSecretBox())
-    pushing = PushOptions(
-        receivers, encoder, retry_policy=RETRY_POLICY, random=lambda: 1.0, claim_hold=hold, ready=ready
-    )
+    pushing = PushOptions(receivers, encoder, retry_policy=RETRY_POLICY, random=lambda: 1.0, ready=ready)
+    options["timings"] = replace(options.get("timings") or timings(), push_claim_hold=hold)
     async with open_harness(
         tmp_path, *functions, store=store, push_options=pushing, lease=10.0**6, **options
     ) as harness:

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import timings
 from tests.runtime.push.push_harness import HOOK, OTHER, SECOND, PushHarness, echo, open_push_harness
 from tests.runtime.push.receivers import OK, answered
 
 from dragoman.core.push.delivery import PushState
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundResponse
 from dragoman.runtime.push.breaker import BREAKER_THRESHOLD, MAX_FAILING_HOSTS, HostBreaker
-from dragoman.runtime.push.scheduler import PushScheduler
 
 HOST = "hook.example:443"
 DOWN = ConnectFailed("hook.example:443: refused the connection")
@@ -22,9 +22,7 @@ DOWN = ConnectFailed("hook.example:443: refused the connection")
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[PushHarness]:
     """A runtime whose push scheduler does not poll by itself."""
-    async with open_push_harness(tmp_path, echo) as opened:
-        opened.push_scheduler._poll_interval = 10.0**6
-        opened.push_scheduler._next_poll = asyncio.get_running_loop().time() + 10.0**6
+    async with open_push_harness(tmp_path, echo, timings=timings(push_poll_interval=10.0**6)) as opened:
         yield opened
 
 
@@ -39,16 +37,12 @@ async def open_breaker_of_hook(here: PushHarness) -> list[str]:
     return tasks
 
 
-async def claim_woken(push_scheduler: PushScheduler) -> None:
-    await push_scheduler._claim_woken()
-
-
 async def test_a_host_that_is_down_is_not_called_for_each_new_task(here: PushHarness) -> None:
     await open_breaker_of_hook(here)
     tasks = [(await here.send()).id for _ in range(5)]
-    await claim_woken(here.push_scheduler)
+    await here.push_scheduler.claim_woken()
     assert len(here.receivers.posts) == BREAKER_THRESHOLD
-    assert not here.push_scheduler._deliveries
+    assert not here.push_scheduler.held
     for task in tasks:
         (push,) = await here.pushes(task)
         assert (push.state, push.failures, push.due_at) == (PushState.LIVE, 0, here.clock.now)
@@ -75,7 +69,7 @@ async def test_the_first_accepted_request_closes_the_breaker(here: PushHarness) 
     await here.later(SECOND)
     for task in tasks:
         await here.until(task, PushState.DONE)
-    assert HOST not in here.push_scheduler._deps.breaker
+    assert HOST not in here.push_scheduler.breaker
     assert here.receivers.taken(HOOK).count(1) == len(tasks)
     late = await here.send()
     await here.until(late.id, PushState.DONE)  # at once, as ever
@@ -84,8 +78,8 @@ async def test_the_first_accepted_request_closes_the_breaker(here: PushHarness) 
 async def test_pending_pushes_start_when_the_host_responds(here: PushHarness) -> None:
     await open_breaker_of_hook(here)
     late = await here.send()
-    await claim_woken(here.push_scheduler)
-    here.push_scheduler._deps.breaker.record_success(HOST)  # without a poll
+    await here.push_scheduler.claim_woken()
+    here.push_scheduler.breaker.record_success(HOST)  # without a poll
     here.receivers.answer(HOOK)
     await here.until(late.id, PushState.DONE)
 
@@ -97,7 +91,7 @@ async def test_an_error_status_counts_as_a_response(here: PushHarness) -> None:
     for task in tasks:
         await here.until(task, PushState.LIVE, failures=2, session=0)
     assert len(here.receivers.posts) == 2 * BREAKER_THRESHOLD
-    assert HOST not in here.push_scheduler._deps.breaker
+    assert HOST not in here.push_scheduler.breaker
 
 
 async def test_a_path_that_times_out_does_not_stop_the_others(here: PushHarness) -> None:

@@ -270,7 +270,6 @@ async def test_a_failing_receiver_is_given_up_and_gets_all_events_on_redelivery(
 async def test_results_that_cannot_be_recorded_at_once_are_recorded_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.push.delivery.RECORD_RETRY_SECONDS", 0.01)
     async with open_push_harness(tmp_path, echo) as here:
         pushes, failures = here.harness.store.pushes, [OSError("the disk is full"), OSError("still")]
         settle = pushes.apply_reports

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import timings
 from tests.runtime.harness import collect, kinds
 from tests.runtime.push.push_harness import (
     HOOK,
@@ -39,7 +40,7 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dragoman.runtime.push.scheduler.MAX_HELD_PER_HOST", 2)
-    async with open_push_harness(tmp_path, echo) as here:
+    async with open_push_harness(tmp_path, echo, timings=timings(push_poll_interval=0.01)) as here:
         pushes, broken_off, held = here.harness.store.pushes, 0, 0
         claim, carry = pushes.claim, here.push_scheduler._start_delivery
 
@@ -58,7 +59,6 @@ async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
             carry(push, hold)
             held = max(held, here.push_scheduler.held)
 
-        here.push_scheduler._poll_interval = 0.01
         here.push_scheduler._start_delivery = carries
         monkeypatch.setattr(pushes, "claim", breaks_off)
         for task in await asyncio.gather(*(here.send(str(number)) for number in range(9))):

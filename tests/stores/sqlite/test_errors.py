@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tests.conftest import timings
 from tests.eventually import eventually
 from tests.runtime.harness import open_harness, state
 
@@ -23,7 +24,6 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner, task_id_of
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import Appended
-from dragoman.runtime import log as runtime_log
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite import SqliteStore, open_store, schema
 from dragoman.stores.sqlite.errors import explain
@@ -259,10 +259,7 @@ async def test_a_full_store_rejects_writes_and_loses_none(tmp_path: Path) -> Non
     connection.close()
 
 
-async def test_the_result_of_a_run_waits_for_disk_space(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(runtime_log, "STORE_RETRY_BACKOFF", Backoff(0.01, 0.02))
+async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = open_store(tmp_path / "t.db")
 
     async def works(turn: Turn) -> str:
@@ -270,7 +267,7 @@ async def test_the_result_of_a_run_waits_for_disk_space(
         await here.at("go").wait()
         return "the result" * 1000
 
-    async with open_harness(tmp_path, works, store=store) as here:
+    async with open_harness(tmp_path, works, store=store, timings=timings(store_retry=Backoff(0.01, 0.02))) as here:
         task = await here.start()
         await here.at("working").wait()
         async with asyncio.timeout(60):

@@ -28,9 +28,6 @@ from dragoman.runtime.turn.status import EXPIRED, system_status
 
 log = logging.getLogger("dragoman.retention")
 
-RETENTION_INTERVAL: Final = 60.0
-"""Seconds between two rounds."""
-
 ERASE_BATCH_SIZE: Final = 512
 """Tasks erased before other writers may use the store."""
 
@@ -173,11 +170,14 @@ class Retention:
         auditor: Auditor | None = None,
         audit_retention_ms: int = 0,
         trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted,
+        batch_size: int = ERASE_BATCH_SIZE,
     ) -> None:
         """`audit_retention_ms`: milliseconds after which entries of the audit log are removed; 0: never.
 
-        `trusts_clock`: whether a round may be run now.
+        `trusts_clock`: whether a round may be run now. `batch_size`: tasks erased before other writers may use the
+        store.
         """
+        self._batch_size = batch_size
         self._trusts_clock = trusts_clock
         self._auditor = auditor
         self._audit_retention_ms = audit_retention_ms
@@ -187,8 +187,8 @@ class Retention:
         self._rules = rules
         self.counts = RetentionCounters()
 
-    async def run_forever(self) -> None:
-        """Runs round after round, until canceled."""
+    async def run_forever(self, interval: float) -> None:
+        """Runs a round every `interval` seconds, until canceled."""
         while True:
             try:
                 if await self._trusts_clock():
@@ -198,7 +198,7 @@ class Retention:
             except Exception:
                 self.counts.failed += 1
                 raise
-            await asyncio.sleep(RETENTION_INTERVAL)
+            await asyncio.sleep(interval)
 
     async def run_once(self) -> None:
         """Ends tasks that waited too long, and erases those that ended too long ago."""
@@ -246,11 +246,11 @@ class Retention:
         while True:
             # Pending webhooks are delivered first; those that fail are given up in time.
             receipt = await self._maintenance.purge(
-                replace(selection, without_pending_push=True), reason=RETENTION_REASON, limit=ERASE_BATCH_SIZE
+                replace(selection, without_pending_push=True), reason=RETENTION_REASON, limit=self._batch_size
             )
             self.counts.erased += receipt.counts.tasks
             self.counts.bytes += receipt.counts.bytes
-            if receipt.counts.tasks < ERASE_BATCH_SIZE:
+            if receipt.counts.tasks < self._batch_size:
                 break
         self._report("tasks past their retention time, erased", selection, self.counts.erased - before)
 
@@ -274,16 +274,15 @@ class Retention:
 
 compaction_log = logging.getLogger("dragoman.runtime")
 
-COMPACTION_INTERVAL: Final = 5.0
-"""Seconds between two rounds. A round without work costs two reads."""
 
-
-async def compact_forever(store: Store, trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted) -> None:
-    """Compacts the store at once, then every COMPACTION_INTERVAL seconds. Runs until canceled.
+async def compact_forever(
+    store: Store, interval: float, trusts_clock: Callable[[], Awaitable[bool]] = _always_trusted
+) -> None:
+    """Compacts the store at once, then every `interval` seconds. Runs until canceled.
 
     `trusts_clock`: whether a round may be run now. It truncates logs by their age.
     """
     while True:
         if await trusts_clock():
             await store.compact()
-        await asyncio.sleep(COMPACTION_INTERVAL)
+        await asyncio.sleep(interval)

@@ -1,6 +1,6 @@
 """Writes the audit log: entries are gathered for a moment and written in batches.
 
-Actions of callers (`note`) never wait for the disk: they are written within AUDIT_FLUSH_SECONDS, and a killed process
+Actions of callers (`note`) never wait for the disk: they are written within a flush interval, and a killed process
 loses those not written. Actions of operators and erasures (`record`) wait until they are durable.
 """
 
@@ -17,15 +17,13 @@ from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.task.maintenance import ErasureReceipt
 from dragoman.ports import AuditLog
 from dragoman.runtime.operations.call import Call
+from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.audit")
 
-AUDIT_FLUSH_SECONDS: Final = 0.25
-"""Seconds for which entries are gathered."""
-
 MAX_PENDING_AUDIT_ENTRIES: Final = 10_000
-"""Entries that may be pending. Further ones are dropped, and one entry has their number."""
+"""Entries that may be pending by default."""
 
 AUDIT_BATCH_SIZE: Final = 500
 """Entries written at a time."""
@@ -34,8 +32,19 @@ AUDIT_BATCH_SIZE: Final = 500
 class Auditor:
     """Writes the audit log of one store. Create it on the event loop."""
 
-    def __init__(self, log: AuditLog, clock: Callable[[], int], level: AuditLevel = "all") -> None:
-        """`clock` gives milliseconds since the epoch."""
+    def __init__(
+        self,
+        log: AuditLog,
+        clock: Callable[[], int],
+        level: AuditLevel = "all",
+        *,
+        flush_interval: float = DEFAULT_TIMINGS.audit_flush_interval,
+        max_pending: int = MAX_PENDING_AUDIT_ENTRIES,
+    ) -> None:
+        """`clock` gives milliseconds since the epoch. `flush_interval`: seconds for which entries are gathered.
+        `max_pending`: entries that may be pending; further ones are dropped, and one entry has their number."""
+        self._flush_interval = flush_interval
+        self._max_pending = max_pending
         self._log = log
         self._clock = clock
         self.records_tasks = level == "all"
@@ -92,7 +101,7 @@ class Auditor:
         """Has an entry written soon."""
         if not self.enabled:
             return
-        if len(self._pending) >= MAX_PENDING_AUDIT_ENTRIES:
+        if len(self._pending) >= self._max_pending:
             self._dropped += 1
             return
         self._pending.append(entry)
@@ -134,7 +143,7 @@ class Auditor:
 
     async def _write_soon(self) -> None:
         while self._pending:
-            await asyncio.sleep(AUDIT_FLUSH_SECONDS)
+            await asyncio.sleep(self._flush_interval)
             await self._write()
         self._write_task = None
 

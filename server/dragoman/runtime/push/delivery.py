@@ -51,13 +51,11 @@ from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.log import gap_event, read_task
 from dragoman.runtime.observe.tracing import task_trace_context
 from dragoman.runtime.push.breaker import HostBreaker
+from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.push")
-
-CLAIM_HOLD_SECONDS: Final = 2.0
-"""Seconds that a delivery waits for the next event before it releases its claim."""
 
 MAX_ERROR_LENGTH: Final = 300
 """Stored characters of the reason of a failed attempt."""
@@ -92,7 +90,8 @@ class DeliveryDeps:
     host_limiter: Callable[[str], AbstractAsyncContextManager[None]]
     """Limits concurrent requests, in total and per host."""
     breaker: HostBreaker
-    claim_hold: float = CLAIM_HOLD_SECONDS
+    claim_hold: float = DEFAULT_TIMINGS.push_claim_hold
+    """Seconds that a delivery waits for the next event before it releases its claim."""
     counters: DeliveryCounters = field(default_factory=DeliveryCounters)
     tracer: Tracer | None = None
 
@@ -197,7 +196,7 @@ class PushDelivery:
             return await self._post(event, skip_reason)
 
     async def _next_event(self, subscriber: Subscriber) -> Event | None:
-        """The next event; None after CLAIM_HOLD_SECONDS without one, or on an interruption."""
+        """The next event; None after `claim_hold` seconds without one, or on an interruption."""
         try:
             async with asyncio.timeout(self._deps.claim_hold) as self._wait_timeout:
                 await subscriber.wait_for_events()
@@ -331,14 +330,12 @@ def _expire(timeout: asyncio.Timeout | None) -> None:
         timeout.reschedule(0)  # a deadline in the past
 
 
-RECORD_RETRY_SECONDS: Final = 1.0
-"""Seconds between attempts to record a result: the request was made and must not be forgotten."""
-
-
 class DeliveryRecorder:
     """Writes delivery reports to the store in batches."""
 
-    def __init__(self, pushes: PushStore) -> None:
+    def __init__(self, pushes: PushStore, close_timeout: float = DEFAULT_TIMINGS.push_record_timeout) -> None:
+        """`close_timeout`: seconds for which `close` waits for the store."""
+        self._close_timeout = close_timeout
         self._pushes = pushes
         self._waiting: list[tuple[DeliveryReport, asyncio.Future[PushRecord | None]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -354,7 +351,7 @@ class DeliveryRecorder:
     async def close(self) -> None:
         """Writes what is pending, if the store is available."""
         if self._writing is not None:
-            await asyncio.wait([self._writing], timeout=RECORD_RETRY_SECONDS)
+            await asyncio.wait([self._writing], timeout=self._close_timeout)
         if self._writing is not None:
             self._writing.cancel()
 

@@ -26,12 +26,10 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
 from dragoman.runtime.push.delivery import DeliveryCounters, DeliveryDeps, PushDelivery
+from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.push")
-
-PUSH_POLL_INTERVAL: Final = 1.0
-"""Seconds between polls for due pushes."""
 
 MAX_HOSTS_PER_POLL: Final = 64
 """Hosts per query; the next one continues after them."""
@@ -46,9 +44,6 @@ MAX_HELD_PER_HOST: Final = 64
 
 MAX_SETTLED_TASKS: Final = 65_536
 """Tasks known to need no wake-up; when full, all are forgotten and checked again."""
-
-PUSH_STOP_TIMEOUT: Final = 5.0
-"""Seconds that requests in flight get when the server stops."""
 
 
 @dataclass(slots=True)
@@ -73,18 +68,23 @@ class PushScheduler:
         *,
         lease: Lease | None = None,
         trusts_expiry: Callable[[], bool] = lambda: True,
-        poll_interval: float = PUSH_POLL_INTERVAL,
+        poll_interval: float = DEFAULT_TIMINGS.push_poll_interval,
+        stop_timeout: float = DEFAULT_TIMINGS.push_stop_timeout,
     ) -> None:
         """Delivers nothing before `ready` is set, if given.
 
         `lease`: of this process; None if no other process uses the store. `trusts_expiry`: whether expired sessions
-        belong to dead processes. It is called in a thread.
+        belong to dead processes. It is called in a thread. `poll_interval`: seconds between polls for due pushes.
+        `stop_timeout`: seconds that requests in flight get when the server stops.
         """
+        self._stop_timeout = stop_timeout
         self._lease = lease
         self._trusts_expiry = trusts_expiry
         self._store = store
         self._session = session
         self._deps = deps
+        self.breaker = deps.breaker
+        """The circuit breakers of all hosts."""
         self._longest_delay = round(deps.retry_policy.max_delay * 1000)
         self._ready = ready
         self._poll_interval = poll_interval
@@ -101,7 +101,7 @@ class PushScheduler:
         self._next_host = ""
         self._running: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        deps.breaker.on_closed = self._on_host_recovered
+        self.breaker.on_closed = self._on_host_recovered
         self._unsubscribe: Unsubscribe | None = None
         self.counts = PushCounters()
 
@@ -152,7 +152,7 @@ class PushScheduler:
             self._watching = start_task(Background.LEASE, watch, "of webhooks")
 
     async def stop(self) -> None:
-        """Stops. Requests in flight get PUSH_STOP_TIMEOUT seconds. May be called twice."""
+        """Stops. Requests in flight get `stop_timeout` seconds. May be called twice."""
         if self._running is None:
             return
         self._running.cancel()
@@ -161,7 +161,7 @@ class PushScheduler:
         for delivery in self._deliveries.values():
             delivery.stop()
         tasks = [self._running, *self._tasks.values()]
-        _, late = await asyncio.wait(tasks, timeout=PUSH_STOP_TIMEOUT)
+        _, late = await asyncio.wait(tasks, timeout=self._stop_timeout)
         for task in late:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -177,7 +177,7 @@ class PushScheduler:
         clock = asyncio.get_running_loop().time
         while True:
             try:
-                await self._claim_woken()
+                await self.claim_woken()
                 if clock() >= self._next_poll:
                     self._next_poll = clock() + self._poll_interval
                     await self.poll()
@@ -217,13 +217,14 @@ class PushScheduler:
         for delivery in self._deliveries.values():
             delivery.end_lapsed_call()
 
-    async def _claim_woken(self) -> None:
+    async def claim_woken(self) -> None:
+        """Claims and starts the due pushes of tasks that got events since the last call."""
         self._wakeup.clear()
         woken, self._woken_tasks = self._woken_tasks, set()
         for ref in woken:
             live = [push for push in await self._store.pushes.list_configs(ref) if push.state is PushState.LIVE]
             # Hosts with an open breaker are left to the polls, which try them in bulk.
-            await self._claim(push for push in live if push.due_at and push.config.host not in self._deps.breaker)
+            await self._claim(push for push in live if push.due_at and push.config.host not in self.breaker)
             # Running deliveries get the next event from the feed; pushes due later are found by a poll.
             if all(push.due_at or (ref, push.config.id) in self._deliveries for push in live):
                 if len(self._settled_tasks) >= MAX_SETTLED_TASKS:

@@ -37,7 +37,6 @@ from dragoman.ports import (
     WorkerLost,
 )
 from dragoman.runtime.lease import GuardedSteps
-from dragoman.runtime.log import STORE_RETRY_BACKOFF
 from dragoman.runtime.turn.context import AgentFacade
 from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.finish import Finish, FinishKind, Output, decide
@@ -135,7 +134,7 @@ class TurnRunner(AgentFacade):
             except Exception as error:
                 failures += 1
                 log_fault(log, "a turn cannot be ended, trying again", error, **self.log_fields())
-                await asyncio.sleep(STORE_RETRY_BACKOFF.delay(failures))
+                await asyncio.sleep(self._services.timings.store_retry.delay(failures))
 
     # Stops ------------------------------------------------------------------------------------------------------
 
