@@ -38,8 +38,7 @@ from dragoman.core.agent_sources import ExecutorSpec
 from dragoman.core.audit import AuditEntry
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.ports import Store
-from dragoman.runtime import open_runtime
-from dragoman.runtime.assembly import PushOptions
+from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.observe.audit import Auditor
@@ -137,7 +136,8 @@ def in_runtime(method: str, *, at_start: bool = False) -> Scenario:
             stage.fault.armed = at_start
             push = PushOptions(cast(Any, None), cast(Any, None), now=lambda: datetime.now(UTC))
             opening = open_runtime(
-                store, LocalBus(), [declare(waiting)], exclusive=False, push_options=push if "push" in method else None
+                Ports(store, LocalBus(), [declare(waiting)], push if "push" in method else None),
+                RuntimeConfig(exclusive=False),
             )
             async with opening as runtime:
                 here = Harness(runtime, store)
@@ -169,7 +169,7 @@ class FaultyFar(Far):
 async def with_remote_agent(stage: Stage) -> AsyncIterator[None]:
     far = FaultyFar()
     far.fault = stage.fault
-    async with stage.store() as store, open_runtime(store, LocalBus(), [far]):
+    async with stage.store() as store, open_runtime(Ports(store, LocalBus(), [far])):
         stage.fault.armed = True
         yield
 
@@ -508,7 +508,7 @@ async def with_credentials(stage: Stage) -> AsyncIterator[None]:
     registry = StreamRegistry()
     stage.fault.armed = True
     with registry.open(cast(Any, Identity())):
-        run = partial(registry.watch_credentials, cast(Any, Authenticator()))
+        run = partial(registry.watch_credentials, cast(Any, Authenticator()), 0.01)
         async with started(Background.CREDENTIALS, run):
             yield
 

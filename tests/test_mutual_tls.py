@@ -20,7 +20,7 @@ from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError
-from dragoman.wiring.app import App, open_app
+from dragoman.wiring.app import App, AppTimings, open_app
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
@@ -82,9 +82,12 @@ def response(
     }
 
 
+OFTEN_CHECKED = AppTimings(credential_check_interval=0.05)
+
+
 @asynccontextmanager
 async def opened(values: dict[str, Any], **more: Any) -> AsyncIterator[App]:
-    async with open_app(Settings.model_validate({**values, **more}), [echo, endless]) as app:
+    async with open_app(Settings.model_validate({**values, **more}), [echo, endless], timings=OFTEN_CHECKED) as app:
         yield app
 
 
@@ -180,9 +183,8 @@ async def test_certificate_principals_have_their_configured_grants(
 
 
 async def test_a_worker_authenticates_by_certificate(
-    response: dict[str, Any], tmp_path: Path, clients: ClientAuthority, server_ca: Path, monkeypatch: pytest.MonkeyPatch
+    response: dict[str, Any], tmp_path: Path, clients: ClientAuthority, server_ca: Path
 ) -> None:
-    monkeypatch.setattr("dragoman.bindings.stream_registry.CREDENTIAL_CHECK_INTERVAL", 0.05)
     (tmp_path / "revoked").touch()
     box, other = clients.issue("box1"), clients.issue("other")
     settings = {"tls_client_grants": {"box1": ["worker:far"]}, "tls_client_revoked": tmp_path / "revoked"}

@@ -266,11 +266,8 @@ async def test_an_unfinished_handshake_times_out(tmp_path: Path, authority: Auth
         writer.close()
 
 
-async def test_the_oldest_handshakes_beyond_the_cap_are_closed(
-    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dragoman.bindings.http.listener.MAX_HANDSHAKES", 3)
-    async with endpoint_entry(tmp_path, authority) as port:
+async def test_the_oldest_handshakes_beyond_the_cap_are_closed(tmp_path: Path, authority: Authority) -> None:
+    async with endpoint_entry(tmp_path, authority, max_handshakes=3) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
         for reader, _ in silent[:3]:
             with contextlib.suppress(ConnectionError):

@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import grpc
@@ -15,14 +14,12 @@ import pytest
 from tests.callers import ByHeader, named
 
 from dragoman import Turn, agent
-from dragoman.bindings import stream_registry
 from dragoman.bindings.grpc import server as bindings
-from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
 from dragoman.settings.settings import Address, Settings
-from dragoman.wiring.app import open_app
+from dragoman.wiring.app import AppTimings, open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
@@ -131,14 +128,13 @@ class RevocableKey(ByHeader):
             raise Unauthenticated("the key was revoked")
 
 
-async def test_a_busy_grpc_stream_ends_with_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_grpc_stream_ends_with_a_status(tmp_path: Path) -> None:
     """gRPC is almost always sending an event. A call that is canceled then would end without a status."""
-    monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
     authenticator = RevocableKey()
     any_port = Address("127.0.0.1", 0)
     settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/t.db", drain=0)
     async with (
-        open_app(settings, [endless], authenticator) as app,
+        open_app(settings, [endless], authenticator, timings=AppTimings(credential_check_interval=0.01)) as app,
         grpc.aio.insecure_channel(str(app.grpc)) as channel,
         asyncio.timeout(60),
     ):
@@ -169,12 +165,11 @@ async def test_a_stream_that_cannot_be_aborted_ends_with_its_connection(
         raise grpc.aio.InternalError("GRPC_CALL_ERROR_TOO_MANY_OPERATIONS")
 
     monkeypatch.setattr(bindings, "abort_with", fail_to_abort)
-    # The stream goes on for this grace period.
-    monkeypatch.setattr("dragoman.wiring.app.ServerOptions", partial(ServerOptions, grace=0.2))
     any_port = Address("127.0.0.1", 0)
     settings = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/t.db", drain=0)
     async with asyncio.timeout(60), AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_app(settings, [endless], RevocableKey()))
+        timings = AppTimings(grace=0.2)  # for which the stream goes on
+        app = await stack.enter_async_context(open_app(settings, [endless], RevocableKey(), timings=timings))
         async with grpc.aio.insecure_channel(str(app.grpc)) as channel:
             request = pb.SendMessageRequest(
                 message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")])

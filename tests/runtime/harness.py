@@ -15,7 +15,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import ANONYMOUS
 from dragoman.core.task.log import Event
 from dragoman.ports import Bus, Store
-from dragoman.runtime import Call, Runtime, open_runtime
+from dragoman.runtime import Call, Ports, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.feeds import EventStream
 from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -135,7 +135,7 @@ async def open_harness(
     store: Store | None = None,
     **options: Any,
 ) -> AsyncIterator[Harness]:
-    """Serves these functions as agents, the first as root. `options` are those of open_runtime and of `@agent`."""
+    """Serves these functions as agents, the first as root. `options` are those of Ports, RuntimeConfig and `@agent`."""
     agent_options: dict[str, Any] = {name: options.pop(name) for name in AGENT_OPTIONS if name in options}
     if "agent_retention" in agent_options:
         agent_options["retention"] = agent_options.pop("agent_retention")
@@ -143,7 +143,8 @@ async def open_harness(
     opened = store or open_store(tmp_path / "tasks.db")
     try:
         bus = bus or LocalBus()
-        async with open_runtime(opened, bus, agents, **options) as runtime:
+        ports = Ports(opened, bus, agents, options.pop("push_options", None), options.pop("tracer", None))
+        async with open_runtime(ports, RuntimeConfig(**options)) as runtime:
             yield Harness(runtime, opened, bus)
     finally:
         await opened.close()

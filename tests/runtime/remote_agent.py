@@ -15,7 +15,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext, TurnResult
-from dragoman.runtime import open_runtime
+from dragoman.runtime import Ports, RuntimeConfig, open_runtime
 from dragoman.stores.sqlite import open_store
 
 
@@ -63,7 +63,7 @@ DONE = TurnResult(StatusChange(states.COMPLETED))
 async def served(tmp_path: Path, *agents: Far, **options: Any) -> AsyncIterator[Harness]:
     store = open_store(tmp_path / "tasks.db")
     try:
-        async with open_runtime(store, LocalBus(), agents, **options) as runtime:
+        async with open_runtime(Ports(store, LocalBus(), agents), RuntimeConfig(**options)) as runtime:
             yield Harness(runtime, store)
     finally:
         await store.close()

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman import Turn, agent
 from dragoman.bus.local import LocalBus
-from dragoman.runtime import open_runtime
+from dragoman.runtime import Ports, RuntimeConfig, open_runtime
 from dragoman.runtime.assembly import root_of
 from dragoman.stores.sqlite import open_store
 
@@ -44,10 +44,10 @@ async def test_a_root_that_is_not_served_is_rejected_before_a_session_opens(tmp_
     store = open_store(tmp_path / "tasks.db")
     try:
         with pytest.raises(ValueError, match=r'^root agent "other" is not served; use one of first, second$'):
-            async with open_runtime(store, LocalBus(), [first, second], root="other"):
+            async with open_runtime(Ports(store, LocalBus(), [first, second]), RuntimeConfig(root="other")):
                 pass
         assert await store.sessions() == {}
-        async with open_runtime(store, LocalBus(), [], root="other", allow_no_agents=True):
+        async with open_runtime(Ports(store, LocalBus(), []), RuntimeConfig(root="other", allow_no_agents=True)):
             assert len(await store.sessions()) == 1
     finally:
         await store.close()

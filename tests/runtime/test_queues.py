@@ -13,7 +13,7 @@ from tests.runtime.remote_agent import DONE, Far, served
 
 from dragoman.bus.local import LocalBus
 from dragoman.ports import Job, RemoteAgent, WorkerLost
-from dragoman.runtime import open_runtime
+from dragoman.runtime import Ports, open_runtime
 from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog
 from dragoman.runtime.runs import RunRegistry
 from dragoman.stores.sqlite import open_store
@@ -89,7 +89,7 @@ async def test_only_processes_that_can_run_an_agent_get_its_jobs(tmp_path: Path)
             await asyncio.sleep(0)
         return 100 - len(mine)
 
-    async with open_runtime(store, bus, [far]) as runtime:
+    async with open_runtime(Ports(store, bus, [far])) as runtime:
         assert await job_count() == 0
         for room, jobs in ((1, 50), (2, 50), (0, 0), (1, 50)):
             far.room = room

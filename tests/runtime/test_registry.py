@@ -19,7 +19,7 @@ from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended
 from dragoman.ports import WorkerLost
-from dragoman.runtime import open_runtime
+from dragoman.runtime import Ports, RuntimeConfig, open_runtime
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -83,7 +83,7 @@ async def removed_meanwhile(tmp_path: Path, far: Far) -> AsyncIterator[tuple[Har
     """A runtime that unregisters `far` during a send to it; `store.may` lets the write continue."""
     store: Any = Slow(tmp_path / "tasks.db")
     try:
-        async with open_runtime(store, LocalBus(), [Far("near"), far], root="far") as runtime:
+        async with open_runtime(Ports(store, LocalBus(), [Far("near"), far]), RuntimeConfig(root="far")) as runtime:
             here = Harness(runtime, store)
             await eventually(lambda: runtime.scheduler.queues.of("far").accepts_message or not far.room)
             sending = asyncio.ensure_future(here.send())
@@ -169,7 +169,9 @@ async def test_a_turn_released_after_its_agent_was_removed_ends(tmp_path: Path) 
 
 async def test_waiting_tasks_end_once_the_store_is_available(tmp_path: Path) -> None:
     store: Any = UnavailableStore(tmp_path / "tasks.db")
-    async with open_runtime(store, LocalBus(), [Far("near"), Far("far", 0)], root="far") as runtime:
+    async with open_runtime(
+        Ports(store, LocalBus(), [Far("near"), Far("far", 0)]), RuntimeConfig(root="far")
+    ) as runtime:
         here = Harness(runtime, store)
         task = await here.start()
         store.unavailable.add("ready_tasks")

@@ -16,12 +16,11 @@ import pytest
 from tests.security.endpoints import ENDPOINTS, MESSAGE, Endpoint, Headers, Response, over_http, rpc_call
 
 from dragoman import Turn, agent
-from dragoman.bindings import stream_registry
 from dragoman.client import Client, ClientError, message
 from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.settings.settings import Address, Settings, SettingsError
-from dragoman.wiring.app import App, open_app
+from dragoman.wiring.app import App, AppTimings, open_app
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -60,7 +59,7 @@ def opened(tmp_path: Path) -> Open:
             store=f"sqlite:///{tmp_path}/tasks.db",
             **{"token": STATIC, "api_keys": True, **more},
         )
-        async with open_app(settings, [echo, guarded, slow]) as app:
+        async with open_app(settings, [echo, guarded, slow], timings=AppTimings(credential_check_interval=0.01)) as app:
             yield app
 
     return open_it
@@ -286,10 +285,7 @@ async def test_revoked_and_rotated_keys_are_rejected_at_once(opened: Open) -> No
 
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
-async def test_streams_of_a_revoked_key_end_with_the_reason(
-    opened: Open, binding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
+async def test_streams_of_a_revoked_key_end_with_the_reason(opened: Open, binding: str) -> None:
     async with opened() as app:
         response, other = await make_key(app), await make_key(app)
         address = str(app.grpc) if binding == "grpc" else f"http://{app.http}"

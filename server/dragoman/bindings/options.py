@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Final, Self
 
 from dragoman.bindings.request_log import AuthFailureLog, RequestMetrics
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
@@ -18,6 +18,12 @@ from dragoman.wire.errors import ErrorTable
 
 SHUTDOWN_GRACE_SECONDS: Final = 5.0
 """Seconds that calls in flight have to finish when a server stops; streams end at once."""
+
+CREDENTIAL_CHECK_INTERVAL: Final = 5.0
+"""Seconds between two checks of the credentials behind open streams."""
+
+GRPC_HANDSHAKE_TIMEOUT: Final = 10.0
+"""Seconds for the TLS handshake and the first HTTP/2 frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,9 @@ class BoundAddress:
 DEFAULT_MAX_CONNECTIONS: Final = 4096
 """Maximum open connections of each of the two ports."""
 
+OVERFLOW_CONNECTIONS: Final = 64
+"""Maximum connections beyond the limit, which still get an error response."""
+
 DEFAULT_MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 """Maximum bytes of HTTP bodies being received at the same time."""
 
@@ -63,6 +72,8 @@ class HttpTimeouts:
     """For a client that reads none of its pending data; it can resume its stream."""
     idle: float = 620.0
     """Between two requests: longer than load balancers keep connections (Google's: 600 s), so those close first."""
+    check_interval: float = 1.0
+    """Between two checks of all connections."""
 
 
 def _no_problem() -> str:
@@ -84,6 +95,8 @@ class ServerOptions:
     v03_files: FileForm = "auto"
     """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
     grace: float = SHUTDOWN_GRACE_SECONDS
+    credential_check_interval: float = CREDENTIAL_CHECK_INTERVAL
+    grpc_handshake_timeout: float = GRPC_HANDSHAKE_TIMEOUT
     certificates: ServerCertificates | None = None
     """TLS certificates of the server; None: no TLS."""
     connections: int = DEFAULT_MAX_CONNECTIONS
@@ -115,6 +128,8 @@ class HttpOptions(ServerOptions):
     """Options of the HTTP server."""
 
     timeouts: HttpTimeouts = field(default_factory=HttpTimeouts)
+    overflow_connections: int = OVERFLOW_CONNECTIONS
+    """Connections beyond the maximum that still get an error response."""
     bodies: int = DEFAULT_MAX_BODY_BYTES
     """Maximum bytes of bodies being received at the same time."""
     keepalive: float = 15.0
@@ -133,3 +148,8 @@ class HttpOptions(ServerOptions):
     """Returns text and media type of `/metrics` for an `Accept` header."""
     bus_problem: Callable[[], str] = _no_problem
     """Returns the problem of the bus, empty for none; reported by `/readyz`, which stays ready."""
+
+    @classmethod
+    def of(cls, options: ServerOptions) -> Self:
+        """The same options for an HTTP server; the rest are the defaults."""
+        return cls(**{each.name: getattr(options, each.name) for each in fields(options)})

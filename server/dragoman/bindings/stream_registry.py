@@ -19,9 +19,6 @@ from dragoman.ports import Authenticator
 
 _log: Final = logging.getLogger("dragoman.security")
 
-CREDENTIAL_CHECK_INTERVAL: Final = 5.0
-"""Seconds between two checks of the credentials behind open streams."""
-
 
 @dataclass(slots=True)
 class OpenStream:
@@ -77,10 +74,10 @@ class StreamRegistry:
         task.uncancel()
         return reason
 
-    async def watch_credentials(self, authenticator: Authenticator | None) -> None:
-        """Ends streams with revoked credentials; runs until canceled."""
+    async def watch_credentials(self, authenticator: Authenticator | None, interval: float) -> None:
+        """Ends streams with revoked credentials, found every `interval` seconds; runs until canceled."""
         while authenticator is not None:
-            await asyncio.sleep(CREDENTIAL_CHECK_INTERVAL)
+            await asyncio.sleep(interval)
             await self.recheck_credentials(authenticator)
 
     async def recheck_credentials(self, authenticator: Authenticator) -> None:

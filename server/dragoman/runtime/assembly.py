@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -94,94 +94,106 @@ class PushOptions:
     """Set once the server listens: webhook requests contain its URL."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The adapters of a runtime."""
+
+    store: Store
+    bus: Bus
+    agents: Sequence[Agent]
+    push_options: PushOptions | None = None
+    """None: there are no push notifications, and requests for them are rejected."""
+    tracer: Tracer | None = None
+    """Records spans of turns and pushes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeConfig:
+    """How a runtime behaves."""
+
+    root: str = ""
+    """The agent addressed by requests that name none; empty: the one with `default=True`, else the first."""
+    allow_no_agents: bool = False
+    """The root agent is then the first that registers, unless `root` names one."""
+    runs_agents: bool = True
+    """False: the turns of these agents are left to other processes on the store."""
+    slots: int = DEFAULT_SLOTS
+    strict: bool = False
+    """Whether agents may make only the transitions of the strict table."""
+    exclusive: bool = True
+    """No other process uses this store, so open sessions belong to dead processes."""
+    lease: float = LEASE_SECONDS
+    """Seconds after which others may treat this session as dead unless it is renewed."""
+    run_lease: Lease | None = None
+    """By which this process stops its turns before that, unless `exclusive`; None: a new one."""
+    worker_wait: float = WORKER_WAIT_SECONDS
+    """Seconds that tasks wait for absent remote agents."""
+    limits: Limits = field(default_factory=Limits)
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    coalesce: Coalesce = NO_COALESCING
+    isolation: Isolation = field(default_factory=Isolation)
+    access_policy: AccessPolicy = OPEN_ACCESS
+    """Which agents are open to callers without credentials."""
+    quotas: Quotas | None = None
+    """Limits of callers."""
+    budgets: TaskBudgets = NO_BUDGETS
+    audit: AuditOptions | None = None
+    """None: there is no audit log."""
+    timings: Timings = field(default_factory=lambda: DEFAULT_TIMINGS)
+    run_turns: RunTurns = TurnRunner.run
+    """Runs each turn, unless a tracer does."""
+    new_key: Callable[[], bytes] = new_task_key
+    new_context: Callable[[], str] = new_context_id
+    """Creates the ids of conversations."""
+
+
 @asynccontextmanager
-async def open_runtime(
-    store: Store,
-    bus: Bus,
-    agents: Sequence[Agent],
-    *,
-    root: str = "",
-    limits: Limits | None = None,
-    slots: int = DEFAULT_SLOTS,
-    strict: bool = False,
-    exclusive: bool = True,
-    lease: float = LEASE_SECONDS,
-    run_lease: Lease | None = None,
-    retention: RetentionPolicy | None = None,
-    coalesce: Coalesce = NO_COALESCING,
-    isolation: Isolation | None = None,
-    access_policy: AccessPolicy = OPEN_ACCESS,
-    push_options: PushOptions | None = None,
-    quotas: Quotas | None = None,
-    worker_wait: float = WORKER_WAIT_SECONDS,
-    tracer: Tracer | None = None,
-    budgets: TaskBudgets = NO_BUDGETS,
-    allow_no_agents: bool = False,
-    runs_agents: bool = True,
-    audit: AuditOptions | None = None,
-    timings: Timings | None = None,
-    run_turns: RunTurns = TurnRunner.run,
-    new_key: Callable[[], bytes] = new_task_key,
-    new_context: Callable[[], str] = new_context_id,
-) -> AsyncIterator[Runtime]:
-    """Opens a session on the store, ends tasks that earlier sessions left running, and serves these agents.
-
-    `root`: the agent addressed by requests that name none; by default the one with `default=True`, else the first.
-    `exclusive`: no other process uses this store, so open sessions belong to dead processes. `lease`: seconds after
-    which others may treat this session as dead unless it is renewed. `run_lease`: by which this process stops its turns
-    before that, unless `exclusive`. `retention`: how long tasks are kept. `isolation`:
-    their visibility. `access_policy`: which agents are open to callers without credentials. `quotas`: limits of
-    callers. `budgets`: limits of tasks. `worker_wait`: seconds that tasks wait for absent remote agents. `tracer`:
-    records spans of turns and pushes. `allow_no_agents`: the root agent is then the first that registers, unless `root`
-    names one. Without `runs_agents` the turns of these agents are left to other processes on the store.
-
-    Without `push_options` there are no push notifications, and requests for them are rejected; without `audit` there is
-    no audit log. `run_turns` runs each turn, unless a tracer does. `new_key` and `new_context` create the ids of tasks
-    and conversations.
+async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> AsyncIterator[Runtime]:
+    """Opens a session on the store, ends tasks that earlier sessions left running, and serves the agents.
 
     On exit, running turns end as FAILED. The caller holds the store's lock and closes store and bus. Raises ValueError
     for agents that cannot be served together.
     """
-    by_id = {agent.spec.id: agent for agent in agents}
-    root = root or ("" if allow_no_agents else root_of(agents))
-    if root not in by_id and not allow_no_agents:
+    config = config or RuntimeConfig()
+    store, bus, timings = ports.store, ports.bus, config.timings
+    by_id = {agent.spec.id: agent for agent in ports.agents}
+    root = config.root or ("" if config.allow_no_agents else root_of(ports.agents))
+    if root not in by_id and not config.allow_no_agents:
         raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
-    timings = timings or DEFAULT_TIMINGS
-    run_lease = None if exclusive else run_lease or Lease(lease)
-    session = await store.open_session(lease, exclusive=exclusive)
+    run_lease = None if config.exclusive else config.run_lease or Lease(config.lease)
+    session = await store.open_session(config.lease, exclusive=config.exclusive)
     clock_watch = ClockWatch()
     has_jumped = partial(clock_watch.compare, "the clock of the store")
     heartbeat = Heartbeat(
-        store, session, lease=lease, interval=timings.renew_interval, run_lease=run_lease, has_jumped=has_jumped
+        store, session, lease=config.lease, interval=timings.renew_interval, run_lease=run_lease, has_jumped=has_jumped
     )
-    store_clock = StoreClock(store, clock_watch, session, lease, heartbeat.renew)
+    store_clock = StoreClock(store, clock_watch, session, config.lease, heartbeat.renew)
     feeds = TaskFeeds(store, bus, timings.version_poll_interval)
     push_scheduler = (
         PushScheduler(
             store,
             session,
-            _delivery_deps(store, feeds, push_options, tracer, timings),
-            push_options.ready,
+            _delivery_deps(ports, feeds, ports.push_options, timings),
+            ports.push_options.ready,
             lease=run_lease,
             trusts_expiry=heartbeat.renew,
             poll_interval=timings.push_poll_interval,
             stop_timeout=timings.push_stop_timeout,
         )
-        if push_options
+        if ports.push_options
         else None
     )
     event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry)
     specs = {name: agent.spec for name, agent in by_id.items()}
     reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, by_id))
     await reaper.reap()
-    isolation = isolation or Isolation()
     services = TurnServices(
         store,
         event_log,
-        ReferenceResolver(store, isolation),
-        strict=strict,
-        coalesce=coalesce,
-        budgets=budgets,
+        ReferenceResolver(store, config.isolation),
+        strict=config.strict,
+        coalesce=config.coalesce,
+        budgets=config.budgets,
         lease=run_lease,
         timings=timings,
     )
@@ -190,22 +202,24 @@ async def open_runtime(
         bus,
         by_id,
         session,
-        SchedulerOptions(slots, worker_wait, runs_agents),
-        run_turns if tracer is None else TracedTurns(store, tracer).run,
+        SchedulerOptions(config.slots, config.worker_wait, config.runs_agents),
+        config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run,
     )
+    audit, limits = config.audit, config.limits
     auditor = (
         Auditor(store.audit, audit.clock, audit.level, flush_interval=timings.audit_flush_interval) if audit else None
     )
     on_action = auditor.note_call if auditor and auditor.records_tasks else None
-    limits, admission, access = limits or Limits(), Admission(quotas), Access(specs, root, isolation, access_policy)
+    admission = Admission(config.quotas)
+    access = Access(specs, root, config.isolation, config.access_policy)
     push_configs = PushConfigOperations(
         store,
         bus,
-        push_options.outbound if push_options else None,
-        push_options.encoder if push_options else None,
+        ports.push_options.outbound if ports.push_options else None,
+        ports.push_options.encoder if ports.push_options else None,
         on_action,
     )
-    appends = AppendBuilder(store, specs, push_configs, admission, limits, new_key, new_context)
+    appends = AppendBuilder(store, specs, push_configs, admission, limits, config.new_key, config.new_context)
     cancel_operation = CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, timings)
     operations = Operations(
         admission,
@@ -218,7 +232,7 @@ async def open_runtime(
     )
     maintenance = Maintenance(store, bus, feeds, auditor)
     retention_ages = {name: spec.retention for name, spec in specs.items()}
-    rules = replace(retention or RetentionPolicy(), declared=retention_ages)
+    rules = replace(config.retention, declared=retention_ages)
     retention_job = Retention(
         store,
         event_log,
@@ -299,15 +313,13 @@ async def open_runtime(
             await auditor.close()
 
 
-def _delivery_deps(
-    store: Store, feeds: TaskFeeds, push_options: PushOptions, tracer: Tracer | None, timings: Timings
-) -> DeliveryDeps:
+def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, timings: Timings) -> DeliveryDeps:
     return DeliveryDeps(
-        store=store,
+        store=ports.store,
         feeds=feeds,
         outbound=push_options.outbound,
         encoder=push_options.encoder,
-        recorder=DeliveryRecorder(store.pushes, timings.push_record_timeout),
+        recorder=DeliveryRecorder(ports.store.pushes, timings.push_record_timeout),
         retry_policy=push_options.retry_policy,
         random=push_options.random,
         clock=asyncio.get_running_loop().time,
@@ -315,7 +327,7 @@ def _delivery_deps(
         host_limiter=HostLimiter(MAX_CALLS, MAX_CALLS_PER_HOST),
         breaker=HostBreaker(),
         claim_hold=timings.push_claim_hold,
-        tracer=tracer,
+        tracer=ports.tracer,
     )
 
 

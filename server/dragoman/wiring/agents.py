@@ -1,11 +1,11 @@
-"""Assembles all agents: the app's, executors, upstreams, and those of workers."""
+"""Assembles all agents: the app's, executors, upstreams, and those of workers; and their cards."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,10 +16,15 @@ from dragoman.agents.functions.startup import StartupFailed, StartupHook, starte
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
 from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, TransportFactory
 from dragoman.agents.workers.hub import LocalWorkerHub
+from dragoman.bindings.cards import Cards
+from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
+from dragoman.core.cards.security_schemes import server_security
 from dragoman.ports import Agent, Bus, RegistryChange, SecretBox, Store
+from dragoman.runtime import Runtime
 from dragoman.runtime.registry import AgentRegistry
+from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.security.tls.certificate_files import FileStamps
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
@@ -230,3 +235,53 @@ def open_card_file(
         raise SettingsError(f"--card-file: {error}") from error
     stack.callback(start_task(Background.CARD_FILE, file.watch).cancel)
     return file
+
+
+def access_policy_of(settings: Settings, agents: Set[str]) -> AccessPolicy:
+    """Which agents are open to callers without credentials. agents: all ids. Raises SettingsError."""
+    access_policy = AccessPolicy(settings.requires_auth, frozenset(settings.public_agents), settings.private_pages)
+    if absent := access_policy.public_agents - agents - {"*"}:
+        raise SettingsError(f"--public-agents: agent {', '.join(sorted(absent))} is not served")
+    return access_policy
+
+
+async def open_cards(
+    stack: AsyncExitStack,
+    settings: Settings,
+    runtime: Runtime,
+    access_policy: AccessPolicy,
+    signing_keys: StoredSigningKeys,
+) -> tuple[Cards, CardFile | None]:
+    """Opens the cards of the runtime's agents, which follow its registry, the card file and the signing keys.
+
+    Raises SettingsError.
+    """
+    cards = Cards(
+        runtime.operations.access.agents,
+        runtime.operations.access.root,
+        public_url=settings.public_url,
+        public_grpc=settings.public_grpc,
+        trusted_proxies=settings.trusted_proxies,
+        security=server_security(
+            token=bool(settings.token.get_secret_value()),
+            keys=settings.api_keys,
+            issuers=settings.issuers,
+            certificates=settings.tls_client_ca is not None,
+        ),
+        access_policy=access_policy,
+        push=settings.push,
+        signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
+        versions=settings.card_versions,
+    )
+    if settings.sign_cards:
+        await _watch_signing_keys(stack, signing_keys, cards)
+    card_file = open_card_file(stack, settings.card_file, cards.apply_overrides)
+    runtime.registry.add_listener(cards.put_agent, cards.remove_agent)
+    return cards, card_file
+
+
+async def _watch_signing_keys(stack: AsyncExitStack, signing_keys: StoredSigningKeys, cards: Cards) -> None:
+    """Re-signs cards when the signing key changes, until the stack closes."""
+    await signing_keys.current()
+    signing_keys.change_listeners.append(cards.clear_cache)
+    stack.callback(start_task(Background.SIGNING_KEYS, signing_keys.watch).cancel)

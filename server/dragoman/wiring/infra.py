@@ -1,4 +1,4 @@
-"""Infrastructure of a server, opened from its settings: store, bus, certificates, outbound client."""
+"""Infrastructure of a server, opened from its settings: store, bus, certificates, outbound client, listeners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import logging
 import re
 import sqlite3
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
@@ -20,8 +24,9 @@ from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.ports import Bus, Store
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
+from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
-from dragoman.settings.settings import Settings, SettingsError
+from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
@@ -31,6 +36,7 @@ from dragoman.wiring.agent_loader import LoadError, load_module
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, StoreLock, hold_store
 
 if TYPE_CHECKING:
+    from dragoman.bindings.options import BoundAddress
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
 
 
@@ -239,3 +245,40 @@ def open_outbound(settings: Settings, *, per_host: int = MAX_CONNECTIONS_PER_HOS
         return OutboundClient(policy, ca=settings.outbound_ca, per_host=per_host)
     except OSError as error:
         raise SettingsError(f"--outbound-ca: {settings.outbound_ca} must contain PEM certificates: {error}") from error
+
+
+def open_secrets(settings: Settings) -> AesGcmSecretBox:
+    """Opens the keys that encrypt secrets in the store. Raises SettingsError."""
+    try:
+        return open_secret_box(settings.secrets_keys)
+    except InvalidSecretKeys as error:
+        raise SettingsError(f"--secrets-keys: {error}") from error
+
+
+async def listen(
+    stack: AsyncExitStack, option: str, address: Address, server: AbstractAsyncContextManager[BoundAddress]
+) -> BoundAddress:
+    """Listens until the stack closes. option: the setting of the address. Raises StartError."""
+    try:
+        return await stack.enter_async_context(server)
+    except OSError as error:
+        reason = error.strerror or "in use by another process, or not an address of this machine"
+        raise StartError(
+            f"{option}: cannot listen on {address}: {reason}; choose another, or port 0 for any"
+        ) from error
+
+
+def reachable_url(bound: BoundAddress) -> str:
+    """The URL of an address for clients on this machine."""
+    return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
+
+
+@cache
+def openapi_files() -> Mapping[str, bytes]:
+    """The OpenAPI documents by relative path: beside the generated code in a wheel, one up in a source tree."""
+    package = files("dragoman_pb")
+    for folder in (package / "openapi", package / ".." / "openapi"):
+        root = Path(str(folder))
+        if root.is_dir():
+            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
+    return {}

@@ -13,7 +13,7 @@ import pytest
 from dragoman import Turn, agent
 from dragoman.agents.workers.connection import HeartbeatTimings
 from dragoman.settings.settings import Settings
-from dragoman.wiring.app import App, open_app
+from dragoman.wiring.app import App, AppTimings, open_app
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 
@@ -42,9 +42,11 @@ def opened(tmp_path: Path, time_to_stop: None) -> Open:
     """Opens a server on free ports. Later calls use the same store."""
 
     @asynccontextmanager
-    async def open_it(authenticator: Any = None, *, own: bool = True, **settings: Any) -> AsyncIterator[App]:
+    async def open_it(
+        authenticator: Any = None, *, own: bool = True, timings: AppTimings | None = None, **settings: Any
+    ) -> AsyncIterator[App]:
         given = {"store": f"sqlite:///{tmp_path}/t.db", "http": "127.0.0.1:0", "grpc": "127.0.0.1:0", **settings}
-        async with open_app(Settings(**given), [echo] if own else None, authenticator) as app:
+        async with open_app(Settings(**given), [echo] if own else None, authenticator, timings=timings) as app:
             yield app
 
     return open_it

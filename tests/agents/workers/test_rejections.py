@@ -11,11 +11,11 @@ from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, wait_for_state
 from tests.callers import WRONG, ByHeader, named
 
-from dragoman.bindings import stream_registry
 from dragoman.bindings.grpc import worker_service
 from dragoman.client import Client, message
 from dragoman.core.errors import Unauthenticated
 from dragoman.core.task import states
+from dragoman.wiring.app import AppTimings
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -245,7 +245,7 @@ async def test_without_authentication_only_local_workers_are_accepted(
         assert "only workers on the server's machine may connect" in text
 
 
-async def test_a_revoked_key_disconnects_the_worker(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revoked_key_disconnects_the_worker(opened: Open) -> None:
     class Withdrawn(ByHeader):
         async def authenticate(self, headers: Any) -> Any:
             identity = await super().authenticate(headers)
@@ -254,7 +254,10 @@ async def test_a_revoked_key_disconnects_the_worker(opened: Open, monkeypatch: p
         async def recheck(self, identity: Any) -> None:
             raise Unauthenticated("the key was revoked")
 
-    monkeypatch.setattr(stream_registry, "CREDENTIAL_CHECK_INTERVAL", 0.01)
-    async with opened(Withdrawn()) as app, connected_worker(str(app.grpc), named("alice", "worker")) as fake_worker:
+    timings = AppTimings(credential_check_interval=0.01)
+    async with (
+        opened(Withdrawn(), timings=timings) as app,
+        connected_worker(str(app.grpc), named("alice", "worker")) as fake_worker,
+    ):
         await fake_worker.send(**hello(registration()))
         assert await fake_worker.status() == ("UNAUTHENTICATED", "the key was revoked")

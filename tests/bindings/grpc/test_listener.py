@@ -14,7 +14,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from tests.bindings.fake_service import TASK, FakeService, make_cards, over_grpc
 from tests.bindings.raw_client import RawClient
 
-from dragoman.bindings.grpc import listener
 from dragoman.bindings.grpc.server import serve_grpc
 from dragoman.bindings.options import ServerOptions
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -36,9 +35,8 @@ async def test_limits_are_sent_as_http_2_settings() -> None:
     assert settings[MAX_HEADER_LIST_SIZE] == 32 * 1024
 
 
-async def test_a_silent_connection_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "GRPC_HANDSHAKE_TIMEOUT", 1)
-    async with over_grpc(FakeService()) as (_, bound), RawClient.connect(bound) as peer:
+async def test_a_silent_connection_times_out() -> None:
+    async with over_grpc(FakeService(), grpc_handshake_timeout=0.5) as (_, bound), RawClient.connect(bound) as peer:
         await peer.read_rest()
 
 

@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from dragoman.bindings.http import connections
 from dragoman.bindings.http import server as http
 from dragoman.bindings.http.connections import HttpConnections
-from dragoman.bindings.options import BoundAddress, HttpOptions, HttpTimeouts
+from dragoman.bindings.options import OVERFLOW_CONNECTIONS, BoundAddress, HttpOptions, HttpTimeouts
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -132,9 +132,9 @@ async def test_a_slow_response_does_not_time_out() -> None:
 # Slow and large bodies -------------------------------------------------------------------------------------
 
 
-async def test_a_slow_body_is_rejected_in_the_dialect_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "CONNECTION_CHECK_INTERVAL", 0.01)
-    async with serving(timeouts=HttpTimeouts(body=0.05, rate=1000)) as bound, RawClient.connect(bound) as peer:
+async def test_a_slow_body_is_rejected_in_the_dialect_of_the_call() -> None:
+    timeouts = HttpTimeouts(body=0.05, rate=1000, check_interval=0.01)
+    async with serving(timeouts=timeouts) as bound, RawClient.connect(bound) as peer:
         await peer.send(b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{")
         status, body = await peer.read_response()
         assert status == 400
@@ -385,14 +385,11 @@ async def test_a_new_connection_replaces_the_one_idle_longest() -> None:
             assert (await peer.get())[0] == 200
 
 
-async def test_over_the_limit_requests_are_rejected_but_health_is_served(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connections, "OVERFLOW_CONNECTIONS", 2)
+async def test_over_the_limit_requests_are_rejected_but_health_is_served() -> None:
     go = asyncio.Event()
     service = FakeService(events=[task_event(), go, status_event(2, states.COMPLETED, ends=True)])
     subscribe = b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n"
-    async with serving(service, connections=2) as bound, AsyncExitStack() as stack:
+    async with serving(service, connections=2, overflow_connections=2) as bound, AsyncExitStack() as stack:
         streams = []
         for _ in range(2):
             peer = await stack.enter_async_context(RawClient.connect(bound))
@@ -429,7 +426,7 @@ async def test_connections_beyond_the_overflow_are_closed_immediately() -> None:
         raise AssertionError
 
     async with handling(busy, limit=1) as (_, _, bound), AsyncExitStack() as stack:
-        for _ in range(1 + connections.OVERFLOW_CONNECTIONS):
+        for _ in range(1 + OVERFLOW_CONNECTIONS):
             peer = await stack.enter_async_context(RawClient.connect(bound))
             await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await started.acquire()

@@ -27,8 +27,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.errors import Unavailable
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.ports import OutboundResponse, PushConfigKey
-from dragoman.runtime import open_runtime
-from dragoman.runtime.assembly import PushOptions
+from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.push.scheduler import MAX_CALLS_PER_HOST
 from dragoman.security.secret_box import AesGcmSecretBox
@@ -175,7 +174,7 @@ async def test_two_processes_on_one_store_deliver_each_event_once(tmp_path: Path
             outbound=receivers, encoder=DialectWebhookEncoder(Stamp(), AesGcmSecretBox()), retry_policy=RETRY_POLICY
         )
         async with open_runtime(
-            here.harness.store, LocalBus(), [agent()(counter)], exclusive=False, push_options=pushing
+            Ports(here.harness.store, LocalBus(), [agent()(counter)], pushing), RuntimeConfig(exclusive=False)
         ) as second:
             assert second.push_scheduler is not None
             tasks = [await here.send(f"{number}", url=f"https://{number}.example/") for number in range(10)]

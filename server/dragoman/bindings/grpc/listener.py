@@ -34,9 +34,6 @@ rejects calls beyond a thousand with a growing probability."""
 MAX_METADATA_BYTES: Final = 32 * 1024
 """Maximum bytes of a call's metadata: larger than the credentials limit, so that Dragoman itself rejects those."""
 
-GRPC_HANDSHAKE_TIMEOUT: Final = 10
-"""Seconds for the TLS handshake and the first HTTP/2 frames."""
-
 GRPC_IDLE_TIMEOUT: Final = 3600
 """Seconds after which a connection without calls is closed."""
 
@@ -51,7 +48,7 @@ def limit_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
             "grpc.absolute_max_metadata_size",
             MAX_METADATA_BYTES,
         ),  # else calls between the two are rejected at random
-        ("grpc.server_handshake_timeout_ms", GRPC_HANDSHAKE_TIMEOUT * 1000),
+        ("grpc.server_handshake_timeout_ms", round(options.grpc_handshake_timeout * 1000)),
         ("grpc.max_connection_idle_ms", GRPC_IDLE_TIMEOUT * 1000),
         ("grpc.http2.max_ping_strikes", 2),
         ("grpc.server.max_pending_requests", MAX_PENDING_REQUESTS),

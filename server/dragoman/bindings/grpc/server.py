@@ -110,7 +110,9 @@ async def serve_grpc(
     # No TaskGroup: it would wrap exceptions of the caller's block.
     health_task = start_task(Background.GRPC_HEALTH, partial(_watch_readiness, options, health_servicer))
     credentials_task = start_task(
-        Background.CREDENTIALS, partial(streams.watch_credentials, options.authenticator), "over gRPC"
+        Background.CREDENTIALS,
+        partial(streams.watch_credentials, options.authenticator, options.credential_check_interval),
+        "over gRPC",
     )
     try:
         yield bound

@@ -20,7 +20,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from dragoman.bindings.http.plain import REQUEST_TIMEOUT_RESPONSE, PlainConnection, PlainRequest, Response
-from dragoman.bindings.options import HttpTimeouts
+from dragoman.bindings.options import OVERFLOW_CONNECTIONS, HttpTimeouts
 from dragoman.bindings.request_log import AuthFailureLog
 from dragoman.core.errors import InvalidRequest, Unavailable
 from dragoman.supervision import log_fault
@@ -29,14 +29,8 @@ from dragoman.wire.dialects import Dialect
 
 _log: Final = logging.getLogger("dragoman.http")
 
-OVERFLOW_CONNECTIONS: Final = 64
-"""Maximum connections beyond the limit, which still get an error response."""
-
 BODY_DISCARD_TIMEOUT: Final = 5.0
 """Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
-
-CONNECTION_CHECK_INTERVAL: Final = 1.0
-"""Seconds between two checks of all connections."""
 
 MAX_REQUEST_LINE_BYTES: Final = 8190
 """Maximum bytes of a request line."""
@@ -94,6 +88,7 @@ class HttpConnections(web.Server):
         timeouts: HttpTimeouts,
         clock: Callable[[], float] | None = None,
         auth_failures: AuthFailureLog | None = None,
+        overflow_connections: int = OVERFLOW_CONNECTIONS,
     ) -> None:
         """`plain_call`: returns the coroutine for a plain request, or None.
 
@@ -105,6 +100,7 @@ class HttpConnections(web.Server):
         self._handler = handler
         self.plain_call = plain_call
         self._max_connections = max_connections
+        self._overflow_connections = overflow_connections
         self.timeouts = timeouts
         self.auth_failures = auth_failures or AuthFailureLog()
         self.clock = clock or asyncio.get_running_loop().time
@@ -129,7 +125,7 @@ class HttpConnections(web.Server):
         """Accepts a connection, dropping the longest idle one at the limit; drops it beyond the overflow."""
         if len(self.open_connections) >= self._max_connections and self.idle_connections:
             next(iter(self.idle_connections)).drop()
-        if len(self.open_connections) >= self._max_connections + OVERFLOW_CONNECTIONS:
+        if len(self.open_connections) >= self._max_connections + self._overflow_connections:
             connection.drop()
             return
         connection.is_over_limit = len(self.open_connections) >= self._max_connections
@@ -141,9 +137,9 @@ class HttpConnections(web.Server):
         self.idle_connections.pop(connection, None)
 
     async def watch(self) -> Never:
-        """Checks all connections every CONNECTION_CHECK_INTERVAL seconds, until canceled."""
+        """Checks all connections every `check_interval`, until canceled."""
         while True:
-            await asyncio.sleep(CONNECTION_CHECK_INTERVAL)
+            await asyncio.sleep(self.timeouts.check_interval)
             self.check_descriptors()
             self.check_all()
 

@@ -58,6 +58,7 @@ async def listen_http(
         max_body_bytes=options.bodies,
         timeouts=options.timeouts,
         auth_failures=options.auth_failures,
+        overflow_connections=options.overflow_connections,
     )
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
@@ -94,12 +95,15 @@ class TlsListener:
         context: ssl.SSLContext,
         *,
         handshake_timeout: float = TLS_HANDSHAKE_TIMEOUT,
+        max_handshakes: int = MAX_HANDSHAKES,
         shared: bool = False,
     ) -> None:
-        """`handshake_timeout`: seconds. `shared`: other server processes listen on the same port."""
+        """`handshake_timeout`: seconds. `max_handshakes`: at the same time. `shared`: other server processes listen on
+        the same port."""
         self._factory = factory
         self._context = context
         self._handshake_timeout = handshake_timeout
+        self._max_handshakes = max_handshakes
         self._shared = shared
         self._sockets: list[socket.socket] = []
         self._accept_tasks: list[asyncio.Task[None]] = []
@@ -139,7 +143,7 @@ class TlsListener:
                     # `HttpConnections` logs it, also for ports without TLS.
                     await asyncio.sleep(ACCEPT_RETRY_DELAY)
                 continue
-            if len(self._handshakes) >= MAX_HANDSHAKES:
+            if len(self._handshakes) >= self._max_handshakes:
                 next(iter(self._handshakes)).cancel()
             task = asyncio.create_task(self._start_tls(connection), name="tls-handshake")
             self._handshakes[task] = None

@@ -84,7 +84,9 @@ async def serve_http(
     options.request_metrics.add_stream_count("http", lambda: streams.count)
     server = _HttpServer(operations, cards, options, streams, admin)
     credentials_task = start_task(
-        Background.CREDENTIALS, partial(streams.watch_credentials, options.authenticator), "over HTTP"
+        Background.CREDENTIALS,
+        partial(streams.watch_credentials, options.authenticator, options.credential_check_interval),
+        "over HTTP",
     )
     try:
         async with listener.listen_http(server.handle, options, server.plain_call) as bound:

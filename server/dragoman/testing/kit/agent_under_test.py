@@ -21,7 +21,7 @@ from dragoman.core.names import ANONYMOUS_PRINCIPAL
 from dragoman.core.task.log import Append, Appended
 from dragoman.core.task.maintenance import StorageOptions
 from dragoman.ports import Agent
-from dragoman.runtime import Call, Runtime, open_runtime
+from dragoman.runtime import Call, Ports, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import Clock, Ids
@@ -69,14 +69,17 @@ class AgentUnderTest:
 
         principal: the caller's name. turn_timeout: seconds after which a turn fails the test. clock: milliseconds since
         the epoch, by default a `Clock` that stands still (`a.clock`). ids: by default numbered, so that they are the
-        same in each test run. options: those of `dragoman.runtime.open_runtime`, such as `strict` and `budgets`.
+        same in each test run. options: fields of `dragoman.runtime.RuntimeConfig` such as `strict` and `budgets`, and
+        `push_options` and `tracer`.
         """
         self.turn_timeout = turn_timeout
         self.clock = clock or Clock()
         self._ids = ids or Ids()
         self._agents = [as_agent(testable, self._ids) for testable in (agent, *others)]
         self._identity = Identity(principal)
-        self._options = options
+        self._adapters = {name: options.pop(name) for name in ("push_options", "tracer") if name in options}
+        ids_of_tasks = {"new_key": self._ids.key, "new_context": self._ids.context}
+        self._config = RuntimeConfig(**{"run_turns": self._run_turns, **ids_of_tasks, **options})
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._store: SqliteStore | None = None
         self._process: AsyncExitStack | None = None
@@ -119,13 +122,7 @@ class AgentUnderTest:
         self._process = AsyncExitStack()
         await self._process.enter_async_context(started(startup_hooks_of(self._agents)))
         runtime = await self._process.enter_async_context(
-            open_runtime(
-                self.store,
-                LocalBus(),
-                self._agents,
-                run_turns=self._run_turns,
-                **{"new_key": self._ids.key, "new_context": self._ids.context, **self._options},
-            )
+            open_runtime(Ports(self.store, LocalBus(), self._agents, **self._adapters), self._config)
         )
         # Both at once: who follows a task waits for the crash of the process that it follows.
         self._runtime, self.restarted = runtime, asyncio.get_running_loop().create_future()
