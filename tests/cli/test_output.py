@@ -14,16 +14,8 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.cli.output import (
-    ConsoleOutput,
-    Progress,
-    escape_controls,
-    format_usage,
-    json_line,
-    print_note,
-    state_name,
-    text_of,
-)
+from dragoman.cli import escape_controls, print_note
+from dragoman.cli.output import ConsoleOutput, Progress, format_usage, json_line, state_name, text_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 

@@ -1,17 +1,25 @@
 """The command `dragoman`: one server, and a client for trying it and for scripts.
 
 Commands are listed in a table; the module of a command is imported when the command is resolved. So `dragoman --help`
-and the completion of command names import neither gRPC nor a store.
+and the completion of command names import neither gRPC nor a store. What all commands print is here too: exit codes,
+errors and notes on stderr, and texts without control characters.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sys
+from enum import IntEnum
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+_CONTROL_CHARACTERS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0, DEL, C1, other line ends, overrides of the text direction, and surrogates, which no stream can encode."""
+_SHORT_ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 _HELP = """Dragoman, a durable task server for the A2A protocol.
 
@@ -28,6 +36,49 @@ _EXIT_CODES_HELP = """**Exit codes**: 0 success, or the task waits for input; 1 
 canceled, or the server could not start; 2 invalid usage, settings or agents; 3 the server is unreachable or rejected
 the request; 130 interrupted by Ctrl-C.
 """
+
+
+class ExitCode(IntEnum):
+    """The exit codes of all commands."""
+
+    OK = 0
+    FAILED = 1
+    """The task failed, was rejected or was canceled; the server could not start; a check failed."""
+    USAGE = 2
+    """Invalid options, settings, agents or files."""
+    UNAVAILABLE = 3
+    """The server is unreachable, or rejected the request."""
+    INTERRUPTED = 130
+
+
+def escape_controls(text: str, *, preserve: str = "") -> str:
+    """Escapes control characters as JSON does (`\\n`, `\\u001b`), so that JSON stays the same JSON.
+
+    Texts of callers, agents and servers could otherwise add lines to a log or control the terminal. preserve:
+    control characters that stay.
+    """
+
+    def escape(match: re.Match[str]) -> str:
+        character = match[0]
+        return character if character in preserve else _SHORT_ESCAPES.get(character) or f"\\u{ord(character):04x}"
+
+    return _CONTROL_CHARACTERS.sub(escape, text)
+
+
+def print_note(text: str) -> None:
+    """Prints a note on stderr; it may have several lines."""
+    print(escape_controls(text, preserve="\n\t"), file=sys.stderr, flush=True)
+
+
+def print_error(error: object, code: ExitCode) -> ExitCode:
+    """Prints `error: TEXT` on stderr. Returns the exit code."""
+    print_note(f"error: {error}")
+    return code
+
+
+def format_count(count: int, noun: str) -> str:
+    """A number with its noun: `1 turn`, `1,200 turns`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 class CommandSpec(NamedTuple):

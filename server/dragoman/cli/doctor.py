@@ -9,7 +9,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from dragoman.cli.output import ExitCode
+from dragoman.cli import ExitCode
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.doctor import run_checks
 

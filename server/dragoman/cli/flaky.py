@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dragoman.cli.output import ExitCode, print_error
+from dragoman.cli import ExitCode, print_error
 from dragoman.cli.process_setup import Signals, configure_logging
 from dragoman.fault_proxy import Drop, DropLimit, FaultProxy
 

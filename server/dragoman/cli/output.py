@@ -1,17 +1,12 @@
-"""What commands print: results on stdout, progress and errors on stderr; and their exit codes.
-
-Results are text for people, or ProtoJSON lines for programs.
-"""
+"""Results on stdout, as text for people or ProtoJSON lines for programs; and progress on stderr."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from enum import IntEnum
 from pathlib import Path
 from typing import Final, Self, TextIO
 
@@ -23,6 +18,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from dragoman.cli import escape_controls
 from dragoman.client.content import write_file
 from dragoman.core.limits.quotas import BILLION, usage_from_metadata
 from dragoman.core.task import states
@@ -31,47 +27,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _JSON_DIALECT: Final = JsonDialect("1.0")
 _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
-_CONTROL_CHARACTERS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0, DEL, C1, other line ends, overrides of the text direction, and surrogates, which no stream can encode."""
-_SHORT_ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
-
-
-class ExitCode(IntEnum):
-    """The exit codes of all commands."""
-
-    OK = 0
-    FAILED = 1
-    """The task failed, was rejected or was canceled; the server could not start; a check failed."""
-    USAGE = 2
-    """Invalid options, settings, agents or files."""
-    UNAVAILABLE = 3
-    """The server is unreachable, or rejected the request."""
-    INTERRUPTED = 130
-
-
-def escape_controls(text: str, *, preserve: str = "") -> str:
-    """Escapes control characters as JSON does (`\\n`, `\\u001b`), so that JSON stays the same JSON.
-
-    Texts of callers, agents and servers could otherwise add lines to a log or control the terminal. preserve:
-    control characters that stay.
-    """
-
-    def escape(match: re.Match[str]) -> str:
-        character = match[0]
-        return character if character in preserve else _SHORT_ESCAPES.get(character) or f"\\u{ord(character):04x}"
-
-    return _CONTROL_CHARACTERS.sub(escape, text)
-
-
-def print_note(text: str) -> None:
-    """Prints a note on stderr; it may have several lines."""
-    print(escape_controls(text, preserve="\n\t"), file=sys.stderr, flush=True)
-
-
-def print_error(error: object, code: ExitCode) -> ExitCode:
-    """Prints `error: TEXT` on stderr. Returns the exit code."""
-    print_note(f"error: {error}")
-    return code
 
 
 def state_name(state: int) -> str:
@@ -84,11 +39,6 @@ def format_time(time: int | Timestamp, *, seconds: bool = True) -> str:
     milliseconds = time if isinstance(time, int) else time.ToMilliseconds()
     local = datetime.fromtimestamp(milliseconds / 1000).astimezone()
     return f"{local:%Y-%m-%d %H:%M:%S}" if seconds else f"{local:%Y-%m-%d %H:%M}"
-
-
-def format_count(count: int, noun: str) -> str:
-    """A number with its noun: `1 turn`, `1,200 turns`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def text_of(message: pb.Message) -> str:

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
-from dragoman.cli.output import escape_controls, format_count
+from dragoman.cli import escape_controls, format_count
 from dragoman.core.trace import CURRENT_TRACE, trace_id_of
 from dragoman.supervision import FAILURES, describe_fault, end_process, is_expected, log_fault
 

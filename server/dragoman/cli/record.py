@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import ExitCode, format_count, print_error
 from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
 from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
@@ -21,7 +22,6 @@ from dragoman.cli.options import (
     TaskId,
     Token,
 )
-from dragoman.cli.output import ExitCode, format_count, print_error
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
 from dragoman.testing.kit.replay import replay as replay_recording

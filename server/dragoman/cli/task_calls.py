@@ -17,18 +17,9 @@ import typer
 
 from dragoman.calling import tls
 from dragoman.calling.transport import StreamResponses, no_wire_trace
+from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS
-from dragoman.cli.output import (
-    ConsoleOutput,
-    ExitCode,
-    Progress,
-    format_time,
-    format_usage,
-    print_error,
-    print_note,
-    state_name,
-    text_of,
-)
+from dragoman.cli.output import ConsoleOutput, Progress, format_time, format_usage, state_name, text_of
 from dragoman.client import Client, ClientError, calls, message
 from dragoman.client.content import media_type
 from dragoman.client.operations import Operator

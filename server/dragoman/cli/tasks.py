@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from google.protobuf.json_format import MessageToJson
 
-from dragoman.cli import task_calls
+from dragoman.cli import ExitCode, task_calls
 from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
     DEFAULT_HTTP_URL,
@@ -30,7 +30,7 @@ from dragoman.cli.options import (
     TaskStateOption,
     Token,
 )
-from dragoman.cli.output import ConsoleOutput, ExitCode, format_time
+from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push

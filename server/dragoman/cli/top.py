@@ -19,8 +19,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dragoman.cli import ExitCode, escape_controls, print_error
 from dragoman.cli.options import DEFAULT_HTTP_URL, Token
-from dragoman.cli.output import ExitCode, escape_controls, print_error
 
 
 def register(cli: typer.Typer) -> None:

@@ -12,8 +12,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from dragoman.calling.errors import ClientError
-from dragoman.cli import process_setup
-from dragoman.cli.output import ExitCode, print_error
+from dragoman.cli import ExitCode, print_error, process_setup
 from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from dragoman.cli import ExitCode, print_error
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS
-from dragoman.cli.output import ExitCode, print_error
 from dragoman.cli.task_calls import run_command
 from dragoman.client.operations import Operator
 from dragoman.core.errors import A2AError

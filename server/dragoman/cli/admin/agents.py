@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import ExitCode
 from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token, complete_agents
-from dragoman.cli.output import ConsoleOutput, ExitCode, json_line
+from dragoman.cli.output import ConsoleOutput, json_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers

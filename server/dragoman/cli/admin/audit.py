@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import ExitCode, print_error
 from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Grpc, StoreUrl, Token
-from dragoman.cli.output import ConsoleOutput, ExitCode, print_error
+from dragoman.cli.output import ConsoleOutput
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 

@@ -7,9 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
+from dragoman.cli import ExitCode, print_note
 from dragoman.cli.admin import AdminTarget, open_key_admin, run_admin_command
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
-from dragoman.cli.output import ConsoleOutput, ExitCode, format_time, json_line, print_note
+from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
 from dragoman.core.durations import format_age, parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops

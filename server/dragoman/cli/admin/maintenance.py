@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import ExitCode, format_count
 from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command, store_settings
 from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
@@ -25,7 +26,7 @@ from dragoman.cli.options import (
     TaskStateOption,
     Token,
 )
-from dragoman.cli.output import ExitCode, format_count, format_time, json_line
+from dragoman.cli.output import format_time, json_line
 from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import ExitCode
 from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.options import (
     DEFAULT_GRPC_ADDRESS,
@@ -20,7 +21,7 @@ from dragoman.cli.options import (
     Token,
     complete_tasks,
 )
-from dragoman.cli.output import ConsoleOutput, ExitCode, format_time, json_line
+from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops
 
 _push = typer.Typer(

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from dragoman.cli import ExitCode
 from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.admin.keys import parse_age_option
 from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
-from dragoman.cli.output import ExitCode, format_time, json_line
+from dragoman.cli.output import format_time, json_line
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 
 _SIGNING_HELP = """List, rotate and withdraw the keys that sign push notifications and agent cards.

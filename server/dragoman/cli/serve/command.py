@@ -19,8 +19,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from dragoman.cli import process_setup
-from dragoman.cli.output import ExitCode, format_count, print_error
+from dragoman.cli import ExitCode, format_count, print_error, process_setup
 from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,
