@@ -1,4 +1,4 @@
-"""ProtoJSON codecs, compiled once per message type from its descriptor, over orjson.
+"""ProtoJSON codecs, compiled on first use and once per message type, from its descriptor, over orjson.
 
 Equivalent to `google.protobuf.json_format` with `ignore_unknown_fields`, except for these intended differences.
 Rejected: unknown enum names and numbers (json_format drops the name, keeps the number), characters outside of base64
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from functools import cache, cached_property
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar, cast
 
 import orjson
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -67,16 +68,35 @@ class JsonDialect:
         return {}
 
 
-class Codec(Generic[M]):
-    """Decodes and encodes one message type as JSON, in one dialect."""
+_COMPILE_LOCK: Final = Lock()
+"""Several threads use codecs, and a type that is being compiled is already listed, for recursive types."""
 
-    __slots__ = ("_decode", "_encode", "cls")
+
+class Codec(Generic[M]):
+    """Decodes and encodes one message type as JSON, in one dialect.
+
+    Both directions are compiled on first use: a server has more than a hundred codecs, and needs a few of them.
+    Raises TypeError for a type with a field of an unsupported kind.
+    """
+
+    __slots__ = ("_decode", "_dialect", "_encode", "cls")
 
     def __init__(self, cls: type[M], dialect: JsonDialect) -> None:
+        _check_kinds(cast(Descriptor, cls.DESCRIPTOR))
         self.cls = cls
-        descriptor = cast(Descriptor, cls.DESCRIPTOR)
-        self._encode = dialect.encoders.encoder_for(descriptor)
-        self._decode = dialect.decoders.decoder_for(descriptor)
+        self._dialect = dialect
+        self._encode: Encode = self._compile_encoder
+        self._decode: Decode = self._compile_decoder
+
+    def _compile_encoder(self, message: M) -> object:
+        with _COMPILE_LOCK:
+            self._encode = self._dialect.encoders.encoder_for(cast(Descriptor, self.cls.DESCRIPTOR))
+        return self._encode(message)
+
+    def _compile_decoder(self, message: M, data: object) -> None:
+        with _COMPILE_LOCK:
+            self._decode = self._dialect.decoders.decoder_for(cast(Descriptor, self.cls.DESCRIPTOR))
+        self._decode(message, data)
 
     def to_dict(self, message: M) -> dict[str, Any]:
         """The JSON value of a message: new dicts, lists and scalars.
@@ -108,6 +128,19 @@ class Codec(Generic[M]):
             self._decode(message, data)
         except FieldError as error:
             raise InvalidParams.field(error.field(path) or "body", error.rule) from None
+
+
+@cache
+def _check_kinds(descriptor: Descriptor) -> None:
+    """Raises TypeError unless this message type and those of its fields can be compiled."""
+    pending, seen = [descriptor], {descriptor}
+    while pending:
+        for each in pending.pop().fields:
+            if each.type == FieldDescriptor.TYPE_GROUP:
+                raise TypeError(f"{each.full_name} is of a kind that has no JSON codec")
+            if each.message_type is not None and each.message_type not in seen:
+                seen.add(each.message_type)
+                pending.append(each.message_type)
 
 
 def compile(type_: type[M] | Descriptor, dialect: JsonDialect) -> Codec[M]:
