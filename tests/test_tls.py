@@ -229,7 +229,7 @@ async def test_an_invalid_pair_is_rejected_at_startup(tmp_path: Path, authority:
         ({"tls_cert": certificate, "tls_key": tmp_path / "absent.pem"}, "absent.pem: No such file"),
         ({"tls_cert": key, "tls_key": key}, "must contain a certificate"),
     ):
-        settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0", **given)  # type: ignore[arg-type]
+        settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0", **given)
         with pytest.raises(SettingsError, match=rf"^--tls-cert, --tls-key: .*{why}"):
             async with open_app(settings, [echo]):
                 pass

@@ -48,7 +48,7 @@ async def running_server(folder: Path, **more: object) -> AsyncIterator[tuple[En
         store=f"sqlite:///{folder}/tasks.db",
         api_keys=True,
         requests_per_second=0,
-        **more,  # type: ignore[arg-type]  # settings
+        **more,  # settings
     )
     with recorded() as recording:
         async with (

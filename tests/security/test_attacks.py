@@ -78,9 +78,9 @@ async def app(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> As
         http=Address("127.0.0.1", 0),
         grpc=Address("127.0.0.1", 0),
         store=f"sqlite:///{tmp_path}/tasks.db",
-        token=STATIC,  # type: ignore[arg-type]  # becomes a secret
+        token=STATIC,  # becomes a secret
         api_keys=True,
-        issuers=[{"url": URL, "audience": AUDIENCE, "jwks": str(tmp_path / "keys.json")}],  # type: ignore[arg-type]
+        issuers=[{"url": URL, "audience": AUDIENCE, "jwks": str(tmp_path / "keys.json")}],
     )
     async with open_app(settings, [echo, other]) as app:
         yield app

@@ -38,7 +38,7 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
         http=Address("127.0.0.1", 0),
         grpc=Address("127.0.0.1", 0),
         store=f"sqlite:///{tmp_path}/tasks.db",
-        token=STATIC,  # type: ignore[arg-type]  # becomes a secret
+        token=STATIC,  # becomes a secret
         api_keys=True,
     )
     async with open_app(settings, [echo]) as app:

@@ -83,7 +83,7 @@ async def test_tasks_outlive_the_server(opened: Open) -> None:
 
 
 async def test_app_is_loaded_from_the_settings(tmp_path: Path) -> None:
-    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+    settings = Settings(store=f"sqlite:///{tmp_path}/t.db", http="127.0.0.1:0", grpc="127.0.0.1:0")
     async with open_app(settings) as app:
         assert list(app.agents) == ["playground"]
     with pytest.raises(LoadError, match=r"absent.py: this file does not exist"):
@@ -284,7 +284,7 @@ async def test_loopback_is_allowed_outbound_only_on_a_private_server_or_by_an_en
 
 async def test_outbound_settings_reach_the_client() -> None:
     settings = {"outbound_allow": "10.0.0.0/8, hooks.internal:8443", "outbound_ports": "443", "outbound_https_only": 1}
-    outbound = open_outbound(Settings(**settings))  # type: ignore[arg-type]
+    outbound = open_outbound(Settings(**settings))
     for url in ("https://hooks.example/", "https://10.1.2.3/", "https://hooks.internal:8443/"):
         outbound.check_url(url)
     for url in ("http://hooks.example/", "https://192.168.0.1/", "https://hooks.example:8443/"):

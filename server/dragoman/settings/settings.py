@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import ByteSize, Field, SecretStr, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 
 from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
@@ -25,14 +24,7 @@ from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
-from dragoman.settings.sources import (
-    ENV_PREFIX,
-    SettingsError,
-    environment_value,
-    explain_setting_error,
-    has_environment_settings,
-    read_config_file,
-)
+from dragoman.settings.sources import SettingsError, explain_setting_error, read_config_file, read_environment
 from dragoman.settings.types import (
     AbsoluteUrl,
     Address,
@@ -90,11 +82,13 @@ def _needs_authentication(value: T, info: ValidationInfo) -> T:
     return value
 
 
-class Settings(BaseSettings):
-    """All settings. Raises pydantic's ValidationError; `load_settings` raises a readable SettingsError instead."""
+class Settings(BaseModel):
+    """All settings: those given, else of the environment, else of the TOML file, else the default.
 
-    # Compose files and systemd units leave variables empty, so an empty variable counts as unset.
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    Raises pydantic's ValidationError; `load_settings` raises a readable SettingsError instead.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     config: Path | None = None
     """The TOML file these settings were read from."""
@@ -280,6 +274,11 @@ class Settings(BaseSettings):
     lossy_numbers: bool = False
     """Accept JSON integers beyond 2^53, which then lose digits."""
 
+    def __init__(self, **given: Any) -> None:
+        values = {**read_environment(type(self).model_fields), **given}
+        file, defaults = read_config_file(values.get("config"))
+        super().__init__(**{**defaults, **({"config": file} if file else {}), **values})
+
     @field_validator("http", "grpc")
     @classmethod
     def _check_listen_address(cls, value: Address, info: ValidationInfo) -> Address:
@@ -411,27 +410,6 @@ class Settings(BaseSettings):
         public = not (self.http.is_loopback and self.grpc.is_loopback)
         return Quotas(limits, self.agent_limits, public)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        config = init_settings().get("config") or environment_value("config")
-        file, values = read_config_file(Path(config) if config else None)
-        if file:
-            values["config"] = file
-        # Each source iterates over all settings, which takes 2 ms or more, even without values.
-        sources = [init_settings]
-        if has_environment_settings():
-            sources.append(env_settings)
-        if file:
-            sources.append(InitSettingsSource(settings_cls, values))
-        return tuple(sources)
-
 
 def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Settings:
     """Settings from command line arguments (None: not given) and the other sources.
@@ -442,8 +420,7 @@ def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Set
     try:
         return Settings(**given)
     except ValidationError as error:
-        chosen = given.get("config") or environment_value("config")
-        file, _ = read_config_file(Path(chosen) if chosen else None)
         fields = Settings.model_fields
+        file, _ = read_config_file({**read_environment(fields), **given}.get("config"))
         lines = [explain_setting_error(fields, item, given, file, in_code=in_code) for item in error.errors()]
         raise SettingsError("\n".join(lines)) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,16 +20,16 @@ class SettingsError(Exception):
     """Invalid settings; the text has one line for each, with its name, its source and the rule."""
 
 
-def read_config_file(config: Path | None) -> tuple[Path | None, dict[str, Any]]:
+def read_config_file(config: str | Path | None) -> tuple[Path | None, dict[str, Any]]:
     """The path and values of the TOML file; (None, {}) without `config` and without a default file.
 
     Keys may be written with `-` or `_`. Raises SettingsError for a missing or invalid file.
     """
-    file = config or DEFAULT_CONFIG_FILE
+    file = Path(config or DEFAULT_CONFIG_FILE)
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if config is None:
+        if not config:
             return None, {}
         raise SettingsError(f"--config: file {file} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -39,15 +39,13 @@ def read_config_file(config: Path | None) -> tuple[Path | None, dict[str, Any]]:
     return file, {key.replace("-", "_"): value for key, value in values.items()}
 
 
-def has_environment_settings() -> bool:
-    """Whether the environment has a variable with the prefix of settings."""
-    return any(key.upper().startswith(ENV_PREFIX) for key in os.environ)
+def read_environment(names: Iterable[str]) -> dict[str, str]:
+    """The environment's values of these settings, by name.
 
-
-def environment_value(name: str) -> str | None:
-    """The environment's value of a setting; None if unset or empty."""
-    variable = ENV_PREFIX + name.upper()
-    return next((value for key, value in os.environ.items() if key.upper() == variable and value), None)
+    Empty variables count as unset, because compose files and systemd units leave them empty.
+    """
+    variables = {name.upper(): value for name, value in os.environ.items() if value}
+    return {name: variables[key] for name in names if (key := ENV_PREFIX + name.upper()) in variables}
 
 
 def explain_setting_error(
@@ -70,7 +68,7 @@ def explain_setting_error(
         return f"{name}: is not a setting ({source}); settings are {names}"
     if name in arguments:
         source = f"{name} (argument)" if in_code else f"{'APP' if name == 'app' else option} (command line)"
-    elif environment_value(name) is not None:
+    elif read_environment([name]):
         source = f"{ENV_PREFIX}{name.upper()} (environment)"
     else:
         source = f"{name} ({file or 'default'})"

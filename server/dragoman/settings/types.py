@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
-from pydantic_settings import NoDecode
 
 from dragoman.bindings.cards import CardVersions
 from dragoman.core import agent_sources
@@ -173,9 +172,7 @@ def _parse_agent_limits(value: object) -> object:
     return quotas.parse_agent_limits(value) if isinstance(value, str | Mapping) else value
 
 
-ClientGrants = Annotated[
-    Mapping[str, frozenset[str]], NoDecode, BeforeValidator(caller_credentials.parse_certificate_grants)
-]
+ClientGrants = Annotated[Mapping[str, frozenset[str]], BeforeValidator(caller_credentials.parse_certificate_grants)]
 
 
 def _check_store_url(url: str) -> str:
@@ -257,22 +254,22 @@ BearerToken = Annotated[SecretStr, AfterValidator(_check_token)]
 OptionalAgentId = Annotated[str, AfterValidator(_check_agent_id)]
 """Empty, or the id of an agent."""
 Limit = Annotated[int | None, Field(ge=0)]
-AgentLimits = Annotated[Mapping[str, Mapping[str, int]], NoDecode, BeforeValidator(_parse_agent_limits)]
+AgentLimits = Annotated[Mapping[str, Mapping[str, int]], BeforeValidator(_parse_agent_limits)]
 CardVersionsSetting = Annotated[CardVersions, BeforeValidator(_parse_card_versions)]
-BlockingDefaults = Annotated[ByAgent[BlockingDefault], NoDecode, BeforeValidator(_parse_blocking_default)]
-Policies = Annotated[Isolation, NoDecode, BeforeValidator(_parse_isolation)]
-Upstreams = Annotated[tuple[UpstreamSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_upstreams)]
-Issuers = Annotated[tuple[Issuer, ...], NoDecode, BeforeValidator(jwt_claims.parse_issuers)]
-Executors = Annotated[tuple[ExecutorSpec, ...], NoDecode, BeforeValidator(agent_sources.parse_executors)]
-Age = Annotated[int | None, NoDecode, BeforeValidator(_parse_age)]
-Retention = Annotated[RetentionPolicy, NoDecode, BeforeValidator(_parse_retention)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parse_names)]
-AllowList = Annotated[tuple[AllowEntry, ...], NoDecode, BeforeValidator(_parse_allow_list)]
-Ports = Annotated[frozenset[int], NoDecode, BeforeValidator(_parse_ports)]
-Bind = Annotated[Address, NoDecode, BeforeValidator(_parse_address), PlainSerializer(str)]
-OptionalBind = Annotated[Address | None, NoDecode, BeforeValidator(_parse_address), PlainSerializer(str)]
+BlockingDefaults = Annotated[ByAgent[BlockingDefault], BeforeValidator(_parse_blocking_default)]
+Policies = Annotated[Isolation, BeforeValidator(_parse_isolation)]
+Upstreams = Annotated[tuple[UpstreamSpec, ...], BeforeValidator(agent_sources.parse_upstreams)]
+Issuers = Annotated[tuple[Issuer, ...], BeforeValidator(jwt_claims.parse_issuers)]
+Executors = Annotated[tuple[ExecutorSpec, ...], BeforeValidator(agent_sources.parse_executors)]
+Age = Annotated[int | None, BeforeValidator(_parse_age)]
+Retention = Annotated[RetentionPolicy, BeforeValidator(_parse_retention)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_parse_names)]
+AllowList = Annotated[tuple[AllowEntry, ...], BeforeValidator(_parse_allow_list)]
+Ports = Annotated[frozenset[int], BeforeValidator(_parse_ports)]
+Bind = Annotated[Address, BeforeValidator(_parse_address), PlainSerializer(str)]
+OptionalBind = Annotated[Address | None, BeforeValidator(_parse_address), PlainSerializer(str)]
 Collector = Annotated[str, AfterValidator(check_collector_url)]
 Headers = Annotated[SecretStr, AfterValidator(_check_headers)]
-Budgets = Annotated[TaskBudgets, NoDecode, BeforeValidator(_parse_budgets)]
-Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_parse_networks)]
+Budgets = Annotated[TaskBudgets, BeforeValidator(_parse_budgets)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_parse_networks)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -41,8 +41,8 @@ def opened(tmp_path: Path, issuer: Provider) -> Open:
             http=Address("127.0.0.1", 0),
             grpc=Address("127.0.0.1", 0),
             store=f"sqlite:///{tmp_path}/tasks.db",
-            issuers=[{"url": issuer.url, "audience": AUDIENCE, **more}],  # type: ignore[arg-type]
-            outbound_allow="127.0.0.1",  # type: ignore[arg-type]
+            issuers=[{"url": issuer.url, "audience": AUDIENCE, **more}],
+            outbound_allow="127.0.0.1",
         )
         async with open_app(settings, [echo]) as app:
             yield app

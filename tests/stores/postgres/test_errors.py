@@ -65,7 +65,7 @@ async def test_invalid_credentials_are_rejected_and_not_shown(
         message = await refused(url)
         assert 'password authentication failed for user "guest"' in message
         assert "PGPASSWORD" in message
-        settings = Settings(store=url, http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+        settings = Settings(store=url, http="127.0.0.1:0", grpc="127.0.0.1:0")
         with pytest.raises(StartError) as caught:
             async with open_app(settings):
                 pass

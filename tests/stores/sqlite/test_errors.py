@@ -49,7 +49,7 @@ async def filled(tmp_path: Path) -> Path:
 
 async def refusal(path: Path) -> str:
     """The error of `serve` with this store."""
-    settings = Settings(store=f"sqlite:///{path}", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+    settings = Settings(store=f"sqlite:///{path}", http="127.0.0.1:0", grpc="127.0.0.1:0")
     with pytest.raises(StartError) as caught:
         async with open_app(settings, [echo]):
             pass
@@ -107,7 +107,7 @@ async def test_a_damaged_record_is_named_and_all_others_are_served(
         where = "principal = 'eve'" if table == "owners" else f"task = x'{damaged.key.hex()}'"
         connection.execute(f"UPDATE {table} SET {column} = CAST(x'66ff80fe' AS TEXT) WHERE {where}")
         connection.commit()
-    settings = Settings(store=f"sqlite:///{path}", http="127.0.0.1:0", grpc="127.0.0.1:0")  # type: ignore[arg-type]
+    settings = Settings(store=f"sqlite:///{path}", http="127.0.0.1:0", grpc="127.0.0.1:0")
     async with (
         open_app(settings, [echo]) as app,
         aiohttp.ClientSession(f"http://{app.http}", timeout=aiohttp.ClientTimeout(15)) as http,
