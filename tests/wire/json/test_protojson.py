@@ -1,5 +1,7 @@
 import json
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from tests.wire.random_messages import POOL, Sink, messages, settle
 
 from dragoman.core.errors import InvalidParams, Violation
-from dragoman.wire.json.protojson import JsonDialect, compile
+from dragoman.wire.json.protojson import Codec, JsonDialect, compile
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as v1
 
@@ -196,3 +198,17 @@ def test_the_largest_floats_round_trip(text: str) -> None:
     codec = compile(Sink, PLAIN)
     message = Sink(one_float=float(text), one_FloatValue={"value": float(text)})
     assert codec.decode(orjson.loads(codec.encode(message))) == message
+
+
+def test_threads_may_use_a_codec_for_the_first_time_together() -> None:
+    task = v1.Task(id="t", history=[v1.Message(message_id="m", parts=[v1.Part(text="x")])])
+    start = threading.Barrier(8)
+
+    def round_trip(codec: Codec[v1.Task]) -> bool:
+        start.wait()
+        return codec.decode(codec.to_dict(task)) == task
+
+    for _ in range(20):
+        codec = Codec(v1.Task, JsonDialect("fresh"))
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(round_trip, [codec] * 8))

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from threading import Lock
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import orjson
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -68,10 +67,6 @@ class JsonDialect:
         return {}
 
 
-_COMPILE_LOCK: Final = Lock()
-"""Several threads use codecs, and a type that is being compiled is already listed, for recursive types."""
-
-
 class Codec(Generic[M]):
     """Decodes and encodes one message type as JSON, in one dialect.
 
@@ -89,13 +84,11 @@ class Codec(Generic[M]):
         self._decode: Decode = self._compile_decoder
 
     def _compile_encoder(self, message: M) -> object:
-        with _COMPILE_LOCK:
-            self._encode = self._dialect.encoders.encoder_for(cast(Descriptor, self.cls.DESCRIPTOR))
+        self._encode = self._dialect.encoders.encoder_for(cast(Descriptor, self.cls.DESCRIPTOR))
         return self._encode(message)
 
     def _compile_decoder(self, message: M, data: object) -> None:
-        with _COMPILE_LOCK:
-            self._decode = self._dialect.decoders.decoder_for(cast(Descriptor, self.cls.DESCRIPTOR))
+        self._decode = self._dialect.decoders.decoder_for(cast(Descriptor, self.cls.DESCRIPTOR))
         self._decode(message, data)
 
     def to_dict(self, message: M) -> dict[str, Any]:

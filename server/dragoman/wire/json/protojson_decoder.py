@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, cast
 
@@ -79,6 +80,14 @@ class Decoders:
 
     def decoder_for(self, descriptor: Descriptor) -> Decode:
         """The decoding function of a message type. Raises TypeError for a field of an unsupported kind."""
+        if descriptor.full_name not in self._decoders:
+            draft = copy(self)  # another thread sees complete functions only
+            draft._decoders = dict(self._decoders)
+            draft._decoders[descriptor.full_name] = draft._decoder(descriptor)
+            self._decoders.update(draft._decoders)
+        return self._decoders[descriptor.full_name]
+
+    def _decoder(self, descriptor: Descriptor) -> Decode:
         name = descriptor.full_name
         if name in WELL_KNOWN_DECODERS:
             return WELL_KNOWN_DECODERS[name]
@@ -219,7 +228,7 @@ class Decoders:
         if is_map(field):
             return self._map_step(field)
         if field.message_type is not None:
-            decode = self.decoder_for(field.message_type)
+            decode = self._decoder(field.message_type)
             if not field.is_repeated:
                 return _message_step(field.name, decode)
             return _messages_step(field.name, decode, field.message_type.full_name == "google.protobuf.Value")
@@ -233,7 +242,7 @@ class Decoders:
         if value.message_type is None:
             return _scalar_map_step(field.name, convert_key, self.converter_for(value))
         nullable = value.message_type.full_name == "google.protobuf.Value"
-        return _message_map_step(field.name, convert_key, self.decoder_for(value.message_type), nullable)
+        return _message_map_step(field.name, convert_key, self._decoder(value.message_type), nullable)
 
 
 def _takes_null(field: FieldDescriptor) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Mapping, Set
+from copy import copy
 from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
@@ -84,7 +85,13 @@ class Encoders:
 
     def encoder_for(self, descriptor: Descriptor) -> Encode:
         """The encoding function of a message type. Raises TypeError for a field of an unsupported kind."""
-        return cast(Encode, self._namespace[self._message(descriptor)])
+        name = "encode_" + _identifier(descriptor.full_name)
+        if name not in self._namespace:
+            draft = copy(self)  # another thread sees complete functions only
+            draft._namespace = dict(self._namespace)
+            draft._message(descriptor)
+            self._namespace.update(draft._namespace)
+        return cast(Encode, self._namespace[name])
 
     def _message(self, descriptor: Descriptor) -> str:
         name = "encode_" + _identifier(descriptor.full_name)
