@@ -51,7 +51,7 @@ from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.stores.postgres import open_store as open_postgres
 from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.sqlite import open_store as open_sqlite
-from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
+from dragoman.stores.sqlite.hot.commit import Checkpointer
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.supervision import FAILURES, Background, start_task

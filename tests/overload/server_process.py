@@ -44,7 +44,7 @@ def report(app: App) -> dict[str, int]:
         "followed": len(runtime.feeds.by_task),
         "running": scheduler.running,
         "slots": scheduler.running + scheduler.runs.free_slots,
-        "queued writes": store._writer._queue.qsize(),
+        "queued writes": store.writer._queue.qsize(),
         "counted": len(counters.loads),
         "unread": len(counters.unread),
         "tasks of the loop": len(asyncio.all_tasks()),

@@ -184,7 +184,7 @@ async def test_a_checkpoint_that_fails_stops_no_writer(tmp_path: Path, caplog: p
 async def test_a_full_database_is_reported_and_recovers(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     store = open_store(path)
-    connection = store._writer._connection
+    connection = store.writer.connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 10}")
     changes = [created(new_ref(), text="x" * 3000) for _ in range(40)]

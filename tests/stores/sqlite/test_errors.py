@@ -234,7 +234,7 @@ async def fill_up(store: SqliteStore) -> list[Appended]:
 
 
 async def set_pages(store: SqliteStore, pages: int) -> None:
-    await store._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    await store.writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
 
 
 async def test_a_full_store_rejects_writes_and_loses_none(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Cost:
 
 def cost(store: SqliteStore, look: Callable[[sqlite3.Connection], object]) -> Cost:
     """Runs a read on a counting connection."""
-    connection, found = sqlite3.connect(store._path), Cost()
+    connection, found = sqlite3.connect(store.path), Cost()
 
     def row(_: sqlite3.Cursor, values: tuple[Any, ...]) -> tuple[Any, ...]:
         found.rows += 1

@@ -54,8 +54,8 @@ class TestBatches(StoreBatches):
 
 async def test_waiting_changes_are_committed_together(store: SqliteStore) -> None:
     commits: list[str] = []
-    writer = store._writer
-    writer._connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    writer = store.writer
+    writer.connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
     await asyncio.gather(*(store.append(created(new_ref())) for _ in range(200)))
     assert len(commits) < 20
 
@@ -146,7 +146,7 @@ async def test_reading_one_message_costs_the_same_in_a_long_history(store: Sqlit
 
 async def test_an_append_costs_the_same_for_a_task_of_any_size(store: SqliteStore) -> None:
     claimed = await running(store)
-    connection, costs = store._writer._connection, []
+    connection, costs = store.writer.connection, []
     steps = 0
 
     def count() -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, record_from_row
 
 
 def begin_session(connection: sqlite3.Connection, now: int, lease: float, exclusive: bool) -> int:

@@ -20,8 +20,7 @@ from dragoman.core.task.projection import event_state, join_artifact_rows, unfra
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS
 from dragoman.stores.sqlite import task_tables
-from dragoman.stores.sqlite.hot.transaction import SELECT_BY_ALIAS
-from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
+from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"

@@ -31,14 +31,13 @@ from dragoman.core.task.maintenance import (
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.sqlite import blobs, claims, reads, task_tables
-from dragoman.stores.sqlite.blobs import BlobFiles
+from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer
 from dragoman.stores.sqlite.claims import SqliteCancels
 from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, map_error, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
-from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
+from dragoman.stores.sqlite.hot.commit import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
-from dragoman.stores.sqlite.large_parts import SqliteBlobOffloader, SqliteBlobRestorer
 from dragoman.stores.sqlite.maintenance import backup
 from dragoman.stores.sqlite.maintenance.compaction import SqliteCompactor
 from dragoman.stores.sqlite.maintenance.erasure import SqliteErasureStatements
@@ -110,13 +109,13 @@ class SqliteStore:
     ) -> None:
         self._secret = secret = blobs.store_secret(connection)
         marker = blobs.reference_marker(secret)
-        self._path = path
+        self.path = path
         self._clock = clock
         (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
-        self._writer = SqliteWriter(connection, clock, self._checkpointer, timings)
-        self.commit_counters = self._writer.commits
-        self.quota_counters = self._writer.quota_counters
+        self.writer = SqliteWriter(connection, clock, self._checkpointer, timings)
+        self.commit_counters = self.writer.commits
+        self.quota_counters = self.writer.quota_counters
         self._reader_local = threading.local()
         self._files = DatabaseFiles(path)
         self._backup_source = _open_backup_source(path)
@@ -125,21 +124,21 @@ class SqliteStore:
         self._is_damage_reported = False
         # Without an initializer: if one fails, for lack of memory or descriptors, the pool is unusable for good.
         self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader")
-        self._blob_files = BlobFiles(backup.blob_folder(path))
-        self.blobs = SqliteBlobRestorer(self._blob_files, secret, marker, sizes.inline_bytes, clock)
-        self._blob_offloader = SqliteBlobOffloader(self._blob_files, self.blobs, marker, self._writer.submit)
+        self.blob_files = BlobFiles(backup.blob_folder(path))
+        self.blobs = SqliteBlobRestorer(self.blob_files, secret, marker, sizes.inline_bytes, clock)
+        self._blob_offloader = SqliteBlobOffloader(self.blob_files, self.blobs, marker, self.writer.submit)
         self._startup_sweep_done = False
-        self._compactor = SqliteCompactor(self._read, partial(self._writer.submit, low_priority=True), clock, sizes)
-        self._eraser = Eraser(SqliteErasureStatements(self._read, self._writer, clock))
-        self.api_keys = SqliteApiKeys(self._read, self._writer.submit, partial(self._writer.submit, low_priority=True))
-        self.pushes = SqlitePushes(self._read, self._writer, clock)
-        self.worker_registry = SqliteWorkerRegistry(self._read, self._writer.submit)
+        self._compactor = SqliteCompactor(self._read, partial(self.writer.submit, low_priority=True), clock, sizes)
+        self._eraser = Eraser(SqliteErasureStatements(self._read, self.writer, clock))
+        self.api_keys = SqliteApiKeys(self._read, self.writer.submit, partial(self.writer.submit, low_priority=True))
+        self.pushes = SqlitePushes(self._read, self.writer, clock)
+        self.worker_registry = SqliteWorkerRegistry(self._read, self.writer.submit)
         self.cancel_requests = SqliteCancels(
-            self._read, self._writer.submit, partial(self._writer.submit, low_priority=True)
+            self._read, self.writer.submit, partial(self.writer.submit, low_priority=True)
         )
-        self.key_values = SqliteKeyValues(self._read, self._writer.submit)
-        self.upstreams = SqliteUpstreams(self._read, self._writer.submit)
-        self.audit = SqliteAuditLog(self._read, self._writer.submit)
+        self.key_values = SqliteKeyValues(self._read, self.writer.submit)
+        self.upstreams = SqliteUpstreams(self._read, self.writer.submit)
+        self.audit = SqliteAuditLog(self._read, self.writer.submit)
 
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"purpose {purpose}".encode(), "sha256")
@@ -209,12 +208,12 @@ class SqliteStore:
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         begin = partial(claims.begin_session, now=self._clock(), lease=lease, exclusive=exclusive)
-        return int(await self._writer.submit(begin))
+        return int(await self.writer.submit(begin))
 
     def renew_session(self, session: int, lease: float) -> int:
         self._check_files()
         remaining: list[int] = []  # a job that is repeated appends another
-        self._writer.write_blocking(
+        self.writer.write_blocking(
             lambda connection: remaining.append(claims.renew_session(connection, session, self._clock(), lease))
         )
         return remaining[-1]
@@ -273,47 +272,47 @@ class SqliteStore:
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         source = self._backup_source if self._files.problem() else None
-        return backup.backup(self._path, destination, self._clock, source)
+        return backup.backup(self.path, destination, self._clock, source)
 
     def _check_files(self) -> None:
         """Rejects writes for as long as the files of the database are not those in use. Raises Unavailable."""
         problem = self._files.problem()
-        if problem and not self._writer.refusal:
+        if problem and not self.writer.refusal:
             log.error(
                 "%s: writes are rejected, because they would be lost when this process stops. Move the file back; or "
                 "save all tasks with `dragoman backup FOLDER --grpc HOST:PORT` while this process runs, stop it, and "
                 "restore them with `dragoman restore FOLDER`",
                 problem,
             )
-        elif self._writer.refusal and not problem:
-            log.warning("%s is back: writes are accepted again", self._path)
-        self._writer.refusal = problem and _FILES_LOST
+        elif self.writer.refusal and not problem:
+            log.warning("%s is back: writes are accepted again", self.path)
+        self.writer.refusal = problem and _FILES_LOST
         if problem:
             raise Unavailable(_FILES_LOST)
 
     async def _remove_unused_blobs(self) -> int:
         """Removes files without references; the first time also those whose append was never committed."""
-        write, removed_files = partial(self._writer.submit, low_priority=True), 0
+        write, removed_files = partial(self.writer.submit, low_priority=True), 0
         if not self._startup_sweep_done:
-            earlier = await asyncio.to_thread(self._blob_files.files_before_start)
+            earlier = await asyncio.to_thread(self.blob_files.files_before_start)
             for at in range(0, len(earlier), blobs.BLOBS_PER_SWEEP_STEP):
                 removed_files += await write(
                     partial(
                         blobs.remove_unknown_files,
-                        files=self._blob_files,
+                        files=self.blob_files,
                         digests=earlier[at : at + blobs.BLOBS_PER_SWEEP_STEP],
                     )
                 )
             self._startup_sweep_done = True
         while await self._read(blobs.has_unused_blobs) and (
-            removed := await write(partial(blobs.remove_unused_blobs, files=self._blob_files))
+            removed := await write(partial(blobs.remove_unused_blobs, files=self.blob_files))
         ):
             removed_files += removed
         return removed_files
 
     async def close(self) -> None:
         await self._blob_offloader.close()
-        self._writer.flush()
+        self.writer.flush()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -323,7 +322,7 @@ class SqliteStore:
         self.loop_reader.close()
         self._backup_source.close()
         self._checkpointer.close()
-        self._writer.close()
+        self.writer.close()
 
     def _reader(self) -> sqlite3.Connection:
         """The connection of this reader thread, opened when it is first used."""
@@ -331,7 +330,7 @@ class SqliteStore:
         if connection is None:
             if self._files.problem():
                 raise Unavailable(_FILES_LOST)
-            connection = connect(self._path, readonly=True)
+            connection = connect(self.path, readonly=True)
             self._reader_connections.append(connection)
             self._reader_local.connection = connection
         return connection
@@ -341,7 +340,7 @@ class SqliteStore:
         if not self._is_damage_reported:
             self._is_damage_reported = True
             for line in damaged_texts(connection):
-                log.error("%s: %s", self._path, line)
+                log.error("%s: %s", self.path, line)
 
     async def _read(
         self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

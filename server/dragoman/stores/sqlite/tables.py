@@ -25,7 +25,7 @@ from dragoman.stores.shared.rows import (
     audit_values,
 )
 from dragoman.stores.sqlite import pushes
-from dragoman.stores.sqlite.hot.statements import SqliteBulkStatement
+from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 
 _INSERT_API_KEY: Final = f"INSERT INTO api_keys ({API_KEY_COLUMNS}) VALUES ({', '.join('?' * len(API_KEY_FIELDS))})"

@@ -1,10 +1,10 @@
-"""Task records, and the tables beside a task: context state, shared contexts, idempotency keys, usage."""
+"""The tables beside a task: context state, shared contexts, idempotency keys, usage."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, NO_USAGE, Usage, UsageReport, usage_metadata
 from dragoman.core.names import Owner
@@ -19,25 +19,7 @@ from dragoman.core.task.log import (
     TaskRef,
 )
 from dragoman.core.task.projection import merge_metadata
-from dragoman.stores.shared.rows import RECORD_COLUMNS, is_key_expired, qualified
-
-TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
-"""RECORD_COLUMNS of `tasks t`."""
-
-
-def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
-    """The record in a row that begins with RECORD_COLUMNS."""
-    record = TaskRecord(ref, *row[:21])
-    record.principal = record.principal or ref.owner.principal
-    record.ready, record.visible = bool(record.ready), bool(record.visible)
-    record.has_live_push, record.alias = bool(record.has_live_push), bool(record.alias)
-    return record
-
-
-def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
-    """The records in rows of scope, principal, key and RECORD_COLUMNS."""
-    return [record_from_row(TaskRef(Owner(row[0], row[1]), row[2]), row[3:]) for row in rows]
-
+from dragoman.stores.shared.rows import is_key_expired
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
 _UPSERT_CONTEXT_STATE: Final = (

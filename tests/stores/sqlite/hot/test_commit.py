@@ -1,18 +1,20 @@
-"""One commit: the results of its writes, and what a failure of one means for the others."""
+"""One commit: its results, and what a failure of one write means for the others. Checkpoints: a short log."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from dragoman.core.task.log import Append, Appended, AppendRejected
+from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.stores.sqlite.hot.commit import SqliteCommitter, SqliteQueuedWrite, WriteJob
 from dragoman.stores.sqlite.schema import connect, migrate
-from dragoman.testing.fixtures import Clock, created, new_ref
+from dragoman.testing.fixtures import Clock, created, new_ref, running
 
 
 @pytest.fixture
@@ -79,3 +81,37 @@ async def test_a_job_that_fails_is_rolled_back(connection: sqlite3.Connection) -
     with pytest.raises(ValueError, match="a job"):
         committer.commit_job(fail)
     assert stored(connection) == {change.task.key}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = open_store(tmp_path / "tasks.db", clock=Clock())
+    yield store
+    await store.close()
+
+
+async def test_the_write_ahead_log_stays_bounded(store: SqliteStore, tmp_path: Path) -> None:
+    for _ in range(30):
+        await asyncio.gather(*(store.append(created(new_ref(), text="x" * 2000)) for _ in range(50)))
+    wal = tmp_path / "tasks.db-wal"
+    assert wal.stat().st_size < 64 * 1024 * 1024
+
+
+async def test_the_write_ahead_log_restarts_in_its_file(tmp_path: Path) -> None:
+    timings = SqliteTimings(checkpoint_interval=16, target_wal_pages=200)
+    store = open_store(tmp_path / "tasks.db", timings=timings)
+    wal = tmp_path / "tasks.db-wal"
+
+    def look() -> tuple[int, int]:
+        """How often the log was restarted (from its header), and its size."""
+        return int.from_bytes(wal.read_bytes()[12:16], "big"), wal.stat().st_size
+
+    await running(store)
+    first = look()
+    found = [first]
+    while found[-1][0] < first[0] + 3:  # the pytest timeout ends an endless wait
+        for _ in range(50):  # a busy writer: the concurrent checkpoint never catches up
+            await store.append(created(new_ref()))
+        found.append(look())
+    assert [size for _, size in found] == sorted(size for _, size in found)
+    await store.close()

@@ -62,7 +62,7 @@ async def grown(store: SqliteStore, rows: int, text: str = "x") -> Appended:
 
 
 def count(store: SqliteStore, table: str) -> int:
-    with sqlite3.connect(store._path) as connection:
+    with sqlite3.connect(store.path) as connection:
         found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     connection.close()
     return found
@@ -119,9 +119,9 @@ async def test_each_byte_is_rewritten_a_few_times_at_most(store: SqliteStore) ->
     claimed = await running(store)
     for _ in range(20):
         await asyncio.gather(*(store.append(by_runner(claimed, chunk("out", text))) for _ in range(500)))
-        store._writer._connection.set_trace_callback(trace)
+        store.writer.connection.set_trace_callback(trace)
         await store.compact()
-        store._writer._connection.set_trace_callback(None)
+        store.writer.connection.set_trace_callback(None)
     assert rewritten < 4 * 2 * 100 * 10_000  # hex: two characters for each byte
 
 
@@ -144,7 +144,7 @@ async def test_an_erased_task_is_removed_from_the_compaction_queue(store: Sqlite
         for table in ("tasks", "log", "messages", "artifacts", "chunks"):
             connection.execute(f"DELETE FROM {table}")
 
-    await store._writer.submit(erase)
+    await store.writer.submit(erase)
     clock.now += 10**9
     assert await store.compact() == CompactionResult()
     assert count(store, "grown") == count(store, "long") == 0
@@ -214,12 +214,12 @@ async def test_a_compaction_step_is_limited_in_rows_and_bytes(store: SqliteStore
         store.append(by_runner(claimed, artifact(f"single {number}", "x"), artifact(f"single {number}", append=True)))
     await store.append(by_runner(claimed, status(states.WORKING)))
     before = count(store, "chunks")
-    connection = store._writer._connection
+    connection = store.writer.connection
     place = await store._read(lambda connection: compaction.find_grown_task(connection, 1))
     steps = saved = 0
     while place is not None:
         changed = connection.total_changes
-        place, less = await store._writer.submit(partial(compaction.compact_artifacts, cursor=place))
+        place, less = await store.writer.submit(partial(compaction.compact_artifacts, cursor=place))
         assert connection.total_changes - changed <= 2 * compaction.COMPACTION_STEP_ROWS + 10
         steps, saved = steps + 1, saved + less
     assert steps > 10
@@ -229,9 +229,9 @@ async def test_a_compaction_step_is_limited_in_rows_and_bytes(store: SqliteStore
 async def test_appends_do_not_wait_for_low_priority_writes(store: SqliteStore) -> None:
     order: list[str] = []
     held = threading.Event()
-    blocked = store._writer.submit(lambda connection: held.wait(60))
-    low = [store._writer.submit(lambda connection: order.append("low"), low_priority=True) for _ in range(3)]
-    appends = [store._writer.submit(lambda connection: order.append("append")) for _ in range(5)]
+    blocked = store.writer.submit(lambda connection: held.wait(60))
+    low = [store.writer.submit(lambda connection: order.append("low"), low_priority=True) for _ in range(3)]
+    appends = [store.writer.submit(lambda connection: order.append("append")) for _ in range(5)]
     held.set()
     await asyncio.gather(blocked, *low, *appends)
     assert order == ["append"] * 5 + ["low"] * 3
@@ -244,13 +244,13 @@ async def test_low_priority_writes_run_under_continuous_load(
     monkeypatch.setattr(writer, "MAX_BATCH_WRITES", 1)
     order: list[str] = []
     held = threading.Event()
-    blocked = store._writer.submit(lambda connection: held.wait(60))
-    store._writer.flush()
-    low = store._writer.submit(lambda connection: order.append("low"), low_priority=True)
+    blocked = store.writer.submit(lambda connection: held.wait(60))
+    store.writer.flush()
+    low = store.writer.submit(lambda connection: order.append("low"), low_priority=True)
     appends = []
     for _ in range(30):
-        appends.append(store._writer.submit(lambda connection: order.append("append")))
-        store._writer.flush()
+        appends.append(store.writer.submit(lambda connection: order.append("append")))
+        store.writer.flush()
     held.set()
     await asyncio.gather(blocked, low, *appends)
     assert 0 < order.index("low") < 10

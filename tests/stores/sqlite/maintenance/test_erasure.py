@@ -114,7 +114,7 @@ async def test_a_task_that_changed_after_its_selection_is_kept(store: SqliteStor
     assert [head.ref for head in stale] == [asking.ref]
     await store.append(created(new_ref()))
     await store.append(by_runner(await _answered(store, asking), artifact("a", "x")))
-    number, taken = await store._writer.submit(
+    number, taken = await store.writer.submit(
         lambda connection: erasure.delete_task_records(connection, 0, selection, stale, clock.now, "purge")
     )
     assert (number, taken) == (0, [])
@@ -128,7 +128,7 @@ async def _answered(store: SqliteStore, asking: TaskRecord) -> Any:
 async def test_an_erasure_interrupted_by_a_crash_is_completed_afterwards(path: Path, clock: Clock) -> None:
     store = open_store(path, clock=clock)
     records = [(await finished(store, artifact("a", "x"))).record for _ in range(5)]
-    await store._writer.submit(
+    await store.writer.submit(
         lambda connection: erasure.delete_task_records(
             connection, 0, TaskSelection(context="context"), records, clock.now, "purge"
         )
@@ -150,13 +150,13 @@ async def test_an_erasure_step_is_limited_in_rows_and_bytes(store: SqliteStore, 
     for _ in range(4):
         await store.append(by_runner(claimed, *[artifact("a", "x", append=True) for _ in range(500)]))
     selection = TaskSelection(task=claimed.record.id)
-    number, _ = await store._writer.submit(
+    number, _ = await store.writer.submit(
         lambda connection: erasure.delete_task_records(connection, 0, selection, [claimed.record], clock.now, "purge")
     )
     place: QueuedTask | None = QUEUE_START
     left = rows_by_table(path)["chunks"]
     while place is not None:
-        place = await store._writer.submit(partial(_sweep, number=number, after=place))
+        place = await store.writer.submit(partial(_sweep, number=number, after=place))
         now = rows_by_table(path)["chunks"]
         assert left - now <= ERASURE_STEP_ROWS
         left = now
@@ -173,7 +173,7 @@ async def test_background_writes_wait_for_pending_appends(store: SqliteStore) ->
     def work(name: str) -> Any:
         return lambda connection: done.append(name)
 
-    writer = store._writer
+    writer = store.writer
     await asyncio.gather(
         writer.submit(work("background 1"), low_priority=True),
         writer.submit(work("background 2"), low_priority=True),
@@ -190,7 +190,7 @@ async def test_background_writes_are_committed_before_the_store_closes(path: Pat
     def job(number: int) -> Any:
         return lambda connection: done.append(number)
 
-    futures = [store._writer.submit(job(number), low_priority=True) for number in range(3)]
+    futures = [store.writer.submit(job(number), low_priority=True) for number in range(3)]
     await store.close()
     await asyncio.gather(*futures)
     assert done == [0, 1, 2]
@@ -215,7 +215,7 @@ async def test_rows_of_a_task_a_context_and_a_principal_are_erased_from_other_ta
     def contexts() -> list[str]:
         return [row[0] for row in query(path, "SELECT context FROM talk ORDER BY 1")]
 
-    await store._writer.submit(fill)
+    await store.writer.submit(fill)
     await store.erase(TaskSelection(task=heads[0].id))
     assert released == [(1, heads[0].ref.key)]
     assert contexts() == ["a", "b", "without a task"]  # the context has another task

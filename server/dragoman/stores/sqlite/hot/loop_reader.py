@@ -21,7 +21,7 @@ from dragoman.core.task.projection import cached_response
 from dragoman.ports import TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS
 from dragoman.stores.sqlite import reads
-from dragoman.stores.sqlite.task_tables import record_from_row
+from dragoman.stores.sqlite.hot.rows import record_from_row
 
 T = TypeVar("T")
 

@@ -20,9 +20,8 @@ from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, record_
 from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
-from dragoman.stores.sqlite.hot.statements import SqliteBulkStatement
+from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMNS, SqliteBulkStatement, record_from_row
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
-from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, record_from_row
 
 MAX_CACHED_OWNERS: Final = 16_384
 """Owners whose number is cached."""
@@ -34,7 +33,6 @@ _SELECT_RECORDS: Final = SqliteBulkStatement(
     f") SELECT t.owner, t.task, {TABLE_RECORD_COLUMNS}"
     " FROM wanted w CROSS JOIN tasks t ON t.owner = w.owner AND t.task = w.task",
 )
-SELECT_BY_ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
 
 _WRITE_TASKS: Final = SqliteBulkStatement(
     f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})",

@@ -23,8 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 from dragoman.core.errors import Unavailable
 from dragoman.stores.sqlite.errors import map_error
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
-from dragoman.stores.sqlite.hot.checkpoint import Checkpointer
-from dragoman.stores.sqlite.hot.commit import SqliteCommitter, SqliteQueuedWrite, WriteJob
+from dragoman.stores.sqlite.hot.commit import Checkpointer, SqliteCommitter, SqliteQueuedWrite, WriteJob
 from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
@@ -121,7 +120,8 @@ class SqliteWriter:
         checkpointer: Checkpointer,
         timings: SqliteTimings = DEFAULT_TIMINGS,
     ) -> None:
-        self._connection = connection
+        self.connection = connection
+        """Only for jobs on this thread, and to trace its statements."""
         self._checkpointer = checkpointer
         self._committer = SqliteCommitter(connection, clock)
         self.quota_counters = self._committer.quota_counters
@@ -208,8 +208,8 @@ class SqliteWriter:
         while self._low_priority_writes:
             self._write([self._low_priority_writes.popleft()])
         self._write_urgent()
-        self._checkpointer.truncate(self._connection)
-        self._connection.close()
+        self._checkpointer.truncate(self.connection)
+        self.connection.close()
 
     def _write_low_priority(self) -> None:
         """Runs the low-priority writes that are due."""
@@ -252,7 +252,7 @@ class SqliteWriter:
             self._committer.commit(writes)
             self._taken = self._arriving = []
             self._deliver()
-            self._checkpointer.after_commit(self._connection)
+            self._checkpointer.after_commit(self.connection)
 
     def _next_batch(self) -> list[SqliteQueuedWrite]:
         """The writes that wait."""

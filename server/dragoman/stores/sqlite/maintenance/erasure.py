@@ -26,12 +26,12 @@ from dragoman.stores.shared.erasure import (
 )
 from dragoman.stores.sqlite import pushes, reads, tables, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs
+from dragoman.stores.sqlite.hot.rows import record_from_row
 from dragoman.stores.sqlite.hot.transaction import ADD_TO_TOTALS, SELECT_RECORD
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 from dragoman.stores.sqlite.maintenance import task_selection
 from dragoman.stores.sqlite.maintenance.task_selection import selected_owners
 from dragoman.stores.sqlite.reads import owner_number
-from dragoman.stores.sqlite.task_tables import record_from_row
 
 CONTEXT_TABLES: Final[tuple[tuple[str, str], ...]] = (
     ("context_state", "owner = ? AND context = ?"),

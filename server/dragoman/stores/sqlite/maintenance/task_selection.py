@@ -17,8 +17,8 @@ from dragoman.stores.shared.erasure import (
     inactive_pairs,
     selects_active,
 )
+from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, records_with_owners
 from dragoman.stores.sqlite.reads import owner_number
-from dragoman.stores.sqlite.task_tables import TABLE_RECORD_COLUMNS, records_with_owners
 
 _SELECT_PAGE: Final = """
 SELECT t.updated, t.owner, o.scope, o.principal, t.task, {columns}

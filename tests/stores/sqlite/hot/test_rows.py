@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dragoman.stores.sqlite.hot.statements import (
+from dragoman.stores.sqlite.hot.rows import (
     LARGE_VALUE_BYTES,
     MAX_STATEMENT_ROWS,
     SqliteBulkStatement,
