@@ -138,8 +138,8 @@ class HttpOptions(ServerOptions):
     """Web origins that may call; `*` for all."""
     lossy_numbers: bool = False
     """Accept JSON integers beyond 2^53, which then lose digits."""
-    openapi: Mapping[str, bytes] = field(default_factory=dict)
-    """Files to serve under `/openapi/`, by relative path."""
+    openapi_files: Callable[[], Mapping[str, bytes]] = dict
+    """Returns the files to serve under `/openapi/`, by relative path: 1.2 MB, read when first asked for."""
     blobs: Blobs | None = None
     """The store of `/blobs/`."""
     jwks: Callable[[], Awaitable[bytes]] | None = None

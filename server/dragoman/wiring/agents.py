@@ -10,11 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from dragoman.agents.functions.startup import StartupFailed, StartupHook, started, startup_hooks_of
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
-from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, TransportFactory
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings.cards import Cards
 from dragoman.core.access.identity import AccessPolicy
@@ -31,6 +30,9 @@ from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import ExecutorOptions, RunningExecutors, open_executors
 from dragoman.wiring.infra import StartError, open_outbound
+
+if TYPE_CHECKING:
+    from dragoman.agents.upstream.transport import TransportFactory
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +130,21 @@ async def _open_upstreams(
     stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
 ) -> LocalUpstreamRegistry:
     """Opens the upstream registry. Raises SettingsError, StartError."""
-    limits = replace(
-        DEFAULT_TRANSPORT_LIMITS,
-        max_response_bytes=settings.upstream_bytes,
-        blocking_timeout=settings.upstream_silence,
-        idle_timeout=settings.upstream_silence,
-    )
     outbound = open_outbound(settings, per_host=0)
     stack.push_async_callback(outbound.close)
-    transports = TransportFactory(outbound, settings.outbound_ca, limits)
-    upstreams = LocalUpstreamRegistry(transports, store.upstreams, secret_box, clock=now_ms)
+
+    def open_transport_factory() -> TransportFactory:
+        from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, TransportFactory
+
+        limits = replace(
+            DEFAULT_TRANSPORT_LIMITS,
+            max_response_bytes=settings.upstream_bytes,
+            blocking_timeout=settings.upstream_silence,
+            idle_timeout=settings.upstream_silence,
+        )
+        return TransportFactory(outbound, settings.outbound_ca, limits)
+
+    upstreams = LocalUpstreamRegistry(open_transport_factory, store.upstreams, secret_box, clock=now_ms)
     stack.push_async_callback(upstreams.close)
     try:
         await upstreams.start([with_token(spec) for spec in settings.upstream], [agent.spec.id for agent in agents])

@@ -260,7 +260,7 @@ async def open_app(
             cors=settings.cors,
             keepalive=settings.keepalive,
             lossy_numbers=settings.lossy_numbers,
-            openapi=openapi_files(),
+            openapi_files=openapi_files,
             blobs=store.blobs,
             jwks=signing_keys.public if settings.push or settings.sign_cards else None,
             metrics=metrics.read,

@@ -116,7 +116,7 @@ async def test_clients_other_than_browsers_get_the_list_of_agents() -> None:
 
 
 async def test_openapi_files_are_listed_and_served() -> None:
-    async with over_http(FakeService(), openapi={"a2a/v1/a2a.json": b"{}"}) as client:
+    async with over_http(FakeService(), openapi_files=lambda: {"a2a/v1/a2a.json": b"{}"}) as client:
         async with client.get("/openapi/") as answer:
             assert await answer.json() == {"files": ["/openapi/a2a/v1/a2a.json"]}
         async with client.get("/openapi/a2a/v1/a2a.json") as answer:

@@ -9,14 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dragoman.agents.upstream import discovery
-from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
-from dragoman.agents.upstream.discovery import DiscoveredAgent
-from dragoman.agents.upstream.transport import TransportFactory, UpstreamTransport
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
@@ -25,6 +21,11 @@ from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.ids import IDS
 from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
 from dragoman.supervision import Background, start_task
+
+if TYPE_CHECKING:  # imported with the first upstream agent, which few servers have: 16 modules, 0.9 MB
+    from dragoman.agents.upstream.agent import UpstreamAgent
+    from dragoman.agents.upstream.discovery import DiscoveredAgent
+    from dragoman.agents.upstream.transport import TransportFactory, UpstreamTransport
 
 log = logging.getLogger("dragoman.upstream")
 
@@ -64,7 +65,7 @@ class LocalUpstreamRegistry:
 
     def __init__(
         self,
-        transport_factory: TransportFactory,
+        open_transport_factory: Callable[[], TransportFactory],
         store: UpstreamStore,
         secret_box: SecretBox,
         *,
@@ -72,8 +73,11 @@ class LocalUpstreamRegistry:
         monotonic: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """secret_box: encrypts stored credentials. clock: milliseconds since the epoch. monotonic: seconds."""
-        self._transport_factory = transport_factory
+        """open_transport_factory: called with the first agent. secret_box: encrypts stored credentials.
+
+        clock: milliseconds since the epoch. monotonic: seconds.
+        """
+        self._transport_factory = cache(open_transport_factory)
         self._store = store
         self._secret_box = secret_box
         self._clock = clock
@@ -136,12 +140,15 @@ class LocalUpstreamRegistry:
     def _add_entry(
         self, upstream: UpstreamSpec, result: DiscoveredAgent | ClientError, *, from_settings: bool
     ) -> UpstreamEntry:
+        from dragoman.agents.upstream import discovery
+        from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
+
         breaker = CircuitBreaker(self._monotonic)
         spec = discovery.placeholder_spec(upstream) if isinstance(result, ClientError) else result.spec
         agent = UpstreamAgent(spec, upstream.location, upstream.turns, breaker, self._new_id)
         entry = self._entries[spec.id] = UpstreamEntry(upstream, agent, from_settings=from_settings)
         agent.on_availability_change = lambda: self._on_availability_change(entry)
-        agent.idle_timeout = self._transport_factory.limits.idle_timeout
+        agent.idle_timeout = self._transport_factory().limits.idle_timeout
         if isinstance(result, ClientError):
             log.warning("%s is served as agent %s, but is unavailable: %s", upstream.location, spec.id, result.summary)
             breaker.open(result.summary)
@@ -160,16 +167,18 @@ class LocalUpstreamRegistry:
             discovered.streaming,
         )
         if known is None or known.interfaces != discovered.interfaces:
-            entry.transports = [self._transport_factory.create(entry.upstream, one) for one in discovered.interfaces]
+            entry.transports = [self._transport_factory().create(entry.upstream, one) for one in discovered.interfaces]
             for problem in discovered.skipped:
                 log.info("agent %s: unused interface: %s", discovered.spec.id, problem)
             log.info("agent %s is upstream: %s", discovered.spec.id, discovered.interfaces[0])
         agent.transports = entry.transports  # also those that failed before
 
     async def _discover(self, upstream: UpstreamSpec) -> DiscoveredAgent | ClientError:
+        from dragoman.agents.upstream import discovery
+
         try:
             async with asyncio.timeout(CARD_TIMEOUT):
-                return await discovery.discover(upstream, self._transport_factory)
+                return await discovery.discover(upstream, self._transport_factory())
         except ClientError as error:
             return error
         except TimeoutError:

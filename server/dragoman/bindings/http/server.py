@@ -6,10 +6,10 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, lru_cache, partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import orjson
 from aiohttp import web
@@ -25,7 +25,6 @@ from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.rest import RestRoute
 from dragoman.bindings.http.websocket import WebSocketEndpoint
-from dragoman.bindings.openapi import document
 from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.bindings.request_log import PAGE_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import StreamRegistry
@@ -111,6 +110,21 @@ def _jsonrpc_tenant(path: str) -> str | None:
     return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
 
 
+def _openapi_document(
+    routes: Sequence[tuple[httprule.Rule, RestRoute]], agent_cards: Cards, options: HttpOptions, *, push: bool
+) -> dict[str, Any]:
+    from dragoman.bindings.openapi import document  # few servers are asked for it
+
+    return document.openapi_document(
+        [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes],
+        root=agent_cards.root,
+        table=options.error_table,
+        push=push,
+        security=agent_cards.security,
+        access_policy=options.access_policy,
+    )
+
+
 class _HttpServer:
     """Routes and serves every HTTP path of one server."""
 
@@ -140,17 +154,8 @@ class _HttpServer:
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
-        push = operations.push_configs.enabled
-        served_rules = [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes]
         self._cached_openapi = cache(
-            lambda: document.openapi_document(
-                served_rules,
-                root=agent_cards.root,
-                table=options.error_table,
-                push=push,
-                security=agent_cards.security,
-                access_policy=options.access_policy,
-            )
+            partial(_openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)
         )
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
@@ -355,8 +360,8 @@ class _HttpServer:
         await self._authenticate(request)
         name = variables["file"]
         if not name:
-            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi)]})
-        content = self._options.openapi.get(name)
+            return web.json_response({"files": [f"/openapi/{file}" for file in sorted(self._options.openapi_files())]})
+        content = self._options.openapi_files().get(name)
         if content is None:
             raise MethodNotFound(f"there is no file {name[:200]}; /openapi/ lists the files")
         return web.Response(body=content, headers={"Content-Type": JSON_CONTENT_TYPE})
