@@ -14,7 +14,7 @@ from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_grpc, 
 from tests.callers import ByHeader, named
 
 from dragoman.core.limits.quotas import Quotas
-from dragoman.runtime.operations.admission import Admission
+from dragoman.runtime.access import Admission
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

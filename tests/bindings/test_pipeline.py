@@ -20,10 +20,8 @@ from dragoman.bindings.request_log import RequestLogEntry, RequestMetrics
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
 from dragoman.core.errors import AgentNotFound, InvalidParams, ParseError, RateLimited, Unauthenticated
-from dragoman.runtime.access import Access
+from dragoman.runtime.access import Access, Admission, Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations.admission import Admission
-from dragoman.runtime.operations.call import Call
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 STEPS: Final = (

@@ -1,8 +1,17 @@
-"""Access of callers: which agent a request addresses, whether the caller may call it, and whose tasks it sees."""
+"""Access of callers: what one request is, which agent it reaches, whose tasks it sees, and the limits of its caller.
+
+A binding checks the rate (`Admission`), authorizes the caller (`Access`), and passes a `Call` to the operation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
 from dragoman.core.access.identity import (
     ANONYMOUS,
@@ -14,8 +23,12 @@ from dragoman.core.access.identity import (
     Isolation,
 )
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
-from dragoman.core.names import AGENT_ID, resolve_tenant
+from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied, RateLimited, Unauthenticated
+from dragoman.core.limits import message_limits
+from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
+from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
+from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 class Access:
@@ -86,3 +99,141 @@ def _denied(scope: str, agent: str, identity: Identity) -> PermissionDenied:
         log_details["key"] = identity.credential_id
     text = f'tenant: these credentials do not reach agent "{agent}" in scope "{scope}"'
     return PermissionDenied(text, log_details=log_details)
+
+
+BURST_SECONDS: Final = 2
+"""Seconds' worth of requests that may arrive at once."""
+
+OPEN_STREAMS_RETRY_SECONDS: Final = 1.0
+"""Seconds after which to retry when too many streams are open."""
+
+_LIMIT_MESSAGES: Final = {
+    "live_tasks": "{current} of your tasks are unfinished; at most {maximum} may be. Wait, or cancel some",
+    "live_tasks_per_agent": "{current} of your tasks with this agent are unfinished; at most {maximum} may be. "
+    "Wait, or cancel some",
+    "queued_bytes": "{current} bytes of your messages are queued; at most {maximum} may be. Retry later",
+    "starts_per_minute": "at most {maximum} of your turns with this agent may begin per minute. Retry later",
+    "requests_per_second": "at most {maximum} requests per second are allowed for one caller. Retry later",
+    "open_streams": "{current} of your streams and waiting calls are open; at most {maximum} may be. Close some",
+}
+"""The error text of each limit. The name of its setting is put before it."""
+
+
+class Admission:
+    """Enforces rate limits and quotas in one process."""
+
+    def __init__(self, quotas: Quotas | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives monotonic seconds."""
+        self._quotas = quotas or Quotas()
+        self._clock = clock
+        self.buckets = TokenBuckets()
+        """The callers that sent requests lately."""
+        self.open_streams: Counter[str] = Counter()
+        """Open streams, waiting calls and connections by principal."""
+        self._quota_cache: dict[tuple[str, bool], Quota] = {}
+
+    def quota(self, identity: Identity, agent: str) -> Quota | None:
+        """The quota that the store checks for a message of this principal; None for none."""
+        key = agent, identity.is_authenticated
+        quota = self._quota_cache.get(key)
+        if quota is None:
+            quota = self._quota_cache[key] = self._quotas.quota(agent, authenticated=identity.is_authenticated)
+        return None if quota == NO_QUOTA else quota
+
+    def check_rate(self, identity: Identity) -> None:
+        """Counts a request. Raises RateLimited above the request rate."""
+        rate = self._quotas.limit_for("requests_per_second", authenticated=identity.is_authenticated)
+        if not rate:
+            return
+        now, interval = self._clock(), 1 / rate
+        if wait := self.buckets.delay(identity.principal, now, interval, BURST_SECONDS * rate):
+            raise rate_limited("requests_per_second", rate, rate, wait)
+        self.buckets.take(identity.principal, now, interval)
+
+    @contextmanager
+    def hold_stream(self, identity: Identity) -> Iterator[None]:
+        """Counts an open stream, waiting call or connection of a principal. Raises RateLimited."""
+        maximum = self._quotas.limit_for("open_streams", authenticated=identity.is_authenticated)
+        principal, count = identity.principal, self.open_streams[identity.principal]
+        if maximum and count >= maximum:
+            raise rate_limited("open_streams", maximum, count, OPEN_STREAMS_RETRY_SECONDS)
+        self.open_streams[principal] = count + 1
+        try:
+            yield
+        finally:
+            self.open_streams[principal] -= 1
+            if not self.open_streams[principal]:
+                del self.open_streams[principal]
+
+
+def rate_limited(limit: str, maximum: int, current: int, retry_after: float) -> RateLimited:
+    """The error for an exceeded limit: the name of its setting, its value, and when to retry."""
+    text = _LIMIT_MESSAGES[limit].format(current=current, maximum=maximum)
+    # Rounded up to milliseconds, so that a client never retries too early.
+    return RateLimited(
+        f"{limit}: {text}", limit=limit, maximum=maximum, retry_after=math.ceil(retry_after * 1000) / 1000
+    )
+
+
+def quota_exceeded(error: QuotaExceeded) -> RateLimited:
+    """The error for a quota that the store found exceeded."""
+    return rate_limited(error.limit, error.maximum, error.current, error.retry_after)
+
+
+BlockingDefault = Literal["wait", "return"]
+BLOCKING_DEFAULTS: Final[tuple[BlockingDefault, ...]] = get_args(BlockingDefault)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a request: decoded bytes, and seconds of a blocking send."""
+
+    message_bytes: int = message_limits.MAX_MESSAGE_BYTES
+    blocking_wait: float = 300.0
+    blocking_default: ByAgent[BlockingDefault] = ByAgent("wait")  # noqa: RUF009
+    """What a send does whose caller leaves it open (`Call.leaves_blocking_open`)."""
+    message_id_is_key: bool = False
+    """Whether the message's id is the idempotency key of a send that has no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: the caller, and what its transport and dialect imply."""
+
+    caller: Caller
+    timeout: float | None = None
+    """Seconds a blocking send may wait; None: the server's limit."""
+    leaves_blocking_open: bool = False
+    """Whether the send does not say whether it waits, in a dialect whose specification does not say it either."""
+    shows_finished: bool = False
+    """Whether subscribing to a finished task gives the Task and closes, instead of UnsupportedOperation."""
+    cursor: str = ""
+    """Resume position: the stream continues after it, without a Task first."""
+    idempotency_key: str = ""
+    """A send with the key of an earlier send returns the result of that send."""
+    stops_with_turn: bool = False
+    """Whether a subscription ends with the turn, and not only with the task."""
+    dialect: str = ""
+    """The dialect recorded for tasks created by this call, and used for their webhooks."""
+    extensions: tuple[str, ...] = ()
+    """The URIs of the extensions that the caller activates."""
+    names_tasks: bool = False
+    """Whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)."""
+
+
+OnAction = Callable[[str, Call, str], None]
+"""Called for each change that a caller made: the action (`task.created`), the call, and the task's id."""
+
+NO_STREAMS: Final = "this agent does not stream, as its card says"
+"""The error text for a stream of an agent that is not `streaming`."""
+
+
+def history_length(
+    request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration, field: str = "historyLength"
+) -> int | None:
+    """The number of messages to return; None: all. Raises InvalidParams for a negative one, in `field`."""
+    if not request.HasField("history_length"):
+        return None
+    if request.history_length < 0:
+        raise InvalidParams.field(field, "must be 0 or more")
+    return request.history_length

@@ -17,7 +17,7 @@ from dragoman.core.push.delivery import DEFAULT_PUSH_RETRY_POLICY, PushRetryPoli
 from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.ports import Agent, Bus, OutboundHttp, RemoteAgent, Store, WebhookEncoder
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.access import Access
+from dragoman.runtime.access import Access, Admission, Limits
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog
@@ -28,14 +28,11 @@ from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.observe.metrics import MetricsDeps, RuntimeMetrics, Watchdog
 from dragoman.runtime.observe.tracing import TracedTurns
 from dragoman.runtime.operations import Operations
-from dragoman.runtime.operations.admission import Admission
 from dragoman.runtime.operations.append_builder import AppendBuilder, new_context_id, new_task_key
-from dragoman.runtime.operations.call import Limits
 from dragoman.runtime.operations.cancel import CancelOperation
 from dragoman.runtime.operations.push_configs import PushConfigOperations
-from dragoman.runtime.operations.read import ReadOperations
+from dragoman.runtime.operations.read import ReadOperations, SubscribeOperation
 from dragoman.runtime.operations.send import SendOperations
-from dragoman.runtime.operations.subscribe import SubscribeOperation
 from dragoman.runtime.push.breaker import HostBreaker, HostLimiter
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery

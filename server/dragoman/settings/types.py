@@ -24,7 +24,7 @@ from dragoman.core.names import AGENT_ID, ByAgent, parse_by_agent
 from dragoman.core.net.addresses import AllowEntry, parse_allow_entry
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
-from dragoman.runtime.operations.call import BLOCKING_DEFAULTS, BlockingDefault
+from dragoman.runtime.access import BLOCKING_DEFAULTS, BlockingDefault
 
 STORE_URL_FORMAT: Final = (
     "sqlite:///PATH (from here), sqlite:////PATH (from the root), postgresql://USER@HOST/DATABASE, memory: (keeps "

@@ -29,9 +29,9 @@ from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core.errors import A2AError
 from dragoman.core.task.projection import cached_encoding
+from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.runtime.operations import Operations
-from dragoman.runtime.operations.call import Call
 from dragoman.supervision import Background, log_fault, start_task
 from dragoman.wire import field_count
 from dragoman.wire.dialects import Dialect, recorded_dialect

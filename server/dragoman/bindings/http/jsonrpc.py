@@ -33,8 +33,8 @@ from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSI
 from dragoman.core.errors import MethodNotFound, ParseError, PayloadTooLarge, PermissionDenied, Unauthenticated
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import cached_encoding
+from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations.call import Call
 from dragoman.wire import errors, jsonrpc
 from dragoman.wire.body_scan import AmbiguousJson
 from dragoman.wire.dialects import Dialect, json_mixed, parse_recorded, parts

@@ -36,8 +36,8 @@ from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import CachedResponse, cached_encoding
+from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
-from dragoman.runtime.operations.call import Call
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, recorded_dialect
 from dragoman.wire.errors import MethodNotAllowed

@@ -16,7 +16,7 @@ from dragoman.core.audit import MAX_AUDIT_TEXT_LENGTH, AuditEntry, AuditLevel
 from dragoman.core.errors import PermissionDenied, Unauthenticated
 from dragoman.core.task.maintenance import ErasureReceipt
 from dragoman.ports import AuditLog
-from dragoman.runtime.operations.call import Call
+from dragoman.runtime.access import Call
 from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dragoman.runtime.access import Access
-from dragoman.runtime.operations.admission import Admission
+from dragoman.runtime.access import Access, Admission
 from dragoman.runtime.operations.cancel import CancelOperation
 from dragoman.runtime.operations.push_configs import PushConfigOperations
-from dragoman.runtime.operations.read import ReadOperations
+from dragoman.runtime.operations.read import ReadOperations, SubscribeOperation
 from dragoman.runtime.operations.send import SendOperations
-from dragoman.runtime.operations.subscribe import SubscribeOperation
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ from dragoman.core.task.log import (
 )
 from dragoman.ids import IDS
 from dragoman.ports import Store
-from dragoman.runtime.operations.admission import Admission
-from dragoman.runtime.operations.call import NO_STREAMS, Call, Limits
+from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits
 from dragoman.runtime.operations.push_configs import PushConfigOperations
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -14,8 +14,7 @@ from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticate
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.ports import AgentTasks, Store
-from dragoman.runtime.access import Access
-from dragoman.runtime.operations.admission import Admission
+from dragoman.runtime.access import Access, Admission
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50

@@ -17,9 +17,9 @@ from dragoman.core.limits import message_limits
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, AppendRejected, NotClaimed, StatusChange, TaskRecord, TaskRef
 from dragoman.ports import Bus, Store, TaskSignal
+from dragoman.runtime.access import Call, OnAction
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task
-from dragoman.runtime.operations.call import Call, OnAction
 from dragoman.runtime.operations.read import find_task
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings

@@ -18,7 +18,7 @@ from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import TOO_MANY_CONFIGS, AppendRejected, TaskRecord, TaskRef
 from dragoman.ids import IDS
 from dragoman.ports import Bus, OutboundForbidden, OutboundHttp, Store, TaskSignal, WebhookEncoder
-from dragoman.runtime.operations.call import Call, OnAction
+from dragoman.runtime.access import Call, OnAction
 from dragoman.runtime.operations.read import find_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -35,14 +35,12 @@ from dragoman.core.task.log import (
     TaskRef,
 )
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
+from dragoman.runtime.access import Admission, Call, Limits, OnAction, history_length, quota_exceeded
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
-from dragoman.runtime.operations.admission import Admission, quota_exceeded
 from dragoman.runtime.operations.append_builder import AppendBuilder
-from dragoman.runtime.operations.call import Call, Limits, OnAction
 from dragoman.runtime.operations.push_configs import too_many_configs
-from dragoman.runtime.operations.read import history_length
-from dragoman.runtime.operations.subscribe import split_at_end
+from dragoman.runtime.operations.read import split_at_end
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner
