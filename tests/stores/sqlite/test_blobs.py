@@ -16,7 +16,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended
 from dragoman.ports import CompactionResult
 from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
-from dragoman.stores.sqlite.blobs import BlobFiles, release_blobs
+from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, release_blobs
 from dragoman.testing.fixtures import Clock, by_runner, created, file, finished, new_ref, running, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -114,18 +114,18 @@ async def test_a_start_removes_blobs_without_an_append(tmp_path: Path) -> None:
 async def test_bytes_that_cannot_be_written_fail_their_append_alone(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: BlobFiles, digest: bytes, content: bytes) -> None:
+    def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
     claimed = await running(store)
-    monkeypatch.setattr(BlobFiles, "write", full)
+    monkeypatch.setattr(os, "fsync", full)
     lost = store.append(by_runner(claimed, file("a", CONTENT)))
     after = store.append(by_runner(claimed, file("a", b"small")))
     with pytest.raises(Unavailable, match="the store is full"):
         await lost
     assert (await after).events[0].sequence == 2
     assert await raw_of(store, claimed) == [b"small"]
-    assert not store.blob_files._held
+    assert store.blob_files.remove(DIGEST)  # no longer held for the append
 
 
 async def test_an_unfinished_temporary_file_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,14 +156,15 @@ async def test_small_parts_and_texts_stay_in_their_rows(store: SqliteStore, tmp_
 
 async def test_a_blob_is_on_disk_before_its_reference(store: SqliteStore, tmp_path: Path) -> None:
     there: list[list[str]] = []
-    submit = store.writer.submit
 
     def watched(change: Append) -> asyncio.Future[Appended]:
         there.append(files(tmp_path) if change.blobs else [])
-        return submit(change)
+        return store.writer.submit(change)
 
-    store._blob_offloader._submit = watched
-    await finished(store, file("a", CONTENT))
+    offloader = SqliteBlobOffloader(store.blob_files, store.blobs, b"no part has this", watched)
+    claimed = await offloader.append(created(new_ref(), claim=1))
+    await offloader.append(by_runner(claimed, file("a", CONTENT)))
+    await offloader.close()
     assert [len(found) for found in there] == [0, 1]
 
 

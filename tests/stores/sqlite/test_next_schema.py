@@ -18,8 +18,8 @@ from dragoman.testing.fixtures import Clock
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
-    migrate_to_next(tmp_path / "tasks.db", monkeypatch)
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
+    migrate_to_next(tmp_path / "tasks.db")
     store = open_store(tmp_path / "tasks.db", clock=clock)
     yield store
     await store.close()

@@ -10,12 +10,12 @@ import pytest
 from tests.stores import next_schema
 
 from dragoman.core.task import maintenance
-from dragoman.stores.sqlite import SchemaTooNew, open_store, schema, store
+from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, StorageOptions, open_store, schema, store
 from dragoman.testing.fixtures import running
 
 ROOT = Path(__file__).parents[3] / "server" / "dragoman" / "stores"
 
-KNOWN = max(number for number, _ in schema._steps())
+KNOWN = max(number for number, _ in schema.migrations())
 
 ONLY_ADDS = re.compile(
     r"CREATE TABLE \w+ \(.*\)( WITHOUT ROWID)?"
@@ -26,21 +26,19 @@ ONLY_ADDS = re.compile(
 """What a migration may do while an older release uses the store."""
 
 
-def migrate_to_next(path: Path, monkeypatch: pytest.MonkeyPatch, *, since: int = KNOWN) -> None:
+def migrate_to_next(path: Path, *, since: int = KNOWN) -> None:
     """Migrates as the first start of the next release does."""
     connection = schema.connect(path)
     schema.migrate(connection)
     found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-    steps = next_schema.with_next_migration(schema._steps(), [name for (name,) in found], since=since)
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "_steps", lambda: iter(steps))
-        schema.migrate(connection)
+    steps = next_schema.with_next_migration(schema.migrations(), [name for (name,) in found], since=since)
+    schema.migrate(connection, steps)
     connection.close()
 
 
-async def test_a_compatible_newer_schema_is_left_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compatible_newer_schema_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
-    migrate_to_next(path, monkeypatch)
+    migrate_to_next(path)
     for _ in range(2):
         await open_store(path).close()
     with sqlite3.connect(path) as connection:
@@ -49,11 +47,9 @@ async def test_a_compatible_newer_schema_is_left_unchanged(tmp_path: Path, monke
     connection.close()
 
 
-async def test_an_incompatible_newer_schema_is_rejected_with_the_needed_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_incompatible_newer_schema_is_rejected_with_the_needed_release(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
-    migrate_to_next(path, monkeypatch, since=KNOWN + 1)
+    migrate_to_next(path, since=KNOWN + 1)
     with pytest.raises(
         SchemaTooNew, match=f"has schema {KNOWN + 1}; .* up to {KNOWN}: start one that knows {KNOWN + 1}"
     ):
@@ -67,18 +63,16 @@ def test_a_store_without_a_minimum_schema_gets_one(tmp_path: Path) -> None:
     schema.migrate(connection)
     found = connection.execute("SELECT value FROM meta WHERE name = 'oldest'").fetchone()
     connection.close()
-    assert found == (str(maintenance.min_schema(schema._steps())),)
+    assert found == (str(maintenance.min_schema(schema.migrations())),)
 
 
-async def test_a_cancel_request_in_a_file_of_an_older_release_has_no_metadata(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, older = tmp_path / "tasks.db", [step for step in schema._steps() if step[0] < 16]
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "_steps", lambda: iter(older))
-        before = open_store(path)
-        ref = (await running(before)).record.ref
-        await before.close()
+async def test_a_cancel_request_in_a_file_of_an_older_release_has_no_metadata(tmp_path: Path) -> None:
+    path, older = tmp_path / "tasks.db", [step for step in schema.migrations() if step[0] < 16]
+    connection = schema.connect(path)
+    schema.migrate(connection, older)
+    before = SqliteStore(path, connection, store.now_ms, StorageOptions())
+    ref = (await running(before)).record.ref
+    await before.close()
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO cancels (owner, task, until) SELECT owner, task, inbox FROM tasks")
     connection.close()
@@ -103,17 +97,11 @@ def test_a_commit_syncs_as_configured(tmp_path: Path, synchronous: schema.Synchr
 async def test_a_store_opens_with_the_configured_synchronous_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronous: schema.Synchronous
 ) -> None:
-    settings = list[int]()
-
-    def migrate(connection: sqlite3.Connection) -> None:
-        settings.extend(connection.execute("PRAGMA synchronous").fetchone())
-        schema.migrate(connection)
-
-    monkeypatch.setattr(store, "connect", schema.connect)
-    monkeypatch.setattr(store, "migrate", migrate)
+    monkeypatch.setattr(store, "connect", schema.connect)  # that of other tests never waits
     opened = open_store(tmp_path / "tasks.db", synchronous=synchronous)
+    found = await opened.writer.submit(lambda connection: connection.execute("PRAGMA synchronous").fetchone())
     await opened.close()
-    assert settings == [2 if synchronous == "full" else 1]
+    assert found == (2 if synchronous == "full" else 1,)
 
 
 # Declarations --------------------------------------------------------------------------------------------------------

@@ -67,16 +67,16 @@ def test_a_discarded_task_frees_its_keys_unless_it_left_a_reply(connection: sqli
 def test_ancestors_end_at_the_deepest_that_counts(connection: sqlite3.Connection) -> None:
     for number in range(MAX_DELEGATION_DEPTH + 5):
         task_tables.add_parent(connection, 1, b"%d" % number, b"%d" % (number + 1))
-    found = list(task_tables._ancestors(connection, 1, b"0"))
+    found = list(task_tables.ancestors(connection, 1, b"0"))
     assert found == [b"%d" % number for number in range(1, MAX_DELEGATION_DEPTH + 1)]
-    assert list(task_tables._ancestors(connection, 2, b"0")) == []
+    assert list(task_tables.ancestors(connection, 2, b"0")) == []
 
 
 def test_sums_of_usage_stay_below_the_limit(connection: sqlite3.Connection) -> None:
     for _ in range(3):
-        connection.execute(task_tables._ADD_USAGE, (1, b"task", "", MAX_USAGE - 1, 1))
-        connection.execute(task_tables._ADD_DELEGATED_USAGE, (1, b"task", MAX_USAGE - 1, 1))
-    usage = task_tables._usage_of(connection, 1, b"task")
+        connection.execute(task_tables.ADD_USAGE, (1, b"task", "", MAX_USAGE - 1, 1))
+        connection.execute(task_tables.ADD_DELEGATED_USAGE, (1, b"task", MAX_USAGE - 1, 1))
+    usage = task_tables.usage_of(connection, 1, b"task")
     assert (usage.tokens, usage.delegated_tokens) == (MAX_USAGE, MAX_USAGE)
     assert (usage.cost, usage.delegated_cost) == (6, 3)
 

@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import sqlite3
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -56,10 +57,14 @@ def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = F
     return connection
 
 
-def check_version(connection: sqlite3.Connection) -> int:
+Migrations = Sequence[tuple[int, str]]
+"""Number and SQL of each migration, in any order."""
+
+
+def check_version(connection: sqlite3.Connection, steps: Migrations | None = None) -> int:
     """The version of the database's schema. Raises SchemaTooNew for one that this release cannot use."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    known = max(number for number, _ in _steps())
+    known = max(number for number, _ in steps or migrations())
     if version > known:
         oldest = None
         if connection.execute(
@@ -74,10 +79,13 @@ def check_version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Migrates the database to this release's schema, unless it is newer. Raises SchemaTooNew as `check_version`."""
-    version = check_version(connection)
-    steps = dict(sorted(_steps()))
+def migrate(connection: sqlite3.Connection, migrations_of_release: Migrations | None = None) -> None:
+    """Migrates the database to a release's schema (by default this one's), unless it is newer.
+
+    Raises SchemaTooNew as `check_version`.
+    """
+    version = check_version(connection, migrations_of_release)
+    steps = dict(sorted(migrations_of_release or migrations()))
     newest = max(steps)
     # All in one transaction: a new store is written to the disk once, and a crash meanwhile changes nothing.
     if missing := [script for number, script in steps.items() if number > version]:
@@ -94,7 +102,8 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 @cache
-def _steps() -> tuple[tuple[int, str], ...]:
+def migrations() -> Migrations:
+    """The migrations of this release; read from their files once."""
     return tuple(migration_scripts(__package__))
 
 

@@ -112,6 +112,7 @@ class SqliteStore:
         self.path = path
         self._clock = clock
         (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        self._backup_pages = timings.backup_pages
         self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
         self.writer = SqliteWriter(connection, clock, self._checkpointer, timings)
         self.commit_counters = self.writer.commits
@@ -272,7 +273,7 @@ class SqliteStore:
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         source = self._backup_source if self._files.problem() else None
-        return backup.backup(self.path, destination, self._clock, source)
+        return backup.backup(self.path, destination, self._clock, source, self._backup_pages)
 
     def _check_files(self) -> None:
         """Rejects writes for as long as the files of the database are not those in use. Raises Unavailable."""

@@ -147,13 +147,13 @@ def record_reply(connection: sqlite3.Connection, number: int, task: bytes, reply
             connection.execute(f"DELETE FROM idempotency WHERE {condition}", (number, task))
 
 
-_ADD_USAGE: Final = f"""
+ADD_USAGE: Final = f"""
 INSERT INTO usage (owner, task, key, tokens, cost) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (owner, task, key) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
     WHERE key = ''
 """
-_ADD_DELEGATED_USAGE: Final = f"""
+ADD_DELEGATED_USAGE: Final = f"""
 INSERT INTO delegated (owner, task, tokens, cost) VALUES (?, ?, ?, ?)
 ON CONFLICT (owner, task) DO UPDATE
     SET tokens = min(tokens + excluded.tokens, {MAX_USAGE}), cost = min(cost + excluded.cost, {MAX_USAGE})
@@ -182,11 +182,11 @@ def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: b
 
 def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> Usage:
     """Counts a report for the task and its ancestors. Returns the task's new sum."""
-    counted = connection.execute(_ADD_USAGE, (owner, key, report.key, report.tokens, report.cost)).rowcount
+    counted = connection.execute(ADD_USAGE, (owner, key, report.key, report.tokens, report.cost)).rowcount
     if counted and report.has_amount:
-        for ancestor in _ancestors(connection, owner, key):
-            connection.execute(_ADD_DELEGATED_USAGE, (owner, ancestor, report.tokens, report.cost))
-    if usage := _usage_of(connection, owner, key):
+        for ancestor in ancestors(connection, owner, key):
+            connection.execute(ADD_DELEGATED_USAGE, (owner, ancestor, report.tokens, report.cost))
+    if usage := usage_of(connection, owner, key):
         merge_task_metadata(connection, owner, key, usage_metadata(usage))
     return usage
 
@@ -200,7 +200,7 @@ def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, 
 def read_usage(connection: sqlite3.Connection, ref: TaskRef) -> Usage:
     """What a task has used in total."""
     row = connection.execute(_SELECT_OWNER_NUMBER, ref.owner).fetchone()
-    return _usage_of(connection, row[0], ref.key) if row else NO_USAGE
+    return usage_of(connection, row[0], ref.key) if row else NO_USAGE
 
 
 def delete_usage(connection: sqlite3.Connection, owner: int, key: bytes) -> None:
@@ -209,7 +209,7 @@ def delete_usage(connection: sqlite3.Connection, owner: int, key: bytes) -> None
         connection.execute(statement, (owner, key))
 
 
-def _ancestors(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[bytes]:
+def ancestors(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[bytes]:
     """The tasks by which a task was delegated, from its parent up."""
     for _ in range(MAX_DELEGATION_DEPTH):
         row = connection.execute(_SELECT_PARENT, (owner, key)).fetchone()
@@ -219,6 +219,6 @@ def _ancestors(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterat
         yield key
 
 
-def _usage_of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
+def usage_of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
     """A sum in SQL would fail beyond 64 bits."""
     return Usage.total(connection.execute(_SELECT_USAGE, (owner, key)).fetchall())

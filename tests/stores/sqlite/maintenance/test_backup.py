@@ -29,11 +29,8 @@ def count(path: Path, table: str = "tasks") -> int:
         connection.close()
 
 
-async def test_a_backup_is_a_snapshot_of_its_start_while_writers_continue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 4)
-    store = open_store(tmp_path / "t.db")
+async def test_a_backup_is_a_snapshot_of_its_start_while_writers_continue(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db", timings=SqliteTimings(backup_pages=4))
     for _ in range(20):
         await finished(store, artifact("a", "x" * 20_000))
     written = 0
@@ -51,10 +48,7 @@ async def test_a_backup_is_a_snapshot_of_its_start_while_writers_continue(
     await store.close()
 
 
-async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 1)
+async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(tmp_path: Path) -> None:
     timings = SqliteTimings(checkpoint_interval=8, max_wal_bytes=1)
     store, loop = open_store(tmp_path / "t.db", timings=timings), asyncio.get_running_loop()
     claimed = await running(store)
@@ -65,7 +59,7 @@ async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(
         go_on.wait()
 
     copy = asyncio.create_task(
-        asyncio.to_thread(copying.write_backup, tmp_path / "t.db", tmp_path / "copy", tell, lambda: 1)
+        asyncio.to_thread(copying.write_backup, tmp_path / "t.db", tmp_path / "copy", tell, lambda: 1, None, 1)
     )
     await asyncio.to_thread(begun.wait)
     began = loop.time()
@@ -79,9 +73,8 @@ async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(
     assert count(tmp_path / "copy" / "tasks.db", "chunks") == 0
 
 
-async def test_an_abandoned_backup_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "BACKUP_STEP_PAGES", 1)
-    store = open_store(tmp_path / "t.db")
+async def test_an_abandoned_backup_leaves_no_files(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db", timings=SqliteTimings(backup_pages=1))
     for _ in range(50):
         await finished(store, artifact("a", "x" * 9000))
     async with aclosing(store.backup(tmp_path / "copy")) as steps:

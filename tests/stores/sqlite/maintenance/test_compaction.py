@@ -19,7 +19,7 @@ from dragoman.core.task.maintenance import MAX_MERGED_ROW_BYTES, group_rows
 from dragoman.core.task.plan import plan
 from dragoman.ports import CompactionResult
 from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store, schema
-from dragoman.stores.sqlite.hot import writer
+from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.stores.sqlite.maintenance import compaction
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
 from dragoman.testing.contracts.store_size import StoreSize
@@ -170,21 +170,19 @@ async def test_compaction_results_are_logged(store: SqliteStore, caplog: pytest.
     assert [record.message for record in caplog.records] == ["compacted the store: 299 rows merged"]
 
 
-def test_growth_is_counted_for_a_limited_number_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MAX_COUNTED_TASKS", 3)
-    growth, connection = SqliteArtifactGrowth(), sqlite3.connect(":memory:")
+def test_growth_is_counted_for_a_limited_number_of_tasks() -> None:
+    growth, connection = SqliteArtifactGrowth(max_tasks=3), sqlite3.connect(":memory:")
     for _ in range(10):
         first = plan(None, created(new_ref(), claim=SESSION), 1)
         growth.record(connection, 1, plan(first.record, by_runner(first.outcome, chunk("out", "x")), 2))
-    assert len(growth._rows) == 3
+    assert len(growth) == 3
     connection.close()
 
 
-async def test_a_store_from_before_compaction_is_compacted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, steps = tmp_path / "old.db", dict(schema._steps())
-    monkeypatch.setattr(schema, "_steps", lambda: ((number, steps[number]) for number in (1, 2, 3)))
+async def test_a_store_from_before_compaction_is_compacted_too(tmp_path: Path) -> None:
+    path, steps = tmp_path / "old.db", dict(schema.migrations())
     connection = schema.connect(path)
-    schema.migrate(connection)
+    schema.migrate(connection, [(number, steps[number]) for number in (1, 2, 3)])
     zeros = ("last", "messages", "status_message", "asked", "inbox", "taken", "session", "token", "ready")
     connection.execute("INSERT INTO owners VALUES (1, ?, ?)", (OWNER.scope, OWNER.principal))
     connection.execute(
@@ -196,7 +194,6 @@ async def test_a_store_from_before_compaction_is_compacted_too(tmp_path: Path, m
         connection.execute("INSERT INTO chunks VALUES (1, x'00', 'out', ?, 1, x'78')", (number,))
         connection.execute("INSERT INTO log VALUES (1, x'00', ?, 1, 0, x'')", (number + 1,))
     connection.close()
-    monkeypatch.undo()
     store = open_store(path, sizes=StorageOptions(cut_after=1))
     assert await store.compact() == CompactionResult(rows=99, events=36)
     await store.close()
@@ -215,7 +212,7 @@ async def test_a_compaction_step_is_limited_in_rows_and_bytes(store: SqliteStore
     await store.append(by_runner(claimed, status(states.WORKING)))
     before = count(store, "chunks")
     connection = store.writer.connection
-    place = await store._read(lambda connection: compaction.find_grown_task(connection, 1))
+    place = await store.writer.submit(lambda connection: compaction.find_grown_task(connection, 1))
     steps = saved = 0
     while place is not None:
         changed = connection.total_changes
@@ -237,11 +234,8 @@ async def test_appends_do_not_wait_for_low_priority_writes(store: SqliteStore) -
     assert order == ["append"] * 5 + ["low"] * 3
 
 
-async def test_low_priority_writes_run_under_continuous_load(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "LOW_PRIORITY_COMMIT_INTERVAL", 4)
-    monkeypatch.setattr(writer, "MAX_BATCH_WRITES", 1)
+async def test_low_priority_writes_run_under_continuous_load(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db", timings=SqliteTimings(low_priority_interval=4, max_batch=1))
     order: list[str] = []
     held = threading.Event()
     blocked = store.writer.submit(lambda connection: held.wait(60))
@@ -254,6 +248,7 @@ async def test_low_priority_writes_run_under_continuous_load(
     held.set()
     await asyncio.gather(blocked, low, *appends)
     assert 0 < order.index("low") < 10
+    await store.close()
 
 
 async def compact_often(folder: Path, steps: list[object], ends: bool) -> None:

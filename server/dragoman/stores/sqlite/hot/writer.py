@@ -2,7 +2,7 @@
 
 The thread takes all changes that wait, commits once and wakes all callers of the batch with one call into their loop.
 Low-priority writes run one at a time, each in a transaction of its own, while no change waits, and in any case after
-LOW_PRIORITY_COMMIT_INTERVAL commits.
+`SqliteTimings.low_priority_interval` commits.
 """
 
 from __future__ import annotations
@@ -27,12 +27,6 @@ from dragoman.stores.sqlite.hot.commit import Checkpointer, SqliteCommitter, Sql
 from dragoman.supervision import Background, start_thread
 
 log = logging.getLogger("dragoman.store")
-
-MAX_BATCH_WRITES: Final = 512
-"""Changes in one commit: bounds how long the first waits for the last."""
-
-LOW_PRIORITY_COMMIT_INTERVAL: Final = 64
-"""Commits after which a waiting low-priority write runs even under load, so that a busy store is maintained too."""
 
 IDLE_TURNS: Final = 2
 """Consecutive idle iterations before a loop counts as idle: work of gRPC's thread takes one to arrive."""
@@ -123,6 +117,7 @@ class SqliteWriter:
         self.connection = connection
         """Only for jobs on this thread, and to trace its statements."""
         self._checkpointer = checkpointer
+        self._timings = timings
         self._committer = SqliteCommitter(connection, clock)
         self.quota_counters = self._committer.quota_counters
         """Only for jobs on this thread."""
@@ -130,7 +125,7 @@ class SqliteWriter:
         self.refusal = ""
         """Why writes are rejected now; empty while they are accepted."""
         self._queue: SimpleQueue[list[SqliteQueuedWrite] | UrgentWrite | WriterSignal] = SimpleQueue()
-        self._coalescer = WriteCoalescer(self._enqueue, MAX_BATCH_WRITES, timings)
+        self._coalescer = WriteCoalescer(self._enqueue, timings.max_batch, timings)
         self._urgent_writes: deque[UrgentWrite] = deque()
         self._low_priority_writes: deque[SqliteQueuedWrite] = deque()
         self._commits_since_low_priority = 0
@@ -216,7 +211,7 @@ class SqliteWriter:
         while (
             self._open_for_more
             and self._low_priority_writes
-            and (self._idle or self._commits_since_low_priority > LOW_PRIORITY_COMMIT_INTERVAL)
+            and (self._idle or self._commits_since_low_priority > self._timings.low_priority_interval)
         ):
             self._commits_since_low_priority = 0
             self._write([self._low_priority_writes.popleft()])
@@ -266,7 +261,7 @@ class SqliteWriter:
                 if isinstance(item, list):
                     self._arriving = item
                     work += item
-                if len(work) >= MAX_BATCH_WRITES:
+                if len(work) >= self._timings.max_batch:
                     break
                 item = self._queue.get_nowait()
         return work

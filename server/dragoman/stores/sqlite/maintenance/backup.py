@@ -22,15 +22,13 @@ from typing import Any, Final
 
 from dragoman.core.errors import InvalidParams
 from dragoman.ports import BackupProgress
+from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS
 from dragoman.stores.sqlite.schema import check_version, connect
 
 BACKUP_DATABASE: Final = "tasks.db"
 BACKUP_BLOBS: Final = "blobs"
 BACKUP_MANIFEST: Final = "backup.json"
 BACKUP_FORMAT: Final = 1
-
-BACKUP_STEP_PAGES: Final = 256
-"""Pages copied at a time: 1 MiB."""
 
 
 class DatabaseDamaged(Exception):
@@ -63,9 +61,16 @@ def blob_folder(store: Path) -> Path:
 
 
 async def backup(
-    store: Path, destination: Path, clock: Callable[[], int], source: sqlite3.Connection | None = None
+    store: Path,
+    destination: Path,
+    clock: Callable[[], int],
+    source: sqlite3.Connection | None = None,
+    step_pages: int = DEFAULT_TIMINGS.backup_pages,
 ) -> AsyncGenerator[BackupProgress, None]:
-    """See `dragoman.ports.Store.backup`. source: an open connection to copy from; without it `store` is opened."""
+    """See `dragoman.ports.Store.backup`.
+
+    source: an open connection to copy from; without it `store` is opened. step_pages: pages copied at a time.
+    """
     loop = asyncio.get_running_loop()
     reports: asyncio.Queue[BackupProgress | None] = asyncio.Queue()
     stopped = False
@@ -76,7 +81,7 @@ async def backup(
         loop.call_soon_threadsafe(reports.put_nowait, progress)
 
     with ThreadPoolExecutor(1, "dragoman-backup") as thread:
-        work = loop.run_in_executor(thread, write_backup, store, destination, report, clock, source)
+        work = loop.run_in_executor(thread, write_backup, store, destination, report, clock, source, step_pages)
         work.add_done_callback(lambda _: reports.put_nowait(None))
         try:
             while (progress := await reports.get()) is not None:
@@ -94,6 +99,7 @@ def write_backup(
     report_progress: Callable[[BackupProgress], None],
     clock: Callable[[], int],
     open_source: sqlite3.Connection | None = None,
+    step_pages: int = DEFAULT_TIMINGS.backup_pages,
 ) -> None:
     """Copies the store to a new folder. Blocks. Exceptions of `report_progress` stop it and are raised."""
     partial = _create_partial(destination)
@@ -109,7 +115,7 @@ def write_backup(
                 report_progress(BackupProgress((total - remaining) * size, total * size))
 
             with closing(sqlite3.connect(partial / BACKUP_DATABASE, isolation_level=None)) as copy:
-                source.backup(copy, pages=BACKUP_STEP_PAGES, progress=progress)
+                source.backup(copy, pages=step_pages, progress=progress)
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
                 _check_integrity(copy)
                 (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()

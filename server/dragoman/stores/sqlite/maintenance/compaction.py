@@ -79,8 +79,13 @@ class SqliteArtifactGrowth:
     Counts that are lost with the process are below MIN_GROWN_ROWS for each task; those rows stay as they are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_tasks: int = MAX_COUNTED_TASKS) -> None:
+        self._max_tasks = max_tasks
         self._rows: dict[tuple[int, bytes], int] = {}
+
+    def __len__(self) -> int:
+        """The number of tasks that are counted."""
+        return len(self._rows)
 
     def record(self, connection: sqlite3.Connection, owner: int, plan: Plan) -> None:
         """Counts what an append wrote, in its transaction."""
@@ -93,7 +98,7 @@ class SqliteArtifactGrowth:
             if grew >= MIN_GROWN_ROWS:
                 connection.execute(_ADD_GROWN, (*key, grew))
                 grew = 0
-            if len(self._rows) >= MAX_COUNTED_TASKS and key not in self._rows:
+            if len(self._rows) >= self._max_tasks and key not in self._rows:
                 del self._rows[next(iter(self._rows))]
             self._rows[key] = grew
         if record.state in states.TERMINAL:
