@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -167,23 +167,22 @@ async def test_the_cache_is_bounded(store: SqliteStore, tmp_path: Path) -> None:
 
 
 async def test_a_read_is_one_snapshot_despite_concurrent_commits(
-    store: SqliteStore, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, opened: Opened, tmp_path: Path
 ) -> None:
     claimed = await running(store)
     await store.append(by_runner(claimed, status(states.WORKING, "one")))
     before = opened.by_thread(claimed.record.ref)
     assert before is not None
-    build = reads.task_bytes
 
-    def late(*arguments: Any) -> bytes:
-        writer = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
-        writer.execute("DELETE FROM messages WHERE role = 1")
-        writer.close()
-        return build(*arguments)
+    def delete_messages(sql: str) -> None:
+        if "FROM messages" in sql:
+            writer = sqlite3.connect(tmp_path / "tasks.db", isolation_level=None)
+            writer.execute("DELETE FROM messages WHERE role = 1")
+            writer.close()
 
-    monkeypatch.setattr(reads, "task_bytes", late)
+    opened.connection.set_trace_callback(delete_messages)
     assert opened.get(claimed.record) == before
-    monkeypatch.undo()
+    opened.connection.set_trace_callback(None)
     after = opened.reader.read(claimed.record.ref, 5, artifacts=True)
     assert after is not None
     assert len(after.task) < len(before.task)

@@ -200,31 +200,33 @@ async def test_background_writes_are_committed_before_the_store_closes(path: Pat
 
 
 async def test_rows_of_a_task_a_context_and_a_principal_are_erased_from_other_tables(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, path: Path
 ) -> None:
-    released: list[tuple[int, bytes]] = []
-    monkeypatch.setattr(erasure, "CONTEXT_TABLES", (("talk", "owner = ? AND context = ?"),))
-    monkeypatch.setattr(erasure, "PRINCIPAL_TABLES", (*erasure.PRINCIPAL_TABLES, ("talk", "owner = ?")))
-    monkeypatch.setattr(erasure, "TASK_CLEANUPS", (lambda _, owner, task: released.append((owner, task)),))
     heads = [(await store.append(created(new_ref(), context=context))).record for context in ("a", "a", "b")]
+    keys = [record.ref.key for record in heads]
 
     def fill(connection: sqlite3.Connection) -> None:
-        connection.execute("CREATE TABLE talk (owner, context)")
-        connection.executemany("INSERT INTO talk VALUES (1, ?)", [("a",), ("b",), ("without a task",)])
+        contexts = [("a",), ("b",), ("without a task",)]
+        connection.executemany("INSERT INTO context_state VALUES (1, 'echo', ?, 1, x'')", contexts)
+        connection.executemany("INSERT INTO usage VALUES (1, ?, '', 1, 1)", [(key,) for key in keys])
+        connection.execute(
+            "INSERT INTO idempotency (owner, agent, key, digest, first, created) VALUES (1, 'echo', 'k', x'', 0, 0)"
+        )
 
     def contexts() -> list[str]:
-        return [row[0] for row in query(path, "SELECT context FROM talk ORDER BY 1")]
+        return [row[0] for row in query(path, "SELECT context FROM context_state ORDER BY 1")]
 
     await store.writer.submit(fill)
     await store.erase(TaskSelection(task=heads[0].id))
-    assert released == [(1, heads[0].ref.key)]
+    assert query(path, "SELECT task FROM usage ORDER BY 1") == [(key,) for key in keys[1:]]
     assert contexts() == ["a", "b", "without a task"]  # the context has another task
     await store.erase(TaskSelection(task=heads[1].id))
     assert contexts() == ["b", "without a task"]
     await store.erase(TaskSelection(context="without a task"))
     assert contexts() == ["b"]
+    assert query(path, "SELECT key FROM idempotency") == [("k",)]
     await store.erase(TaskSelection(principal=OWNER.principal))
-    assert (contexts(), query(path, "SELECT * FROM owners")) == ([], [])
+    assert (contexts(), query(path, "SELECT key FROM idempotency UNION SELECT owner FROM owners")) == ([], [])
 
 
 async def test_the_cancel_request_of_an_erased_task_is_deleted(store: SqliteStore, path: Path) -> None:
