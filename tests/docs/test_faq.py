@@ -10,8 +10,8 @@ import pytest
 from tests.docs import errors_page
 from tests.docs.protocol_client import DOCS, served, v1
 
-from dragoman.runtime.turn import status
-from dragoman.runtime.turn.status import SystemStatus
+from dragoman.runtime.turn import finish
+from dragoman.runtime.turn.finish import SystemStatus
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import codes
 
@@ -22,9 +22,9 @@ UPSTREAM: Final = re.compile(r'"(UPSTREAM_[A-Z]+)')
 
 
 def reasons_of() -> set[str]:
-    upstream = Path(status.__file__).parents[1] / "agents" / "upstream"
+    upstream = Path(finish.__file__).parents[1] / "agents" / "upstream"
     found = {reason for file in upstream.glob("*.py") for reason in UPSTREAM.findall(file.read_text("utf-8"))}
-    return found | {one.reason for one in vars(status).values() if isinstance(one, SystemStatus)}
+    return found | {one.reason for one in vars(finish).values() if isinstance(one, SystemStatus)}
 
 
 @pytest.mark.parametrize("reason", sorted(reasons_of()))

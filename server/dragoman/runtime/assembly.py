@@ -40,9 +40,8 @@ from dragoman.runtime.registry import AgentRegistry
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
 from dragoman.runtime.sessions import LEASE_SECONDS, ClaimRecovery, Heartbeat, Reaper
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
-from dragoman.runtime.turn.context import TurnServices
+from dragoman.runtime.turn.context import ReferenceResolver, TurnServices
 from dragoman.runtime.turn.events import NO_COALESCING, Coalesce
-from dragoman.runtime.turn.input import ReferenceResolver
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import Background, start_task
 

@@ -17,7 +17,7 @@ from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.runtime.turn.status import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
+from dragoman.runtime.turn.finish import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
 
 log = logging.getLogger("dragoman.runtime")
 

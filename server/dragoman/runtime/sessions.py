@@ -37,7 +37,7 @@ from dragoman.runtime.lease import Lease, LeaseHold
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.runtime.turn.status import SERVER_STOPPED, retry_status, system_status
+from dragoman.runtime.turn.finish import SERVER_STOPPED, retry_status, system_status
 from dragoman.supervision import Background, log_fault, start_thread
 
 log = logging.getLogger("dragoman.runtime")

@@ -20,7 +20,7 @@ from dragoman.core.errors import (
     UnsupportedOperation,
 )
 from dragoman.ports import LeaseLost
-from dragoman.runtime.turn.stop import Stop
+from dragoman.runtime.turn.finish import Stop
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 

@@ -1,18 +1,28 @@
-"""How a turn finishes, case by case."""
+"""How turns stop and finish, and strict transitions.
+
+CANCELED is written when the agent has stopped, and never because time has passed.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.conftest import set_timings, timings
+from tests.eventually import eventually
+from tests.runtime.harness import collect, kinds, open_harness, state, status_text, texts
 
-from dragoman.core.errors import InvalidAgentResponse
+from dragoman import Turn
+from dragoman.core.errors import InvalidAgentResponse, TaskNotCancelable
 from dragoman.core.task import states
 from dragoman.core.task.log import CHANGED, FENCED, AppendRejected, ArtifactChange, StatusChange, TaskRecord
 from dragoman.ports import LeaseLost, StateUpdate, TurnResult, WorkerLost
 from dragoman.runtime.turn.events import Change
-from dragoman.runtime.turn.finish import Finish, FinishKind, Output, decide, with_working
-from dragoman.runtime.turn.stop import StopReason, StopToken
+from dragoman.runtime.turn.finish import Finish, FinishKind, Output, Stop, StopReason, StopToken, decide, with_working
+from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -108,3 +118,156 @@ def test_working_is_written_before_the_first_output_of_a_submitted_task() -> Non
     assert with_working([CHUNK], working) == [CHUNK]
     assert with_working([CANCELED], submitted) == [CANCELED]
     assert with_working([], submitted) == []
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CancelTask does not wait for agents."""
+    set_timings(monkeypatch, cancel_timeout=0.0)
+
+
+async def test_a_canceled_thread_keeps_its_task_active_until_it_returns(tmp_path: Path) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def deaf(turn: Turn) -> str:
+        begun.set()
+        assert release.wait(60)
+        return "never seen"
+
+    async with open_harness(tmp_path, deaf, timings=timings(fence_timeout=0.0)) as here:
+        task = await here.start()
+        await eventually(begun.is_set)
+        (runner,) = here.runtime.scheduler.runs
+        await here.cancel(task.id)
+        await eventually(lambda: runner.stop.state is Stop.FENCED)
+        assert state(await here.cancel(task.id)) in ("SUBMITTED", "WORKING")
+        release.set()
+        assert state(await here.ended(task.id)) == "CANCELED"
+        with pytest.raises(TaskNotCancelable):
+            await here.cancel(task.id)
+
+
+async def test_a_time_limit_ends_a_canceled_task_whose_agent_does_not_stop(tmp_path: Path) -> None:
+    async def stubborn(turn: Turn) -> None:
+        turn.status("at it")
+        while not here.at("go").is_set():
+            try:
+                await here.at("go").wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with open_harness(tmp_path, stubborn, time_limit=0.2, timings=timings(fence_timeout=0.0)) as here:
+        task = await here.start()
+        await eventually(lambda: here.runtime.scheduler.running)
+        await here.cancel(task.id)
+        ended = await here.ended(task.id)
+        assert (state(ended), status_text(ended).partition(":")[0]) == ("FAILED", "TIMED_OUT")
+        here.at("go").set()
+
+
+async def test_a_canceled_thread_that_outlasts_its_server_is_canceled_by_the_next_start(tmp_path: Path) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def deaf(turn: Turn) -> None:
+        begun.set()
+        assert release.wait(60)
+
+    async with open_harness(tmp_path, deaf, timings=timings(fence_timeout=0.0)) as here:
+        task = await here.start()
+        await eventually(begun.is_set)
+        (runner,) = here.runtime.scheduler.runs
+        await here.cancel(task.id)
+        await eventually(lambda: runner.stop.state is Stop.FENCED)
+        await here.runtime.scheduler.drain(0)
+        await here.idle()
+        assert state(await here.get(task.id)) in ("SUBMITTED", "WORKING")
+    release.set()
+    async with open_harness(tmp_path, deaf, store=open_store(tmp_path / "tasks.db")) as there:
+        assert state(await there.get(task.id)) == "CANCELED"
+
+
+# The token ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_request_counts_and_later_ones_are_noted() -> None:
+    stop = StopToken()
+    assert (stop.requested, stop.reason) == (False, "")
+    assert stop.request("client", b"why")
+    assert not stop.request("deadline", b"other")
+    assert (stop.state, stop.reason, stop.metadata) == (Stop.REQUESTED, "client", b"why")
+    assert stop.requests == {"client", "deadline"}
+
+
+@pytest.mark.parametrize("reason", ["client", "deadline"])
+def test_only_the_cancel_of_a_client_waits_for_its_agent(reason: StopReason) -> None:
+    stop = StopToken()
+    stop.request(reason)
+    assert stop.escalate() is (Stop.FENCED if reason == "client" else Stop.ENDED)
+    assert stop.reason == (reason if reason == "client" else "fenced")
+
+
+def test_a_fenced_turn_can_still_be_ended_by_a_deadline() -> None:
+    stop = StopToken()
+    stop.request("client")
+    assert [stop.escalate(), stop.escalate()] == [Stop.FENCED, Stop.ENDED]
+    with pytest.raises(AssertionError):
+        stop.escalate()
+
+
+@pytest.mark.parametrize(("reason", "stops"), [("client", False), ("deadline", False), ("drain", True)])
+def test_only_a_drain_stops_the_next_turn_as_well(reason: StopReason, stops: bool) -> None:
+    stop = StopToken()
+    stop.note(reason)
+    assert not stop.requested
+    stop.begin_turn()
+    assert (stop.requested, bool(stop.reason)) == (stops, stops)
+    assert stop.requests == {reason}
+
+
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+async def test_strict_transitions_put_working_before_the_result(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, echo, strict=True) as here:
+        assert kinds(await collect(here.stream())) == ["task SUBMITTED", "WORKING", "hello", "COMPLETED"]
+
+
+@pytest.mark.parametrize("end", ["COMPLETED", "INPUT_REQUIRED", "REJECTED"])
+async def test_strict_transitions_accept_an_end_after_working_written_by_the_server(tmp_path: Path, end: str) -> None:
+    """A silent agent is shown as WORKING by the server, which permits every end."""
+
+    async def thinks(turn: Turn) -> str:
+        await here.at("go").wait()
+        if end == "INPUT_REQUIRED":
+            turn.ask("which?")
+        if end == "REJECTED":
+            turn.reject("not this")
+        return turn.text
+
+    async with open_harness(tmp_path, thinks, strict=True) as here:
+        following = here.follow((await here.start()).id)
+        async for event in following:
+            if kinds([event])[0].endswith("WORKING"):
+                break
+        here.at("go").set()
+        assert kinds([await anext(following) for _ in range(2 if end == "COMPLETED" else 1)])[-1] == end
+
+
+async def test_strict_transitions_fail_an_agent_that_violates_them(tmp_path: Path) -> None:
+    async def repeats(turn: Turn) -> str:
+        turn.status("one")
+        turn.status("two")
+        return "never"
+
+    async def rejects_late(turn: Turn) -> None:
+        turn.status("working")
+        turn.reject("no")
+
+    async with open_harness(tmp_path, repeats, strict=True) as here:
+        task = await here.send()
+        assert (state(task), texts(task)) == ("FAILED", [])
+        assert "TASK_STATE_WORKING may not be followed by TASK_STATE_WORKING" in status_text(task)
+    (tmp_path / "other").mkdir()
+    async with open_harness(tmp_path / "other", rejects_late, strict=True) as here:
+        assert "TASK_STATE_REJECTED" in status_text(await here.send())

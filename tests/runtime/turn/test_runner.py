@@ -16,8 +16,8 @@ from dragoman import Turn
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
 from dragoman.runtime.turn.events import MAX_PENDING_EVENTS, OVERFLOW_FACTOR, Change
+from dragoman.runtime.turn.finish import TransitionChecker
 from dragoman.runtime.turn.runner import TurnRunner
-from dragoman.runtime.turn.status import TransitionChecker
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import AGENT, created, new_ref
 

@@ -24,7 +24,7 @@ from dragoman.ports import Store
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
-from dragoman.runtime.turn.status import EXPIRED, system_status
+from dragoman.runtime.turn.finish import EXPIRED, system_status
 
 log = logging.getLogger("dragoman.retention")
 

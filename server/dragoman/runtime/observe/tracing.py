@@ -16,7 +16,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import Store
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.turn.input import NO_MESSAGE
+from dragoman.runtime.turn.context import NO_MESSAGE
 from dragoman.runtime.turn.runner import TurnRunner
 
 log = logging.getLogger("dragoman.runtime")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
+from dragoman.core.access.identity import Isolation
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.limits.quotas import NO_BUDGETS, NO_USAGE, TaskBudget, TaskBudgets, Usage, UsageReport
 from dragoman.core.names import Owner, task_id_of
@@ -16,12 +18,34 @@ from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
-from dragoman.runtime.turn.finish import with_working
-from dragoman.runtime.turn.input import NO_MESSAGE, ReferenceResolver, load_turn_input
+from dragoman.runtime.turn.finish import StopToken, TransitionChecker, with_working
 from dragoman.runtime.turn.limits import TurnDeadlines, UsageTracker, call_on_loop
-from dragoman.runtime.turn.status import TransitionChecker
-from dragoman.runtime.turn.stop import StopToken
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+NO_MESSAGE: Final = pb.Message()
+"""Stands for a message that has not been read yet."""
+
+MAX_REFERENCES: Final = 16
+"""Referenced tasks passed to an agent; further ones are dropped."""
+
+
+class ReferenceResolver:
+    """Reads the tasks that messages refer to."""
+
+    def __init__(self, store: Store, isolation: Isolation) -> None:
+        self._store = store
+        self._isolation = isolation
+
+    async def resolve(self, record: TaskRecord, sender: str, task_ids: Iterable[str]) -> list[pb.Task]:
+        """The referenced tasks that the sender may see, of this task's agent only; unknown ids are skipped."""
+        visible = self._isolation.visibility(record.ref.owner.scope, record.agent, sender)
+        found = []
+        for task_id in list(dict.fromkeys(task_ids))[:MAX_REFERENCES]:
+            record_found = await self._store.find(visible.owner, record.agent, task_id, joined=visible.joined)
+            snapshot = await self._store.read(record_found.ref) if record_found else None
+            if snapshot is not None:
+                found.append(pb.Task.FromString(snapshot.task))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +250,24 @@ class AgentFacade:
             self.references = await self._services.reference_resolver.resolve(record, self.principal, task_ids)
 
     async def _load_message(self) -> Usage:
-        """Reads the message to answer, and results of earlier turns. Returns the usage of earlier turns."""
-        turn_input = await load_turn_input(self._services.store, self.record, self._last_delivered, self.attempt)
-        self.task_state, self.task_metadata = turn_input.task_state, turn_input.task_metadata
-        self.question, self._history = turn_input.question, turn_input.history
-        self.previous_artifacts, self.waiting_messages = turn_input.artifacts, turn_input.waiting_messages
-        self._set_message(turn_input.message)
-        return turn_input.usage
+        """Reads the message to answer, the history, and what earlier turns left. Returns the usage of earlier turns.
+
+        Raises LookupError when there is no message that no turn has received.
+        """
+        ref, store = self.record.ref, self._services.store
+        conversation = await store.messages(ref)
+        if conversation is None or not (unread := conversation.unread(self._last_delivered)):
+            raise LookupError("a claimed task has no message to answer")
+        snapshot = await store.read(ref, history=0) if self.attempt > 1 else None
+        self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
+        messages = {stored.number: pb.Message.FromString(stored.message) for stored in conversation.messages}
+        usage = await store.usage(ref)
+        self.task_state, self.task_metadata = conversation.task_state, conversation.task_metadata
+        self.question = messages.get(conversation.record.question)
+        self._history = [message for number, message in messages.items() if number < unread[0].number]
+        self.waiting_messages = len(unread) - 1
+        self._set_message(unread[0])
+        return usage
 
     def _set_message(self, stored: StoredMessage) -> None:
         self._last_delivered = stored.number

@@ -1,29 +1,209 @@
-"""How a turn finishes: decides what is written from its result, its stop and its last output. Pure.
+"""How a turn stops and finishes: requests to stop, statuses written by the server, and the decision what is written.
 
-| the turn | is finished by |
-|---|---|
-| its claim is lost, or a fence has ended its task | nothing: the store rejects its writes, or has its end |
-| its output could not be stored | its end as FAILED, and without that output |
-| it was interrupted and may be repeated | a release, for the next attempt |
-| its result is a Message, and the task is not visible | that Message, in place of the task |
-| otherwise | its last artifacts and its final status |
+CANCELED means that the agent has stopped. So it is written when the agent has ended, never because time has passed: an
+agent that ignores a cancel keeps its task active, until its process ends. Only a limit of the turn ends a task whose
+agent may still run, as FAILED.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from dragoman.core.errors import A2AError
 from dragoman.core.task import states
 from dragoman.core.task.log import CHANGED, AppendRejected, StatusChange, TaskRecord
+from dragoman.ids import IDS
 from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult, WorkerLost
 from dragoman.runtime.turn.events import Change
-from dragoman.runtime.turn.status import CONTEXT_CHANGED, NOT_WRITTEN, retry_status, system_status
-from dragoman.runtime.turn.stop import Stop, StopToken
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+StopReason = Literal["client", "deadline", "drain", "fenced"]
+"""`fenced`: the lease of the process has lapsed, or the task has ended without its agent."""
+
+
+class Stop(Enum):
+    """How far the stop of a turn has come."""
+
+    NONE = "no stop was requested"
+    REQUESTED = "the agent was asked to stop"
+    FENCED = "the agent did not stop in time; its verbs fail"
+    ENDED = "the task ends without its agent"
+
+
+STOP_TRANSITIONS: Final = {
+    Stop.NONE: frozenset({Stop.REQUESTED}),
+    Stop.REQUESTED: frozenset({Stop.FENCED, Stop.ENDED}),
+    Stop.FENCED: frozenset({Stop.ENDED}),
+    Stop.ENDED: frozenset[Stop](),
+}
+"""A new turn begins in NONE again, or in REQUESTED while the process drains."""
+
+
+class StopToken:
+    """The stop requests of a run.
+
+    A request of a client, a deadline, a drain or a lapse of the lease interrupts the agent. After
+    `Timings.fence_timeout` the stop escalates. A client's cancel becomes FENCED: the agent's verbs fail, and the task
+    waits for its end. For other reasons the task ENDED: its final status is written while the agent may run.
+    """
+
+    # Class attributes, because most runs never change these.
+    state = Stop.NONE
+    """Of the current turn."""
+    reason: StopReason | Literal[""] = ""
+    """Of the current turn: the first request counts."""
+    metadata = b""
+    """Of the client's cancel request: a serialized Struct."""
+    requests: frozenset[StopReason] = frozenset()
+    """All reasons for which a stop was requested, in this turn or an earlier one, in time for its end or not."""
+
+    @property
+    def requested(self) -> bool:
+        """Whether the turn has to stop."""
+        return self.state is not Stop.NONE
+
+    def note(self, reason: StopReason) -> None:
+        """Notes a request that comes too late for this turn; a later one looks at it."""
+        self.requests |= {reason}
+
+    def request(self, reason: StopReason, metadata: bytes = b"") -> bool:
+        """Requests a stop. False when an earlier request counts."""
+        self.note(reason)
+        if self.state is not Stop.NONE:
+            return False
+        self._enter(Stop.REQUESTED)
+        self.reason, self.metadata = reason, metadata
+        return True
+
+    def escalate(self) -> Stop:
+        """The agent did not stop in time: FENCED after a client's cancel, else ENDED."""
+        if self.reason == "client" and self.state is Stop.REQUESTED:
+            self._enter(Stop.FENCED)
+        else:
+            self._enter(Stop.ENDED)
+            self.reason = "fenced"
+        return self.state
+
+    def begin_turn(self) -> None:
+        """Begins the next turn. A drain stops that as well."""
+        draining = "drain" in self.requests
+        self.state, self.reason, self.metadata = Stop.NONE, "", b""
+        if draining:
+            self.request("drain")
+
+    def _enter(self, state: Stop) -> None:
+        assert state in STOP_TRANSITIONS[self.state], f"{self.state.name} to {state.name}"
+        self.state = state
+
+
+@dataclass(frozen=True, slots=True)
+class SystemStatus:
+    """A final state with its reason and text, with which the server itself ends a turn.
+
+    The text is for people; the reason, for programs, is in the metadata of the status message, so every dialect and
+    transport shows it.
+    """
+
+    state: int
+    reason: str
+    text: str
+
+
+SERVER_STOPPED: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The server stopped while this task was running.")
+TURN_ABORTED: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The server could not continue this task.")
+WORKER_LOST: Final = SystemStatus(states.FAILED, "INTERRUPTED", "The worker running this task was lost.")
+NO_WORKER: Final = SystemStatus(
+    states.FAILED, "NO_WORKER", "No worker of this agent connected in time to run this task."
+)
+UPSTREAM_AWAY: Final = SystemStatus(
+    states.FAILED, "UPSTREAM_AWAY", "The agent of this task became unavailable and did not come back in time."
+)
+DRAINED: Final = SystemStatus(states.FAILED, "DRAINED", "The server shut down before this task was finished.")
+NOT_WRITTEN: Final = SystemStatus(states.FAILED, "NOT_WRITTEN", "The output of the agent could not be stored.")
+LEASE_LAPSED: Final = SystemStatus(
+    states.FAILED, "INTERRUPTED", "The server could not reach its store in time and stopped this task."
+)
+
+TIMED_OUT: Final = SystemStatus(states.FAILED, "TIMED_OUT", "The turn exceeded its time limit.")
+IDLE_TOO_LONG: Final = SystemStatus(states.FAILED, "IDLE", "The agent was inactive for longer than its idle limit.")
+OVER_BUDGET: Final = SystemStatus(states.FAILED, "OVER_BUDGET", "The task exceeded its budget.")
+CONTEXT_CHANGED: Final = SystemStatus(
+    states.FAILED,
+    "CONTEXT_CHANGED",
+    "Another task of this conversation changed the conversation's state during this turn.",
+)
+EXPIRED: Final = SystemStatus(states.FAILED, "EXPIRED", "The task received no reply within its retention time.")
+
+INVALID_TRANSITION: Final = SystemStatus(
+    states.FAILED, "INVALID_AGENT_RESPONSE", "The agent made an invalid state transition:"
+)
+
+
+def retry_status(attempt: int) -> StatusChange:
+    """The status update that begins a repeated turn; its metadata carry the number of the attempt."""
+    message = pb.Message(metadata={"attempt": attempt})
+    return StatusChange(states.WORKING, metadata=message.metadata.SerializeToString())
+
+
+def system_status(status: SystemStatus, record: TaskRecord, detail: str = "") -> StatusChange:
+    """The status change that ends the task of `record` with a system status; `detail` is appended to the text.
+
+    The message names its task and context, as every message of a task does (1.0 §4.1.4).
+    """
+    message = pb.Message(
+        message_id=IDS.hex(),
+        context_id=record.context,
+        task_id=record.id,
+        role=pb.ROLE_AGENT,
+        parts=[pb.Part(text=f"{status.reason}: {status.text} {detail}".rstrip())],
+        metadata={"reason": status.reason},
+    )
+    return StatusChange(status.state, message.SerializeToString())
+
+
+class TransitionChecker:
+    """Strict mode: checks the state transitions that one turn makes, from the state in which it began."""
+
+    def __init__(self, state: int) -> None:
+        self._state = state
+        self._reported_working = False
+
+    def check(self, change: Change) -> None:
+        """Raises ValueError, in the agent's own call, for an invalid transition.
+
+        A WORKING written by the server on the agent's behalf does not make the agent's own first WORKING a repetition.
+        """
+        if not isinstance(change, StatusChange):
+            if self._state == states.SUBMITTED:
+                self._state = states.WORKING
+            return
+        first_working = change.state == self._state == states.WORKING and not self._reported_working
+        if not first_working and not states.can_transition_to(self._state, change.state, strict=True):
+            raise ValueError(f"{states.name(self._state)} may not be followed by {states.name(change.state)}")
+        self._reported_working = change.state == states.WORKING
+        self._state = change.state
+
+    def check_end(self, changes: list[Change], record: TaskRecord) -> list[Change]:
+        """Completes the last append of a turn: adds WORKING before a result, replaces an invalid end by FAILED.
+
+        `record` is the task in the store. An agent that wrote nothing may end as if it had written
+        WORKING, which the server writes for slow agents anyway.
+        """
+        first, end, state = changes[0], changes[-1], self._state
+        begins = isinstance(first, StatusChange) and first.state in states.STRICT_TRANSITIONS[states.SUBMITTED]
+        if record.state == states.SUBMITTED and not begins:
+            changes = [StatusChange(states.WORKING), *changes]
+            state = states.WORKING
+        possible_states = (state, states.WORKING) if state == states.SUBMITTED else (state,)
+        if isinstance(end, StatusChange) and not any(
+            states.can_transition_to(candidate, end.state, strict=True) for candidate in possible_states
+        ):
+            rule = f"{states.name(state)} may not be followed by {states.name(end.state)}"
+            return [*changes[:-1], system_status(INVALID_TRANSITION, record, rule)]
+        return changes
 
 
 class FinishKind(Enum):
@@ -36,7 +216,16 @@ class FinishKind(Enum):
 
 
 class Finish(NamedTuple):
-    """The end of a turn."""
+    """The end of a turn.
+
+    | the turn | is finished by |
+    |---|---|
+    | its claim is lost, or a fence has ended its task | nothing: the store rejects its writes, or has its end |
+    | its output could not be stored | its end as FAILED, and without that output |
+    | it was interrupted and may be repeated | a release, for the next attempt |
+    | its result is a Message, and the task is not visible | that Message, in place of the task |
+    | otherwise | its last artifacts and its final status |
+    """
 
     kind: FinishKind
     changes: Sequence[Change] = ()

@@ -10,7 +10,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport, usage_metadata
 from dragoman.core.task.log import Append, Appended, Guard, StatusChange, TaskRecord, TaskRef
 from dragoman.runtime.log import EventLog
-from dragoman.runtime.turn.status import IDLE_TOO_LONG, OVER_BUDGET, TIMED_OUT, SystemStatus, system_status
+from dragoman.runtime.turn.finish import IDLE_TOO_LONG, OVER_BUDGET, TIMED_OUT, SystemStatus, system_status
 
 
 class TurnDeadlines:

@@ -37,20 +37,23 @@ from dragoman.ports import (
     WorkerLost,
 )
 from dragoman.runtime.lease import GuardedSteps
-from dragoman.runtime.turn.context import AgentFacade
+from dragoman.runtime.turn.context import NO_MESSAGE, AgentFacade
 from dragoman.runtime.turn.events import Change
-from dragoman.runtime.turn.finish import Finish, FinishKind, Output, decide
-from dragoman.runtime.turn.input import NO_MESSAGE
-from dragoman.runtime.turn.status import (
+from dragoman.runtime.turn.finish import (
     CONTEXT_CHANGED,
     DRAINED,
     LEASE_LAPSED,
     TURN_ABORTED,
     WORKER_LOST,
+    Finish,
+    FinishKind,
+    Output,
+    Stop,
+    StopReason,
     TransitionChecker,
+    decide,
     system_status,
 )
-from dragoman.runtime.turn.stop import Stop, StopReason
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
