@@ -1,4 +1,4 @@
-"""Remote agents in the runtime: capacity, backlog, and lost processes."""
+"""Queues of a process: slots, remote agents, capacity, backlog, and lost processes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from tests.eventually import eventually
-from tests.runtime.harness import state, status_text
+from tests.runtime.harness import open_harness, state, status_text
 from tests.runtime.remote_agent import DONE, Far, served
 
+from dragoman import Turn
 from dragoman.bus.local import LocalBus
 from dragoman.ports import Job, RemoteAgent, WorkerLost
 from dragoman.runtime import Ports, open_runtime
-from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog
-from dragoman.runtime.runs import RunRegistry
+from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, RunRegistry
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import new_ref
 
@@ -216,6 +216,35 @@ def test_the_turns_of_a_removed_agent_count_again_when_it_returns() -> None:
     queues.add(Far(capacity=2))
     queues.of("far").running = 1
     queues.remove("far")
-    assert ("far" in queues, queues.of("far") is queues.local) == (False, True)
+    assert (queues.remote("far"), queues.of("far") is queues.local) == (None, True)
     queues.add(Far(capacity=2))
     assert (queues.of("far").room, queues.of("far").backlog) == (1, Backlog.EXCEEDING)
+
+
+async def test_reserved_slots_are_not_free_and_not_idle() -> None:
+    runs = RunRegistry(2)
+    runs.reserved = 1
+    waiting = asyncio.ensure_future(runs.wait_idle())
+    await asyncio.sleep(0)
+    runs.wake_if_idle()
+    assert (runs.free_slots, runs.idle, waiting.done()) == (1, False, False)
+    runs.reserved = 0
+    runs.wake_if_idle()
+    await waiting
+    assert runs.free_slots == 2
+
+
+async def test_running_turns_are_found_by_task(tmp_path: Path) -> None:
+    async def waits(turn: Turn) -> None:
+        await here.at("go").wait()
+
+    async with open_harness(tmp_path, waits, slots=5) as here:
+        tasks = [await here.start() for _ in range(3)]
+        runs = here.runtime.scheduler.runs
+        await eventually(lambda: len(runs) == 3)
+        assert {runner.task_id for runner in runs} == {task.id for task in tasks}
+        assert all(runs.find(runner.record.ref) is runner for runner in runs)
+        assert runs.free_slots == 2
+        here.at("go").set()
+        await runs.wait_idle()
+        assert (len(runs), runs.free_slots) == (0, 5)

@@ -1,4 +1,4 @@
-"""Queues of a process: the room for turns, and what waits for it in the store.
+"""Queues of a process: its running turns, the room for more, and what waits for it in the store.
 
 The store holds the waiting tasks. A process keeps one queue for its local agents together, which share its slots and
 one query, and one for each remote agent, whose capacity changes while the server runs. A task is claimed only when its
@@ -14,9 +14,8 @@ from enum import Enum
 from typing import Protocol
 
 from dragoman.core.errors import Unavailable
-from dragoman.core.task.log import Appended
+from dragoman.core.task.log import Appended, TaskRef
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, Unsubscribe
-from dragoman.runtime.runs import RunRegistry
 from dragoman.runtime.turn.runner import TurnRunner
 
 
@@ -34,6 +33,60 @@ class Fetch(Enum):
     NONE = "no fetch"
     RUNNING = "a fetch is running"
     OUTDATED = "a fetch is running, and more tasks have come since its query"
+
+
+class RunRegistry:
+    """The running turns of a process, by task, and its slots."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        """The maximum of concurrent turns."""
+        self.reserved = 0
+        """Slots for tasks that are being written."""
+        self.by_task: dict[TaskRef, TurnRunner] = {}
+        self.idle_waiters: list[asyncio.Future[None]] = []
+        """Those in `wait_idle`."""
+
+    def __len__(self) -> int:
+        return len(self.by_task)
+
+    def __iter__(self) -> Iterator[TurnRunner]:
+        """The runners at this moment. The registry may change meanwhile."""
+        return iter(tuple(self.by_task.values()))
+
+    def find(self, ref: TaskRef) -> TurnRunner | None:
+        """The runner of this task, if it runs here."""
+        return self.by_task.get(ref)
+
+    def clear(self) -> None:
+        """Removes all turns."""
+        self.by_task.clear()
+        self.wake_if_idle()
+
+    @property
+    def free_slots(self) -> int:
+        """Turns that may still begin here."""
+        return self.slots - len(self.by_task) - self.reserved
+
+    @property
+    def idle(self) -> bool:
+        """Whether no turn runs and no slot is reserved."""
+        return not (self.by_task or self.reserved)
+
+    async def wait_idle(self) -> None:
+        """Returns when no turn runs and no slot is reserved."""
+        while not self.idle:
+            waiter = asyncio.get_running_loop().create_future()
+            self.idle_waiters.append(waiter)
+            await waiter
+
+    def wake_if_idle(self) -> None:
+        """Wakes those in `wait_idle`. Call it after a removal or the end of a reservation."""
+        if self.idle_waiters and self.idle:
+            waiters, self.idle_waiters = self.idle_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
 
 class AgentQueue:
@@ -202,10 +255,10 @@ class AgentQueues:
     def __init__(
         self, agents: Mapping[str, Agent], runs: RunRegistry, worker_wait: float, *, runs_agents: bool
     ) -> None:
-        """`worker_wait`: seconds that tasks wait for an absent remote agent. With `runs_agents=False` the local agents
-        are left to other processes."""
+        """With `runs_agents=False` the local agents are left to other processes."""
         self._runs = runs
-        self._worker_wait = worker_wait
+        self.worker_wait = worker_wait
+        """Seconds that tasks wait for an absent remote agent."""
         remote = {name: agent for name, agent in agents.items() if isinstance(agent, RemoteAgent)}
         local = tuple(name for name in agents if name not in remote)
         self.local = AgentQueue(runs, local if runs_agents else ())
@@ -217,13 +270,13 @@ class AgentQueues:
         """The queues at this moment."""
         return iter((self.local, *self._remote.values()))
 
-    def __contains__(self, agent: str) -> bool:
-        """Whether this is a remote agent."""
-        return agent in self._remote
-
     def of(self, agent: str) -> AgentQueue:
         """The queue of an agent."""
         return self._remote.get(agent, self.local)
+
+    def remote(self, agent: str) -> RemoteAgent | None:
+        """The remote agent with this id; None for local and unknown ones."""
+        return self._remote[agent].agent if agent in self._remote else None
 
     def add(self, agent: RemoteAgent) -> None:
         """Adds a remote agent; tasks of it may already wait in the store."""
@@ -246,7 +299,7 @@ class AgentQueues:
 
     def check_available(self, agent: RemoteAgent) -> None:
         """Raises Unavailable for an agent that has been absent for longer than tasks wait for it."""
-        if (away := agent.seconds_absent) > self._worker_wait:
+        if (away := agent.seconds_absent) > self.worker_wait:
             if not agent.is_worker_backed:
                 raise Unavailable(f'agent "{agent.spec.id}" has been unavailable for {away:.0f} s; try again later')
             raise Unavailable(
@@ -256,50 +309,12 @@ class AgentQueues:
     @property
     def absent_too_long(self) -> list[str]:
         """The remote agents that have been absent for longer than tasks wait for them."""
-        return [name for name in self._remote if (self.seconds_absent(name) or 0.0) > self._worker_wait]
-
-    def is_worker_backed(self, agent: str) -> bool:
-        """Whether workers run this agent. True for unknown agents."""
-        remote = self._remote_agent(agent)
-        return remote is None or remote.is_worker_backed
+        return [name for name in self._remote if (self.seconds_absent(name) or 0.0) > self.worker_wait]
 
     def seconds_absent(self, agent: str) -> float | None:
         """Seconds since a remote agent became unavailable, 0 while it is available; None for local agents."""
-        remote = self._remote_agent(agent)
+        remote = self.remote(agent)
         return remote.seconds_absent if remote else None
-
-    def runner(self, agent: str, task_id: str) -> str:
-        """Which remote process runs a turn of a task; empty when none does."""
-        remote = self._remote_agent(agent)
-        return remote.runner_of(task_id) if remote else ""
-
-    def describe_run(self, agent: str, task_id: str) -> str:
-        """What to expect of that process, in a few sentences; empty when nothing is known."""
-        remote = self._remote_agent(agent)
-        return remote.describe_run(task_id) if remote else ""
-
-    def describe_next(self, agent: str) -> str:
-        """What happens next to a waiting task of the agent, in sentences."""
-        remote = self._remote_agent(agent)
-        if remote is None or self.of(agent).room > 0:
-            return "It waits for a worker and will be taken at once."
-        if not (away := remote.seconds_absent):
-            if not remote.is_worker_backed:
-                return f'It waits for capacity of agent "{agent}", which already runs its maximum number of turns.'
-            return f'It waits for capacity at a worker of agent "{agent}"; all connected workers are busy or draining.'
-        remaining = max(self._worker_wait - away, 0)
-        if remote.problem:
-            return (
-                f'It waits for agent "{agent}", which has been unavailable for {away:.0f} s ({remote.problem}). '
-                f"The server retries every few seconds; in {remaining:.0f} s (--worker-wait) the task ends as FAILED."
-            )
-        return (
-            f'It waits for a worker of agent "{agent}". None has been connected for {away:.0f} s; in {remaining:.0f} s '
-            "(--worker-wait) the task ends as FAILED. Start one with: dragoman worker."
-        )
-
-    def _remote_agent(self, agent: str) -> RemoteAgent | None:
-        return self._remote[agent].agent if agent in self._remote else None
 
 
 class JobSubscriptions:

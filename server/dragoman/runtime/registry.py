@@ -153,7 +153,8 @@ class AgentRegistry:
             await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
 
     def _end_status(self, agent: str) -> SystemStatus:
-        return NO_WORKER if self._scheduler.queues.is_worker_backed(agent) else UPSTREAM_AWAY
+        remote = self._scheduler.queues.remote(agent)
+        return NO_WORKER if remote is None or remote.is_worker_backed else UPSTREAM_AWAY
 
     async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
         count = 0

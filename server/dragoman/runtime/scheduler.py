@@ -21,8 +21,7 @@ from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Ready, TaskRecord, TaskRef
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal
-from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, JobSubscriptions, Reservation
-from dragoman.runtime.runs import RunRegistry
+from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, JobSubscriptions, Reservation, RunRegistry
 from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import log_fault

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -97,7 +98,7 @@ class Explainer:
     def _explain_one(
         self, record: TaskRecord, sessions: Mapping[int, int], pushes: Sequence[PushRecord], status_text: str
     ) -> Explanation:
-        runner = self._scheduler.runs.find(record.ref)
+        runner, remote = self._scheduler.runs.find(record.ref), self._scheduler.queues.remote(record.agent)
         spec = self._agents.get(record.agent)
         allowed = 1 + (spec.retries if spec else 0)
         expires = sessions.get(record.session, 0)
@@ -124,7 +125,7 @@ class Explainer:
                 self._scheduler,
             ),
             pushes=pushes,
-            worker=self._scheduler.queues.runner(record.agent, record.id),
+            worker=remote.runner_of(record.id) if remote else "",
         )
 
 
@@ -197,14 +198,14 @@ def _describe_running(facts: ExplainInput, scheduler: Scheduler) -> str:
     seconds, idle = runner.deadlines.elapsed, runner.deadlines.idle_seconds
     output = "it has produced no output yet" if idle is None else f"its last output was {_format_duration(idle)} ago"
     since = _format_time(facts.now - round(seconds * 1000))
-    worker = record.agent in scheduler.queues and scheduler.queues.is_worker_backed(record.agent)
+    remote = scheduler.queues.remote(record.agent)
     within = f"within {LEASE_SECONDS:g} s if another server is running, else at the next start."
     sentences = [
         f"Its agent has been working on it since {since} ({_format_duration(seconds)}); {output}.",
-        scheduler.queues.describe_run(record.agent, record.id),
+        remote.describe_run(record.id) if remote else "",
         *_describe_limits(facts, seconds, seconds if idle is None else idle),
         f"If its worker dies, {crash} at once; if this server dies, {within}"
-        if worker
+        if remote and remote.is_worker_backed
         else f"If this server dies, {crash} {within}",
     ]
     return " ".join(filter(None, sentences))
@@ -227,22 +228,39 @@ def _describe_limits(facts: ExplainInput, elapsed: float, idle: float) -> Sequen
 
 
 def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
-    agent, capacity = facts.record.agent, scheduler.queues
+    agent, queues = facts.record.agent, scheduler.queues
+    remote = queues.remote(agent)
     if facts.spec is None:
         return (
             f'It waits for a worker: no agent "{agent}" is served here. A server or worker with this agent will take '
             "it; a cancel ends it."
         )
-    if not scheduler.runs_agents and agent not in capacity:
+    if not scheduler.runs_agents and remote is None:
         return "It waits for a process that runs its agent (--role worker, or all) and has a free slot."
     if scheduler.runs.free_slots <= 0:
-        slots, (agent, count) = scheduler.runs.slots, scheduler.runs.busiest
+        slots = scheduler.runs.slots
+        ((agent, count),) = Counter(runner.record.agent for runner in scheduler.runs).most_common(1) or [("", 0)]
         whose = f'by agent "{agent}"' if count >= slots else f'{count} of them by agent "{agent}"'
         return (
             f"It waits for a free slot here: all {slots} are taken, {whose}. It starts when a slot is free and earlier "
             "tasks have started, round robin over principals. --slots adds slots; a cancel ends it."
         )
-    return capacity.describe_next(agent)
+    if remote is None or queues.of(agent).room > 0:
+        return "It waits for a worker and will be taken at once."
+    if not (away := remote.seconds_absent):
+        if not remote.is_worker_backed:
+            return f'It waits for capacity of agent "{agent}", which already runs its maximum number of turns.'
+        return f'It waits for capacity at a worker of agent "{agent}"; all connected workers are busy or draining.'
+    remaining = max(queues.worker_wait - away, 0)
+    if remote.problem:
+        return (
+            f'It waits for agent "{agent}", which has been unavailable for {away:.0f} s ({remote.problem}). '
+            f"The server retries every few seconds; in {remaining:.0f} s (--worker-wait) the task ends as FAILED."
+        )
+    return (
+        f'It waits for a worker of agent "{agent}". None has been connected for {away:.0f} s; in {remaining:.0f} s '
+        "(--worker-wait) the task ends as FAILED. Start one with: dragoman worker."
+    )
 
 
 # Webhooks -----------------------------------------------------------------------------------------------------------
