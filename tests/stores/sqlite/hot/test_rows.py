@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.stores.sqlite.hot.rows import (
     LARGE_VALUE_BYTES,
-    MAX_STATEMENT_ROWS,
+    STATEMENT_SIZES,
     SqliteBulkStatement,
 )
 
@@ -37,8 +37,7 @@ def test_statements_have_few_sizes(connection: sqlite3.Connection) -> None:
     connection.set_trace_callback(lambda sql: sent.add(str(sql.count("("))))
     for count in range(1, 300):
         INSERT.run(connection, [("x", "y")] * count)
-    powers = MAX_STATEMENT_ROWS.bit_length()
-    assert len(sent) == powers
+    assert len(sent) == len(STATEMENT_SIZES)
 
 
 def test_found_rows_of_all_statements_are_returned(connection: sqlite3.Connection) -> None:

@@ -7,6 +7,7 @@ busy event loop. So rows of one table are written by one statement, never by `ex
 from __future__ import annotations
 
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, Final
@@ -22,8 +23,8 @@ sqlite3.register_adapter(bytes, bytes)
 sqlite3.register_adapter(bool, int)
 sqlite3.register_adapter(type(None), lambda _: None)
 
-MAX_STATEMENT_ROWS: Final = 64
-"""Rows in one statement. Smaller batches are powers of two, so that few statements have to be kept prepared."""
+STATEMENT_SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Rows in one statement: few sizes, so that few statements have to be kept prepared (`schema.CACHED_STATEMENTS`)."""
 
 LARGE_VALUE_BYTES: Final = 64 * 1024
 """A statement with a larger value is executed again without rows, so that SQLite frees its copies of the values."""
@@ -45,32 +46,29 @@ class SqliteBulkStatement:
         self._width = width
         self._after = after
         self._large = large
-        self._sql: dict[int, str] = {}
-        """The text for each number of rows, when it was needed."""
+        self._sql = {1: f"{before} {self._values(1)} {after}"}
+        """The text for each number of rows that was needed."""
 
     def run(self, database: Database, rows: Sequence[tuple[Any, ...]]) -> None:
         """Executes it for all rows."""
         for batch in _batches(rows):
             if self._large and self._has_large_value(batch):
-                sql, values = self._conditional_sql(len(batch)), list(chain.from_iterable(batch))
-                database.execute(sql, [*values, True])
-                database.execute(sql, [None] * len(values) + [False])
+                self._run_and_clear(database, batch)
             else:
                 self._execute(database, batch)
 
     def fetch(self, database: Database, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """The result rows for all rows, in any order."""
-        found: list[tuple[Any, ...]] = []
-        for batch in _batches(rows):
-            found += self._execute(database, batch).fetchall()
-        return found
+        return [found for batch in _batches(rows) for found in self._execute(database, batch).fetchall()]
 
     def _execute(self, database: Database, batch: Sequence[tuple[Any, ...]]) -> sqlite3.Cursor:
         size = len(batch)
+        if size == 1:
+            return database.execute(self._sql[1], batch[0])
         sql = self._sql.get(size)
         if sql is None:
             sql = self._sql[size] = f"{self._before} {self._values(size)} {self._after}"
-        return database.execute(sql, batch[0] if size == 1 else list(chain.from_iterable(batch)))
+        return database.execute(sql, list(chain.from_iterable(batch)))
 
     def _has_large_value(self, batch: Sequence[tuple[Any, ...]]) -> bool:
         for column in self._large:
@@ -79,8 +77,11 @@ class SqliteBulkStatement:
                     return True
         return False
 
-    def _conditional_sql(self, rows: int) -> str:
-        return f"{self._before} SELECT * FROM ({self._values(rows)}) WHERE ? {self._after}"
+    def _run_and_clear(self, database: Database, batch: Sequence[tuple[Any, ...]]) -> None:
+        sql = f"{self._before} SELECT * FROM ({self._values(len(batch))}) WHERE ? {self._after}"
+        values = list(chain.from_iterable(batch))
+        database.execute(sql, [*values, True])
+        database.execute(sql, [None] * len(values) + [False])
 
     def _values(self, rows: int) -> str:
         row = f"({', '.join('?' * self._width)})"
@@ -88,12 +89,12 @@ class SqliteBulkStatement:
 
 
 def _batches(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ...]]]:
-    """Parts whose sizes are powers of two."""
+    """Parts of a few sizes."""
     if len(rows) == 1:
         return (rows,)
     batches, at = [], 0
     while at < len(rows):
-        size = min(MAX_STATEMENT_ROWS, 1 << (len(rows) - at).bit_length() - 1)
+        size = STATEMENT_SIZES[bisect_right(STATEMENT_SIZES, len(rows) - at) - 1]
         batches.append(rows[at : at + size])
         at += size
     return batches
