@@ -40,10 +40,11 @@ from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.ports import Store
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease
-from dragoman.runtime.log import EventLog
+from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.metrics import Watchdog
 from dragoman.runtime.push.delivery import DeliveryRecorder
+from dragoman.runtime.registry import AgentRegistry
 from dragoman.runtime.sessions import ClaimRecovery, Heartbeat
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.security.signing import StoredSigningKeys
@@ -177,9 +178,10 @@ async def with_remote_agent(stage: Stage) -> AsyncIterator[None]:
 @asynccontextmanager
 async def with_unknown_claim(stage: Stage) -> AsyncIterator[None]:
     async with stage.store("append") as store:
-        recovery = ClaimRecovery(EventLog(store, LocalBus()), cast(Any, None))
+        claims = UnsettledClaims()
+        recovery = ClaimRecovery(claims, EventLog(store, LocalBus()), cast(Any, None))
         stage.fault.armed = True
-        recovery.add(new_ref())
+        claims.add_unknown(new_ref())
         async with started(Background.CLAIM_RECOVERY, recovery.poll_forever):
             yield
 
@@ -238,7 +240,7 @@ async def started(work: Background, run: Callable[[], Any]) -> AsyncIterator[Non
 @asynccontextmanager
 async def with_worker_registry(stage: Stage) -> AsyncIterator[None]:
     async with stage.store("worker_registry.list") as store:
-        hub = LocalWorkerHub(store.worker_registry, [], clock=lambda: 1)
+        hub = LocalWorkerHub(store.worker_registry, AgentRegistry(), [], clock=lambda: 1)
         stage.fault.armed = True
         hub.wakeup.set()
         async with started(Background.WORKER_REGISTRY, hub.run_sync):
@@ -246,9 +248,7 @@ async def with_worker_registry(stage: Stage) -> AsyncIterator[None]:
 
 
 def registry_of(stage: Stage, store: Store, kind: type[LocalUpstreamRegistry]) -> LocalUpstreamRegistry:
-    registry = kind(cast(Any, None), store.upstreams, AesGcmSecretBox(), clock=lambda: 1)
-    registry.attach_registry(cast(Any, object()))
-    return registry
+    return kind(lambda: cast(Any, None), store.upstreams, AesGcmSecretBox(), AgentRegistry(), clock=lambda: 1)
 
 
 @asynccontextmanager

@@ -65,7 +65,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     async def noted(self: sessions.ClaimRecovery) -> None:
         await ask(self)
-        left.append(len(self._deadlines))
+        left.append(len(self.claims.deadlines))
 
     monkeypatch.setattr(sessions.ClaimRecovery, "poll", noted)
     return left

@@ -15,6 +15,7 @@ from dragoman import Turn, retry
 from dragoman.core.task.log import Append, NotTerminal
 from dragoman.ports import LeaseLost
 from dragoman.runtime.lease import GuardedSteps, Lease, elapsed_clock, watch_lease
+from dragoman.runtime.log import UnsettledClaims
 from dragoman.runtime.sessions import ClaimRecovery, Heartbeat
 from dragoman.stores.sqlite import open_store
 
@@ -204,16 +205,17 @@ async def test_a_claim_of_unknown_outcome_is_given_back_after_a_lapse(tmp_path: 
     async with open_harness(tmp_path, counts, store=store, exclusive=False, run_lease=lease, slots=0) as here:
         task = await here.start()
         scheduler = here.runtime.scheduler
-        recovery = ClaimRecovery(scheduler.services.event_log, scheduler, lease)
+        claims = UnsettledClaims()
+        recovery = ClaimRecovery(claims, scheduler.services.event_log, scheduler, lease)
         (record,) = await store.ready_tasks(["counts"], 1, "")
         await store.append(Append(task=record.ref, guard=NotTerminal(), claim_session=scheduler.session))
-        recovery.add(record.ref)
+        claims.add_unknown(record.ref)
         polling = asyncio.ensure_future(recovery.poll())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         clock.now += 9.0
         await polling
-        await eventually(lambda: not recovery._returning)
+        await recovery.give_back_late()
         (waiting,) = await store.ready_tasks(["counts"], 1, "")
         assert (waiting.session, waiting.attempt, begun) == (0, 2, [])
         assert waiting.id == task.id

@@ -27,11 +27,11 @@ async def test_tasks_wait_a_limited_time_for_an_absent_agent(tmp_path: Path) -> 
     async with served(tmp_path, far := Far(capacity=0), worker_wait=60) as here:
         far.seconds_absent = 59.0
         task = await here.start()
-        assert await here.runtime.registry.end_abandoned_tasks() == 0
+        assert await here.runtime.absent_agents.end_abandoned_tasks() == 0
         far.seconds_absent = 61.0
         with pytest.raises(Unavailable, match='no worker of agent "far" has been connected for 61 s'):
             await here.start("other")
-        assert await here.runtime.registry.end_abandoned_tasks() == 1
+        assert await here.runtime.absent_agents.end_abandoned_tasks() == 1
         assert status_text(await here.get(task.id)).startswith("NO_WORKER: ")
         assert (await here.list()).total_size == 1
 
@@ -178,9 +178,9 @@ async def test_waiting_tasks_end_once_the_store_is_available(tmp_path: Path) -> 
         with pytest.raises(Unavailable):
             await runtime.registry.unregister("far")
         store.unavailable.clear()
-        assert await runtime.registry.end_abandoned_tasks() == 1
+        assert await runtime.absent_agents.end_abandoned_tasks() == 1
         store.unavailable.add("ready_tasks")
-        assert await runtime.registry.end_abandoned_tasks() == 0, (
+        assert await runtime.absent_agents.end_abandoned_tasks() == 0, (
             "what another process makes of such an agent is not ours to end"
         )
         assert await outcome(here, task.id) == states.FAILED

@@ -21,7 +21,8 @@ from dragoman.ports import OutboundForbidden
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError
 from dragoman.wiring.app import App, open_app
-from dragoman.wiring.infra import StartError, open_outbound, openapi_files
+from dragoman.wiring.infra import StartError, open_outbound
+from dragoman.wiring.listeners import openapi_files
 from dragoman.wiring.store_lock import hold_store
 
 Open = Callable[..., AbstractAsyncContextManager[App]]

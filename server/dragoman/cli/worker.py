@@ -255,8 +255,8 @@ async def _serve(options: WorkerOptions, app: LoadedApp, signals: Signals, trace
     watchdog = Watchdog(asyncio.get_running_loop())
     stopping = asyncio.create_task(signals.next(), name="signals")
     try:
-        async with open_executors(options.executors) as opened:
-            all_agents = [*app.agents, *opened.agents]
+        async with open_executors(options.executors) as executor_agents:
+            all_agents = [*app.agents, *executor_agents]
             if len({agent.spec.id for agent in all_agents}) < len(all_agents):
                 raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
             worker = Worker(

@@ -20,7 +20,7 @@ from dragoman.ports.tracing import Tracer
 from dragoman.runtime.access import Access, Admission, Limits
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease, watch_lease
-from dragoman.runtime.log import EventLog
+from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.retention import ClockWatch, Retention, StoreClock, compact_forever
 from dragoman.runtime.observe.audit import Auditor
@@ -33,10 +33,10 @@ from dragoman.runtime.operations.cancel import CancelOperation
 from dragoman.runtime.operations.push_configs import PushConfigOperations
 from dragoman.runtime.operations.read import ReadOperations, SubscribeOperation
 from dragoman.runtime.operations.send import SendOperations
-from dragoman.runtime.push.breaker import HostBreaker, HostLimiter
+from dragoman.runtime.push.breaker import HostLimiter
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler, Redelivery
-from dragoman.runtime.registry import AgentRegistry
+from dragoman.runtime.registry import AbsentAgents, AgentRegistry, UnservedTasks
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS, RunTurns, Scheduler, SchedulerOptions
 from dragoman.runtime.sessions import LEASE_SECONDS, ClaimRecovery, Heartbeat, Reaper
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
@@ -59,6 +59,7 @@ class Runtime:
     redelivery: Redelivery
     retention: Retention
     registry: AgentRegistry
+    absent_agents: AbsentAgents
     metrics: RuntimeMetrics
     push_scheduler: PushScheduler | None
     """Delivers push notifications; None on a server without them."""
@@ -96,7 +97,8 @@ class Ports:
 
     store: Store
     bus: Bus
-    agents: Sequence[Agent]
+    agents: Sequence[Agent] | AgentRegistry
+    """The agents, or a registry with them if some come and go."""
     push_options: PushOptions | None = None
     """None: there are no push notifications, and requests for them are rejected."""
     tracer: Tracer | None = None
@@ -152,11 +154,14 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
     """
     config = config or RuntimeConfig()
     store, bus, timings = ports.store, ports.bus, config.timings
-    by_id = {agent.spec.id: agent for agent in ports.agents}
-    root = config.root or ("" if config.allow_no_agents else root_of(ports.agents))
-    if root not in by_id and not config.allow_no_agents:
-        raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(by_id)}')
     run_lease = None if config.exclusive else config.run_lease or Lease(config.lease)
+    registry = ports.agents if isinstance(ports.agents, AgentRegistry) else AgentRegistry(ports.agents, run_lease)
+    agents, specs = registry.agents, registry.specs
+    root = config.root or ("" if config.allow_no_agents else root_of(list(agents.values())))
+    if root not in agents and not config.allow_no_agents:
+        raise ValueError(f'root agent "{root}" is not served; use one of {", ".join(agents)}')
+    if run_lease is not None:  # it may be older than the session
+        run_lease.extend(run_lease.now(), config.lease)
     session = await store.open_session(config.lease, exclusive=config.exclusive)
     clock_watch = ClockWatch()
     has_jumped = partial(clock_watch.compare, "the clock of the store")
@@ -179,9 +184,11 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         if ports.push_options
         else None
     )
-    event_log = EventLog(store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry)
-    specs = {name: agent.spec for name, agent in by_id.items()}
-    reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, by_id))
+    claims = UnsettledClaims(timings.claim_wait)
+    event_log = EventLog(
+        store, bus, push_scheduler.wake if push_scheduler else None, run_lease, timings.store_retry, claims
+    )
+    reaper = Reaper(store, bus, event_log, session, specs, heartbeat.renew, remote=partial(_remote_agent, agents))
     await reaper.reap()
     services = TurnServices(
         store,
@@ -193,13 +200,15 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         lease=run_lease,
         timings=timings,
     )
+    unserved = UnservedTasks(event_log)
     scheduler = Scheduler(
         services,
         bus,
-        by_id,
+        agents,
         session,
         SchedulerOptions(config.slots, config.worker_wait, config.runs_agents),
         config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run,
+        unserved.end,
     )
     audit, limits = config.audit, config.limits
     auditor = (
@@ -227,8 +236,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         push_configs,
     )
     maintenance = Maintenance(store, bus, feeds, auditor)
-    retention_ages = {name: spec.retention for name, spec in specs.items()}
-    rules = replace(config.retention, declared=retention_ages)
+    rules = replace(config.retention, declared=registry.retention_ages)
     retention_job = Retention(
         store,
         event_log,
@@ -238,10 +246,9 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         audit_retention_ms=audit.retention_ms if audit else 0,
         trusts_clock=store_clock.is_trusted,
     )
-    registry = AgentRegistry(
-        store, event_log, scheduler, by_id, specs, retention_ages, run_lease, timings.absence_poll_interval
-    )
     registry.add_listener(access.on_agent_added)
+    absent_agents = AbsentAgents(store, event_log, scheduler, unserved, timings.absence_poll_interval)
+    registry.observe(absent_agents)
     # Not a TaskGroup: it would wrap exceptions of the caller's block.
     polling_versions = start_task(Background.FEEDS, feeds.poll_forever)
     reaping = start_task(Background.REAPER, partial(reaper.poll_forever, timings.renew_interval))
@@ -251,10 +258,8 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         Background.COMPACTION, partial(compact_forever, store, timings.compaction_interval, store_clock.is_trusted)
     )
     retaining = start_task(Background.RETENTION, partial(retention_job.run_forever, timings.retention_interval))
-    ending_abandoned = start_task(Background.ABSENT_AGENTS, registry.poll_forever)
-    claim_recovery = ClaimRecovery(
-        event_log, scheduler, run_lease, poll_interval=timings.claim_poll_interval, wait=timings.claim_wait
-    )
+    ending_abandoned = start_task(Background.ABSENT_AGENTS, absent_agents.poll_forever)
+    claim_recovery = ClaimRecovery(claims, event_log, scheduler, run_lease, poll_interval=timings.claim_poll_interval)
     recovering = start_task(Background.CLAIM_RECOVERY, claim_recovery.poll_forever)
     polls = [start_task(Background.SCHEDULER, scheduler.poll_forever)]
     if run_lease is not None:
@@ -283,6 +288,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
             redelivery,
             retention_job,
             registry,
+            absent_agents,
             RuntimeMetrics(deps),
             push_scheduler,
             lambda: heartbeat.problem,
@@ -295,7 +301,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         for poll in polls:
             poll.cancel()
         await scheduler.stop()
-        await registry.close()
+        await unserved.close()
         if push_scheduler:  # after the last events of running turns
             await push_scheduler.stop()
         polling_versions.cancel()
@@ -321,7 +327,6 @@ def _delivery_deps(ports: Ports, feeds: TaskFeeds, push_options: PushOptions, ti
         clock=asyncio.get_running_loop().time,
         now=push_options.now,
         host_limiter=HostLimiter(MAX_CALLS, MAX_CALLS_PER_HOST),
-        breaker=HostBreaker(),
         claim_hold=timings.push_claim_hold,
         tracer=ports.tracer,
     )

@@ -32,6 +32,34 @@ MEMORY_RETRIES: Final = 2
 """Retries of the end of a turn while the server is out of memory; then the turn ends without its result."""
 
 
+class UnsettledClaims:
+    """Claims of this process that its appends left open: with unknown outcome, or answered after a lapse of the lease.
+
+    `runtime.sessions.ClaimRecovery` settles them.
+    """
+
+    def __init__(self, wait: float = DEFAULT_TIMINGS.claim_wait) -> None:
+        """`wait`: seconds for which a task of unknown outcome may still appear in the store."""
+        self._wait = wait
+        self.deadlines: dict[TaskRef, float] = {}
+        """Tasks with a claim of unknown outcome: the store failed during the commit. Until when they may appear, on
+        the loop's clock."""
+        self.late: list[TaskRecord] = []
+        """Claims that succeeded, but whose answer came after the lease had lapsed. Callers see no claim."""
+        self.waiting = asyncio.Event()
+        """Whether there is any."""
+
+    def add_unknown(self, task: TaskRef) -> None:
+        """Notes a claim of this task with unknown outcome."""
+        self.deadlines[task] = asyncio.get_running_loop().time() + self._wait
+        self.waiting.set()
+
+    def add_late(self, record: TaskRecord) -> None:
+        """Notes a claim whose turn must not begin here."""
+        self.late.append(record)
+        self.waiting.set()
+
+
 class EventLog:
     """Appends to tasks and publishes committed events."""
 
@@ -42,9 +70,12 @@ class EventLog:
         on_push_due: Callable[[TaskRef], None] | None = None,
         lease: Lease | None = None,
         retry: Backoff = DEFAULT_TIMINGS.store_retry,
+        claims: UnsettledClaims | None = None,
     ) -> None:
         """`on_push_due` is called for tasks that got events and have live push configurations. `lease`: of this
-        process; None if no other process uses the store. `retry`: while the store is unavailable."""
+        process; None if no other process uses the store. `retry`: while the store is unavailable. `claims`: where it
+        notes claims that are left open."""
+        self._claims = claims or UnsettledClaims()
         self._retry = retry
         self._lease = lease
         self._store = store
@@ -54,10 +85,6 @@ class EventLog:
         """Events committed by this process."""
         self.rejected: Counter[str] = Counter()
         """Rejected appends, by reason."""
-        self.on_unknown_outcome: Callable[[TaskRef], None] = lambda _: None
-        """Called for tasks with a claim of unknown outcome: the store failed during the commit."""
-        self.on_late_claim: Callable[[TaskRecord], None] = lambda _: None
-        """Called for claims that succeeded, but whose answer came after the lease had lapsed. Callers see no claim."""
 
     def append(
         self, change: Append, on_result: Callable[[Appended | None], None] | None = None
@@ -75,7 +102,7 @@ class EventLog:
             if error is None:
                 appended = done.result()
                 if hold is not None and appended.claimed and hold.lost:
-                    self.on_late_claim(appended.record)
+                    self._claims.add_late(appended.record)
                     appended = replace(appended, claimed=False)
                 self._publish(appended)
                 try:
@@ -84,7 +111,7 @@ class EventLog:
                 except Exception as failure:
                     log_fault(log, "what follows from a commit failed", failure, task=appended.record.id)
                     if appended.claimed:  # the turn has to begin all the same
-                        self.on_unknown_outcome(change.task)
+                        self._claims.add_unknown(change.task)
                     if not future.done():
                         future.set_exception(failure)
                         future.exception()
@@ -94,7 +121,7 @@ class EventLog:
             if isinstance(error, AppendRejected):
                 self.rejected[error.reason] += 1
             elif change.claim_session and isinstance(error, Unavailable) and error.outcome_unknown:
-                self.on_unknown_outcome(change.task)
+                self._claims.add_unknown(change.task)
             if on_result is not None:
                 on_result(None)
             if not future.done():

@@ -279,8 +279,10 @@ class AgentQueues:
         return self._remote[agent].agent if agent in self._remote else None
 
     def add(self, agent: RemoteAgent) -> None:
-        """Adds a remote agent; tasks of it may already wait in the store."""
+        """Adds a remote agent, unless it has a queue; tasks of it may already wait in the store."""
         name = agent.spec.id
+        if name in self._remote:
+            return
         queue = self._removed.pop(name) if name in self._removed else AgentQueue(self._runs, (name,), agent)
         self._remote[name] = queue
         queue.agent, queue.backlog = agent, Backlog.EXCEEDING

@@ -1,4 +1,8 @@
-"""Agent registry: agents added and removed while the server runs, and tasks of agents that stay absent."""
+"""Agent registry: the agents of this process, of which some come and go; and the tasks of those that are away.
+
+`AgentRegistry` is built before everything that brings agents (workers, upstreams, executors) and everything that runs
+them. `AbsentAgents` observes it for the runtime.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task.log import Append, AppendRejected, ClaimHeld, Ready, TaskRecord
@@ -24,43 +28,57 @@ log = logging.getLogger("dragoman.runtime")
 WAITING_BATCH_SIZE: Final = 256
 
 
+class AgentObserver(Protocol):
+    """Is told of agents that come and go. Implemented by `AbsentAgents`."""
+
+    def agent_added(self, agent: RemoteAgent) -> None:
+        """An agent was added, or its spec has changed."""
+        ...
+
+    def agent_removed(self, agent: str) -> None:
+        """An agent was removed; the registry does not accept messages for it any more."""
+        ...
+
+    async def end_tasks(self, agent: str) -> int:
+        """Ends the waiting tasks of a removed agent. Returns how many."""
+        ...
+
+    def capacity_changed(self) -> None:
+        """A remote agent was added or removed, or its capacity changed."""
+        ...
+
+
 class AgentRegistry:
     """The agents of this process. Implements `dragoman.ports.RemoteAgentRegistry`."""
 
-    def __init__(
-        self,
-        store: Store,
-        event_log: EventLog,
-        scheduler: Scheduler,
-        agents: dict[str, Agent],
-        specs: dict[str, AgentSpec],
-        retention_ages: dict[str, AgesByState],
-        lease: Lease | None = None,
-        poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval,
-    ) -> None:
-        """The three dicts are shared with the rest of the runtime, which sees changes at once. `lease`: of this
-        process; None if no other process uses the store. `poll_interval`: seconds between polls for absent agents."""
-        self._poll_interval = poll_interval
+    def __init__(self, agents: Iterable[Agent] = (), lease: Lease | None = None) -> None:
+        """`lease`: of this process; None if no other process uses the store."""
+        self.agents: dict[str, Agent] = {}
+        """The agents by id. The runtime reads these three mappings, and sees changes at once."""
+        self.specs: dict[str, AgentSpec] = {}
+        self.retention_ages: dict[str, AgesByState] = {}
         self._lease = lease
-        self._store = store
-        self._log = event_log
-        self._scheduler = scheduler
-        self._agents = agents
-        self._specs = specs
-        self._retention_ages = retention_ages
+        self._reserved: frozenset[str] = frozenset()
+        self._observers: list[AgentObserver] = []
         self._on_added: list[Callable[[AgentSpec], None]] = []
         self._on_removed: list[Callable[[str], None]] = []
-        self._reserved: frozenset[str] = frozenset()
-        self._end_statuses: dict[str, SystemStatus] = {}
-        """The final status for tasks of unregistered agents."""
-        self._unfinished: set[str] = set()
-        """Unregistered agents whose tasks may still wait, because the store was unavailable."""
-        self._end_tasks: set[asyncio.Task[None]] = set()
-        scheduler.on_unserved = self._on_unserved
+        for agent in agents:
+            self.add(agent)
+
+    def add(self, agent: Agent) -> None:
+        """Adds an agent while nobody observes the registry yet."""
+        spec = agent.spec
+        self.agents[spec.id] = agent
+        self.specs[spec.id] = spec
+        self.retention_ages[spec.id] = spec.retention
 
     def reserve_ids(self, agents: Iterable[str]) -> None:
         """Marks ids of remote agents as this server's own, so no worker can bring them."""
         self._reserved = frozenset(agents)
+
+    def observe(self, observer: AgentObserver) -> None:
+        """Tells `observer` of each change from now on."""
+        self._observers.append(observer)
 
     def add_listener(
         self, on_added: Callable[[AgentSpec], None], on_removed: Callable[[str], None] | None = None
@@ -73,43 +91,35 @@ class AgentRegistry:
 
     def is_local(self, agent: str) -> bool:
         """Whether an id belongs to this server, so that no worker can bring it."""
-        registered = self._agents.get(agent)
+        registered = self.agents.get(agent)
         return agent in self._reserved or (
             registered is not None and not (isinstance(registered, RemoteAgent) and registered.is_worker_backed)
         )
 
     def is_registered(self, agent: str) -> bool:
         """Whether an agent with this id is served."""
-        return agent in self._agents
+        return agent in self.agents
 
     async def register(self, agent: RemoteAgent) -> None:
         """Adds an agent, or replaces its spec."""
-        spec = agent.spec
-        new = spec.id not in self._agents
-        self._end_statuses.pop(spec.id, None)
-        self._unfinished.discard(spec.id)
-        self._agents[spec.id] = agent
-        self._specs[spec.id] = spec
-        self._retention_ages[spec.id] = spec.retention
+        self.add(agent)
         for on_added in self._on_added:
-            on_added(spec)
-        if new:
-            self._scheduler.queues.add(agent)
-        self._scheduler.capacity_changed()
+            on_added(agent.spec)
+        for observer in self._observers:
+            observer.agent_added(agent)
+        self.capacity_changed()
 
     async def unregister(self, agent: str) -> int:
         """Removes an agent and ends its waiting tasks as FAILED. Returns how many tasks that were."""
-        self._specs.pop(agent, None)  # first, so that no new messages are accepted for it
+        self.specs.pop(agent, None)  # first, so that no new messages are accepted for it
         for on_removed in self._on_removed:
             on_removed(agent)
-        self._retention_ages.pop(agent, None)
-        status = self._end_statuses[agent] = self._end_status(agent)
-        self._unfinished.add(agent)
-        # Before the query: tasks written after this are passed to `_on_unserved`.
-        self._scheduler.queues.remove(agent)
-        self._agents.pop(agent, None)
-        self._scheduler.capacity_changed()
-        return await self._end_waiting(agent, status)
+        self.retention_ages.pop(agent, None)
+        for observer in self._observers:
+            observer.agent_removed(agent)
+        self.agents.pop(agent, None)
+        self.capacity_changed()
+        return sum([await observer.end_tasks(agent) for observer in self._observers])
 
     def lease_left(self) -> float:
         """Seconds for which this process may run turns; infinite if no other process uses the store."""
@@ -117,9 +127,79 @@ class AgentRegistry:
 
     def capacity_changed(self) -> None:
         """A remote agent was added or removed, or its capacity changed."""
-        self._scheduler.capacity_changed()
+        for observer in self._observers:
+            observer.capacity_changed()
 
-    # Absent agents ----------------------------------------------------------------------------------------------
+
+class UnservedTasks:
+    """Ends tasks that were being written or run when their agent was removed."""
+
+    def __init__(self, event_log: EventLog) -> None:
+        self._log = event_log
+        self.statuses: dict[str, SystemStatus] = {}
+        """The final status for tasks of removed agents."""
+        self._end_tasks: set[asyncio.Task[None]] = set()
+
+    def end(self, record: TaskRecord) -> None:
+        """Ends a task as FAILED, in the background."""
+        ending = asyncio.create_task(self._end(record), name=f"end {record.id} of an unregistered agent")
+        self._end_tasks.add(ending)
+        ending.add_done_callback(self._end_tasks.discard)
+
+    async def _end(self, record: TaskRecord) -> None:
+        guard = ClaimHeld(record.session, record.token) if record.running else Ready()
+        status = self.statuses.get(record.agent, NO_WORKER)
+        end = Append(task=record.ref, guard=guard, events=[system_status(status, record)], release=True)
+        with suppress(AppendRejected):  # another process runs this agent, or it was canceled
+            await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
+
+    async def close(self) -> None:
+        """Cancels pending ends of tasks: their claims end with the session."""
+        for ending in self._end_tasks:
+            ending.cancel()
+        await asyncio.gather(*self._end_tasks, return_exceptions=True)
+
+
+class AbsentAgents:
+    """Tells the scheduler of agents that come and go, and ends tasks that wait for one in vain."""
+
+    def __init__(
+        self,
+        store: Store,
+        event_log: EventLog,
+        scheduler: Scheduler,
+        unserved: UnservedTasks,
+        poll_interval: float = DEFAULT_TIMINGS.absence_poll_interval,
+    ) -> None:
+        """`unserved`: of the same scheduler. `poll_interval`: seconds between polls for absent agents."""
+        self._store = store
+        self._log = event_log
+        self._scheduler = scheduler
+        self._unserved = unserved
+        self._poll_interval = poll_interval
+        self._unfinished: set[str] = set()
+        """Removed agents whose tasks may still wait, because the store was unavailable."""
+
+    def agent_added(self, agent: RemoteAgent) -> None:
+        """Implements `AgentObserver`."""
+        self._unserved.statuses.pop(agent.spec.id, None)
+        self._unfinished.discard(agent.spec.id)
+        self._scheduler.queues.add(agent)
+
+    def agent_removed(self, agent: str) -> None:
+        """Implements `AgentObserver`."""
+        self._unserved.statuses[agent] = self._end_status(agent)
+        self._unfinished.add(agent)
+        # Before the query of `end_tasks`: tasks written after this are passed to `UnservedTasks`.
+        self._scheduler.queues.remove(agent)
+
+    async def end_tasks(self, agent: str) -> int:
+        """Implements `AgentObserver`."""
+        return await self._end_waiting(agent, self._unserved.statuses[agent])
+
+    def capacity_changed(self) -> None:
+        """Implements `AgentObserver`."""
+        self._scheduler.capacity_changed()
 
     async def poll_forever(self) -> None:
         """Polls every `poll_interval`, until canceled."""
@@ -130,27 +210,8 @@ class AgentRegistry:
     async def end_abandoned_tasks(self) -> int:
         """Ends as FAILED the tasks waiting for agents that are removed, or absent for too long. Returns how many."""
         statuses = {agent: self._end_status(agent) for agent in self._scheduler.queues.absent_too_long}
-        statuses.update((agent, self._end_statuses[agent]) for agent in self._unfinished)
+        statuses.update((agent, self._unserved.statuses[agent]) for agent in self._unfinished)
         return sum([await self._end_waiting(agent, status) for agent, status in statuses.items()])
-
-    async def close(self) -> None:
-        """Cancels pending ends of tasks: their claims end with the session."""
-        for ending in self._end_tasks:
-            ending.cancel()
-        await asyncio.gather(*self._end_tasks, return_exceptions=True)
-
-    def _on_unserved(self, record: TaskRecord) -> None:
-        """Ends a task that was being written or run when its agent was unregistered."""
-        ending = asyncio.create_task(self._end_unserved(record), name=f"end {record.id} of an unregistered agent")
-        self._end_tasks.add(ending)
-        ending.add_done_callback(self._end_tasks.discard)
-
-    async def _end_unserved(self, record: TaskRecord) -> None:
-        guard = ClaimHeld(record.session, record.token) if record.running else Ready()
-        status = self._end_statuses.get(record.agent, NO_WORKER)
-        end = Append(task=record.ref, guard=guard, events=[system_status(status, record)], release=True)
-        with suppress(AppendRejected):  # another process runs this agent, or it was canceled
-            await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
 
     def _end_status(self, agent: str) -> SystemStatus:
         remote = self._scheduler.queues.remote(agent)

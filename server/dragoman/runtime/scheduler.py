@@ -60,8 +60,10 @@ class Scheduler:
         session: int,
         options: SchedulerOptions = SchedulerOptions(),  # frozen
         run_turns: RunTurns = TurnRunner.run,
+        on_unserved: Callable[[TaskRecord], None] = lambda _: None,
     ) -> None:
-        """`session`: the number under which this process claims tasks."""
+        """`session`: the number under which this process claims tasks. `on_unserved`: called for tasks whose agent was
+        removed."""
         self.services = services
         self._bus = bus
         self._agents = agents
@@ -72,7 +74,7 @@ class Scheduler:
         self.queues = AgentQueues(agents, self.runs, options.worker_wait, runs_agents=options.runs_agents)
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
-        self.on_unserved: Callable[[TaskRecord], None] = lambda _: None  # for tasks whose agent was removed
+        self._on_unserved = on_unserved
         # Not a TaskGroup: an agent that never stops must not keep the server from stopping.
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_principal = ""
@@ -136,7 +138,7 @@ class Scheduler:
         """Begins the turn that an append has claimed, or announces the task that it has left waiting."""
         record = appended.record
         if appended.claimed and record.agent not in self._agents:
-            self.on_unserved(record)
+            self._on_unserved(record)
         elif appended.claimed:
             return self._begin(appended, message, fresh_context)
         elif record.ready:
@@ -150,7 +152,7 @@ class Scheduler:
 
         None is published when there is room here: a job makes idle processes queue their own new tasks meanwhile."""
         if record.agent not in self._agents:
-            self.on_unserved(record)
+            self._on_unserved(record)
             return
         queue = self.queues.of(record.agent)
         queue.note_backlog()

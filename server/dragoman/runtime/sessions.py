@@ -34,7 +34,7 @@ from dragoman.core.task.log import (
 )
 from dragoman.ports import Bus, Job, RemoteAgent, Store
 from dragoman.runtime.lease import Lease, LeaseHold
-from dragoman.runtime.log import EventLog
+from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.runtime.turn.finish import SERVER_STOPPED, retry_status, system_status
@@ -249,50 +249,53 @@ CLAIM_BATCH_SIZE: Final = 64
 
 
 class ClaimRecovery:
-    """Recovers claims of this process whose commit outcome is unknown."""
+    """Settles claims of this process that its appends left open."""
 
     def __init__(
         self,
+        claims: UnsettledClaims,
         event_log: EventLog,
         scheduler: Scheduler,
         lease: Lease | None = None,
         *,
         poll_interval: float = DEFAULT_TIMINGS.claim_poll_interval,
-        wait: float = DEFAULT_TIMINGS.claim_wait,
     ) -> None:
-        """`lease`: of this process; None if no other process uses the store. `poll_interval`: seconds between polls.
-        `wait`: seconds for which an absent task may still appear."""
+        """`claims`: of this event log. `lease`: of this process; None if no other process uses the store.
+        `poll_interval`: seconds between polls."""
+        self.claims = claims
         self._poll_interval = poll_interval
-        self._wait = wait
         self._log = event_log
         self._scheduler = scheduler
         self._lease = lease
-        self._returning: set[asyncio.Task[None]] = set()
-        event_log.on_late_claim = self.give_back
-        self._deadlines: dict[TaskRef, float] = {}
-        """Deadlines for the checks of absent tasks, on the loop's clock."""
-        self._has_claims = asyncio.Event()
-        event_log.on_unknown_outcome = self.add
-
-    def add(self, task: TaskRef) -> None:
-        """Notes a claim of this task with unknown outcome."""
-        self._deadlines[task] = asyncio.get_running_loop().time() + self._wait
-        self._has_claims.set()
 
     async def poll_forever(self) -> None:
-        """Polls again and again while there are such claims, until canceled."""
+        """Gives late claims back, and polls again and again while there are claims of unknown outcome.
+
+        Runs until canceled.
+        """
         while True:
-            await self._has_claims.wait()
-            await asyncio.sleep(self._poll_interval)
-            await self.poll()
+            await self.claims.waiting.wait()
+            await self.give_back_late()
+            if self.claims.deadlines:
+                await asyncio.sleep(self._poll_interval)
+                await self.poll()
+
+    async def give_back_late(self) -> None:
+        """Releases the claims whose turns must not begin here: the lease has lapsed since."""
+        late, self.claims.late = self.claims.late, []
+        self._clear_if_settled()
+        await asyncio.gather(*map(self._give_back, late))
 
     async def poll(self) -> None:
-        """Checks each claim once, and begins the turns that this process holds."""
-        tasks = list(self._deadlines)
+        """Checks each claim of unknown outcome once, and begins the turns that this process holds."""
+        tasks = list(self.claims.deadlines)
         for first in range(0, len(tasks), CLAIM_BATCH_SIZE):
             await asyncio.gather(*map(self._check, tasks[first : first + CLAIM_BATCH_SIZE]))
-        if not self._deadlines:
-            self._has_claims.clear()
+        self._clear_if_settled()
+
+    def _clear_if_settled(self) -> None:
+        if not (self.claims.late or self.claims.deadlines):
+            self.claims.waiting.clear()
 
     async def _check(self, task: TaskRef) -> None:
         # An empty append instead of a read: it waits for a pending write of the task.
@@ -304,15 +307,9 @@ class ClaimRecovery:
         except Unavailable:
             return
         except AppendRejected as rejection:
-            if rejection.reason == ABSENT and asyncio.get_running_loop().time() < self._deadlines.get(task, 0.0):
+            if rejection.reason == ABSENT and asyncio.get_running_loop().time() < self.claims.deadlines.get(task, 0.0):
                 return
-        self._deadlines.pop(task, None)
-
-    def give_back(self, record: TaskRecord) -> None:
-        """Releases a claim whose turn must not begin here: the lease has lapsed since."""
-        task = asyncio.get_running_loop().create_task(self._give_back(record), name=f"give {record.id} back")
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
+        self.claims.deadlines.pop(task, None)
 
     async def _give_back(self, record: TaskRecord) -> None:
         events = [retry_status(record.attempt + 1)] if record.visible else []
@@ -327,7 +324,7 @@ class ClaimRecovery:
             return  # another process has taken it over
         except Exception as error:
             log_fault(log, "a late claim could not be released", error, task=record.id)
-            self.add(record.ref)
+            self.claims.add_unknown(record.ref)
 
     def _on_returned(self, appended: Appended | None) -> None:
         if appended is not None:
@@ -340,7 +337,7 @@ class ClaimRecovery:
         if record.session != self._scheduler.session or self._scheduler.runs.find(record.ref) is not None:
             return
         if hold is not None and hold.lost:
-            self.give_back(record)
+            self.claims.add_late(record)
         else:
             log.warning("a claim of unknown outcome had succeeded; the turn begins now", extra={"task": record.id})
             self._scheduler.follow_up(Appended(record, [], claimed=True))

@@ -129,8 +129,6 @@ class SpanExporter:
         self._transport = transport
         self._resource = messages.encode_resource(resource)
         self._stop = threading.Event()
-        self._batch_ready = threading.Event()
-        recorder.on_batch_ready = self._batch_ready.set
         self._failing = False
         self.sent = 0
         self.failed = 0
@@ -140,7 +138,7 @@ class SpanExporter:
     def close(self) -> None:
         """Sends the remaining spans, with FINAL_EXPORT_TIMEOUT per request, and stops. Blocks."""
         self._stop.set()
-        self._batch_ready.set()
+        self._recorder.batch_ready.set()
         self._thread.join()
         self._transport.close()
 
@@ -161,8 +159,8 @@ class SpanExporter:
             if stopping and queue_empty:
                 return
             if not stopping and self._recorder.queued < EXPORT_BATCH_SIZE:
-                self._batch_ready.wait(EXPORT_INTERVAL)
-                self._batch_ready.clear()
+                self._recorder.batch_ready.wait(EXPORT_INTERVAL)
+                self._recorder.batch_ready.clear()
 
     def _send(self, batch: Sequence[bytes], timeout: float) -> bool:
         """Returns whether the collector accepted the batch."""

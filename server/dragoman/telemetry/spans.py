@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -35,8 +36,8 @@ class SpanRecorder:
         """`share`: fraction of the traces starting here that are recorded, 0 to 1."""
         self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
-        self.on_batch_ready: Callable[[], None] = lambda: None
-        """Called when EXPORT_BATCH_SIZE spans are queued."""
+        self.batch_ready = threading.Event()
+        """Set when EXPORT_BATCH_SIZE spans are queued."""
         self.recorded = 0
         self.dropped = 0
 
@@ -75,7 +76,7 @@ class SpanRecorder:
         self._queue.append((name, kind, context, parent, seconds, time.time_ns(), attributes, values, error, link))
         self.recorded += 1
         if queued + 1 == EXPORT_BATCH_SIZE:
-            self.on_batch_ready()
+            self.batch_ready.set()
 
     @property
     def queued(self) -> int:

@@ -9,9 +9,10 @@ import difflib
 import importlib
 import importlib.util
 import linecache
+import math
 import sys
 import sysconfig
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from dragoman.agents.functions.declaration import DeclaredAgent, agents_in
 from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
 from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
-from dragoman.ports import Agent, RemoteAgentRegistry
+from dragoman.ports import Agent
 from dragoman.stores.sqlite.store import now_ms
 
 DECLARE_HINT: Final = """\
@@ -193,30 +194,23 @@ class ExecutorOptions:
     """Retries of a turn whose process died."""
 
 
-class RunningExecutors:
-    """Running executors and their agents."""
-
-    def __init__(self, supervisors: Sequence[ExecutorSupervisor], agents: Sequence[Agent]) -> None:
-        self.agents = agents
-        self._supervisors = supervisors
-
-    def attach_registry(self, registry: RemoteAgentRegistry) -> None:
-        """Sets the registry that learns of an increased capacity, and that limits how long turns may run."""
-        for supervisor in self._supervisors:
-            supervisor.on_capacity_change = registry.capacity_changed
-            supervisor.lease_left = registry.lease_left
-
-
 @asynccontextmanager
 async def open_executors(
-    options: ExecutorOptions, frame_bytes: int = MAX_MESSAGE_BYTES
-) -> AsyncIterator[RunningExecutors]:
-    """Starts executors in order, and stops them when the block ends. frame_bytes: maximum bytes of an event.
+    options: ExecutorOptions,
+    frame_bytes: int = MAX_MESSAGE_BYTES,
+    *,
+    on_capacity_change: Callable[[], None] = lambda: None,
+    lease_left: Callable[[], float] = lambda: math.inf,
+) -> AsyncIterator[Sequence[Agent]]:
+    """Starts executors in order, and stops them when the block ends. Yields their agents.
+
+    frame_bytes: maximum bytes of an event. on_capacity_change: called when an agent can take more turns than before.
+    lease_left: seconds for which this server may run turns.
 
     Raises LoadError for the first that cannot start, after stopping the ones before it.
     """
     async with AsyncExitStack() as stack:
-        supervisors, agents = [], []
+        agents: list[Agent] = []
         for executor in options.executors:
             supervisor = ExecutorSupervisor(
                 executor,
@@ -225,11 +219,12 @@ async def open_executors(
                 turns=options.turns,
                 retries=options.retries,
                 frame_bytes=frame_bytes,
+                on_capacity_change=on_capacity_change,
+                lease_left=lease_left,
             )
             stack.push_async_callback(supervisor.close)
             try:
                 agents.append(await supervisor.open())
             except ExecutorStartFailed as error:
                 raise LoadError(f"--executor {executor.target}: {error}") from error
-            supervisors.append(supervisor)
-        yield RunningExecutors(supervisors, agents)
+        yield agents

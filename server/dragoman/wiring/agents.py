@@ -1,4 +1,4 @@
-"""Assembles all agents: the app's, executors, upstreams, and those of workers; and their cards."""
+"""Assembles all agents: the app's, executors, upstreams, and those of workers; and the card file."""
 
 from __future__ import annotations
 
@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, Never
 from dragoman.agents.functions.startup import StartupFailed, StartupHook, started, startup_hooks_of
 from dragoman.agents.upstream.registry import InvalidUpstream, LocalUpstreamRegistry, with_token
 from dragoman.agents.workers.hub import LocalWorkerHub
-from dragoman.bindings.cards import Cards
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
-from dragoman.core.cards.security_schemes import server_security
-from dragoman.ports import Agent, Bus, RegistryChange, SecretBox, Store
-from dragoman.runtime import Runtime
+from dragoman.ports import Agent, RegistryChange
+from dragoman.runtime.lease import Lease
 from dragoman.runtime.registry import AgentRegistry
-from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.security.tls.certificate_files import FileStamps
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
-from dragoman.wiring.agent_loader import ExecutorOptions, RunningExecutors, open_executors
-from dragoman.wiring.infra import StartError, open_outbound
+from dragoman.wiring.agent_loader import ExecutorOptions, open_executors
+from dragoman.wiring.infra import Infra, StartError, open_outbound
 
 if TYPE_CHECKING:
     from dragoman.agents.upstream.transport import TransportFactory
@@ -39,31 +36,18 @@ if TYPE_CHECKING:
 class ServerAgents:
     """All agents of a server, and the components that bring them."""
 
-    agents: Sequence[Agent]
+    registry: AgentRegistry
     root: str
     """The id of the agent for requests that name none; empty: the agents decide."""
     is_empty: bool
     """Whether only workers can bring agents."""
-    executors: RunningExecutors
     worker_hub: LocalWorkerHub
     upstreams: LocalUpstreamRegistry
 
-    @property
-    def ids(self) -> frozenset[str]:
-        """The ids of all agents."""
-        return frozenset(agent.spec.id for agent in self.agents)
-
-    async def attach(self, stack: AsyncExitStack, registry: AgentRegistry, bus: Bus, *, exclusive: bool) -> None:
-        """Connects workers and upstreams to the agent registry.
-
-        exclusive: no other process uses the store. Otherwise changes by other processes are followed until the stack
-        closes.
-        """
-        registry.reserve_ids(agent.spec.id for agent in self.executors.agents)
-        self.executors.attach_registry(registry)
-        self.worker_hub.attach_registry(registry)
-        self.upstreams.attach_registry(registry)
-        if exclusive:
+    async def follow(self, stack: AsyncExitStack, infra: Infra) -> None:
+        """Follows the cards of upstreams, and what other processes on the store change, until the stack closes."""
+        self.upstreams.start_refresh()
+        if infra.exclusive:
             return
         stack.callback(start_task(Background.WORKER_REGISTRY, self.worker_hub.run_sync).cancel)
         stack.callback(start_task(Background.UPSTREAMS, self.upstreams.run_sync).cancel)
@@ -71,9 +55,7 @@ class ServerAgents:
             RegistryChange.WORKERS: self.worker_hub,
             RegistryChange.UPSTREAMS: self.upstreams,
         }
-        for change, source in sources.items():
-            source.on_change = partial(bus.publish_change, change)
-        stack.push_async_callback(await bus.subscribe_changes(lambda change: sources[change].wakeup.set()))
+        stack.push_async_callback(await infra.bus.subscribe_changes(lambda change: sources[change].wakeup.set()))
 
 
 @asynccontextmanager
@@ -93,24 +75,34 @@ async def run_startup_hooks(
 
 
 async def open_agents(
-    stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
+    stack: AsyncExitStack, infra: Infra, settings: Settings, agents: Sequence[Agent], lease: Lease | None
 ) -> ServerAgents:
-    """Opens all agents of a server. agents: those of APP.
+    """Opens all agents of a server. agents: those of APP. lease: None if no other process uses the store.
 
     Raises SettingsError, StartError, and LoadError for an executor.
     """
-    executors = await stack.enter_async_context(open_executors(executor_options(settings), settings.message_bytes))
-    own = [*agents, *executors.agents]
-    if len({agent.spec.id for agent in own}) < len(own):
+    registry = AgentRegistry(agents, lease)
+    executors = await stack.enter_async_context(
+        open_executors(
+            executor_options(settings),
+            settings.message_bytes,
+            on_capacity_change=registry.capacity_changed,
+            lease_left=registry.lease_left,
+        )
+    )
+    if len({agent.spec.id for agent in (*agents, *executors)}) < len(agents) + len(executors):
         raise SettingsError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
-    upstreams = await _open_upstreams(stack, store, settings, secret_box, own)
-    own += upstreams.agents
-    hub = await _open_worker_hub(store, settings, own)
-    is_empty = settings.workers_only and not own
+    registry.reserve_ids(agent.spec.id for agent in executors)
+    upstreams = await _open_upstreams(stack, infra, settings, registry, [*agents, *executors])
+    for agent in (*executors, *upstreams.agents):
+        registry.add(agent)
+    is_empty = settings.workers_only and not registry.agents
+    hub = await _open_worker_hub(infra, settings, registry)
+    for agent in hub.agents:
+        registry.add(agent)
     root = settings.root or (hub.oldest_agent if is_empty else "")
-    every = ServerAgents([*own, *hub.agents], root, is_empty, executors, hub, upstreams)
-    _check_names(settings, every)
-    return every
+    _check_names(settings, registry)
+    return ServerAgents(registry, root, is_empty, hub, upstreams)
 
 
 def executor_options(settings: Settings) -> ExecutorOptions:
@@ -119,17 +111,23 @@ def executor_options(settings: Settings) -> ExecutorOptions:
     return ExecutorOptions(settings.executor, settings.executor_python, turns, settings.executor_retries)
 
 
-async def _open_worker_hub(store: Store, settings: Settings, agents: Sequence[Agent]) -> LocalWorkerHub:
+async def _open_worker_hub(infra: Infra, settings: Settings, registry: AgentRegistry) -> LocalWorkerHub:
     """Opens the worker hub with the agents known from earlier, except those that the app now declares."""
-    own = {agent.spec.id for agent in agents}
-    known = [entry for entry in await store.worker_registry.list() if entry.agent not in own]
-    return LocalWorkerHub(store.worker_registry, known, clock=now_ms, frame_bytes=settings.message_bytes)
+    known = [entry for entry in await infra.store.worker_registry.list() if not registry.is_registered(entry.agent)]
+    return LocalWorkerHub(
+        infra.store.worker_registry,
+        registry,
+        known,
+        clock=now_ms,
+        frame_bytes=settings.message_bytes,
+        on_change=partial(infra.bus.publish_change, RegistryChange.WORKERS),
+    )
 
 
 async def _open_upstreams(
-    stack: AsyncExitStack, store: Store, settings: Settings, secret_box: SecretBox, agents: Sequence[Agent]
+    stack: AsyncExitStack, infra: Infra, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
 ) -> LocalUpstreamRegistry:
-    """Opens the upstream registry. Raises SettingsError, StartError."""
+    """Opens the upstream registry. agents: the others of this server. Raises SettingsError, StartError."""
     outbound = open_outbound(settings, per_host=0)
     stack.push_async_callback(outbound.close)
 
@@ -144,7 +142,14 @@ async def _open_upstreams(
         )
         return TransportFactory(outbound, settings.outbound_ca, limits)
 
-    upstreams = LocalUpstreamRegistry(open_transport_factory, store.upstreams, secret_box, clock=now_ms)
+    upstreams = LocalUpstreamRegistry(
+        open_transport_factory,
+        infra.store.upstreams,
+        infra.secret_box,
+        registry,
+        clock=now_ms,
+        on_change=partial(infra.bus.publish_change, RegistryChange.UPSTREAMS),
+    )
     stack.push_async_callback(upstreams.close)
     try:
         await upstreams.start([with_token(spec) for spec in settings.upstream], [agent.spec.id for agent in agents])
@@ -157,16 +162,16 @@ async def _open_upstreams(
     return upstreams
 
 
-def _check_names(settings: Settings, agents: ServerAgents) -> None:
+def _check_names(settings: Settings, registry: AgentRegistry) -> None:
     """Raises SettingsError for settings of unknown agents, which would be ignored silently."""
     for name, by_agent in (
         ("isolation", settings.isolation.by_agent),
         ("agent_limits", settings.agent_limits),
         ("blocking_default", settings.blocking_default.by_agent),
     ):
-        if unknown := sorted(set(by_agent) - agents.ids):
+        if unknown := sorted(set(by_agent) - registry.agents.keys()):
             raise SettingsError(
-                f'{name}: agent "{unknown[0]}" is not served; agents are {", ".join(sorted(agents.ids))}'
+                f'{name}: agent "{unknown[0]}" is not served; agents are {", ".join(sorted(registry.agents))}'
             )
 
 
@@ -250,45 +255,3 @@ def access_policy_of(settings: Settings, agents: Set[str]) -> AccessPolicy:
     if absent := access_policy.public_agents - agents - {"*"}:
         raise SettingsError(f"--public-agents: agent {', '.join(sorted(absent))} is not served")
     return access_policy
-
-
-async def open_cards(
-    stack: AsyncExitStack,
-    settings: Settings,
-    runtime: Runtime,
-    access_policy: AccessPolicy,
-    signing_keys: StoredSigningKeys,
-) -> tuple[Cards, CardFile | None]:
-    """Opens the cards of the runtime's agents, which follow its registry, the card file and the signing keys.
-
-    Raises SettingsError.
-    """
-    cards = Cards(
-        runtime.operations.access.agents,
-        runtime.operations.access.root,
-        public_url=settings.public_url,
-        public_grpc=settings.public_grpc,
-        trusted_proxies=settings.trusted_proxies,
-        security=server_security(
-            token=bool(settings.token.get_secret_value()),
-            keys=settings.api_keys,
-            issuers=settings.issuers,
-            certificates=settings.tls_client_ca is not None,
-        ),
-        access_policy=access_policy,
-        push=settings.push,
-        signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
-        versions=settings.card_versions,
-    )
-    if settings.sign_cards:
-        await _watch_signing_keys(stack, signing_keys, cards)
-    card_file = open_card_file(stack, settings.card_file, cards.apply_overrides)
-    runtime.registry.add_listener(cards.put_agent, cards.remove_agent)
-    return cards, card_file
-
-
-async def _watch_signing_keys(stack: AsyncExitStack, signing_keys: StoredSigningKeys, cards: Cards) -> None:
-    """Re-signs cards when the signing key changes, until the stack closes."""
-    await signing_keys.current()
-    signing_keys.change_listeners.append(cards.clear_cache)
-    stack.callback(start_task(Background.SIGNING_KEYS, signing_keys.watch).cancel)

@@ -1,7 +1,7 @@
 """The composition root: opens a server's components in dependency order.
 
-Lock, store, bus, runtime, gRPC, HTTP. Shutdown runs in reverse order, so that requests in flight keep the components
-they depend on.
+Infrastructure (store, bus, certificates, outbound client), agents, runtime, listeners. Shutdown runs in reverse order,
+so that requests in flight keep the components they depend on.
 """
 
 from __future__ import annotations
@@ -17,44 +17,23 @@ from dragoman.agents.functions.startup import StartupHook
 from dragoman.agents.upstream.registry import LocalUpstreamRegistry
 from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.bindings import pages
-from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.event_encoders import DialectWebhookEncoder
-from dragoman.bindings.grpc import server as grpc
-from dragoman.bindings.http import server as http
-from dragoman.bindings.options import (
-    CREDENTIAL_CHECK_INTERVAL,
-    SHUTDOWN_GRACE_SECONDS,
-    BoundAddress,
-    HttpOptions,
-    ServerOptions,
-)
-from dragoman.bindings.request_log import AuthFailureLog, RequestMetrics
+from dragoman.bindings.options import CREDENTIAL_CHECK_INTERVAL, SHUTDOWN_GRACE_SECONDS, BoundAddress, ServerOptions
+from dragoman.bindings.request_log import RequestMetrics
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import Unavailable
 from dragoman.ports import Agent, Authenticator, OutboundHttp
 from dragoman.runtime import AuditOptions, Coalesce, Limits, Ports, PushOptions, Runtime, RuntimeConfig, open_runtime
-from dragoman.runtime.api_keys import ApiKeyService
-from dragoman.runtime.operations.caller_tasks import CallerTasks
+from dragoman.runtime.lease import Lease
 from dragoman.runtime.timings import Timings
-from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import StoredSigningKeys, WebhookSigner
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.agent_loader import load_app
-from dragoman.wiring.agents import CardFile, access_policy_of, open_agents, open_cards, run_startup_hooks
-from dragoman.wiring.infra import (
-    check_role,
-    listen,
-    open_bus,
-    open_outbound,
-    open_secrets,
-    open_store,
-    open_tls,
-    openapi_files,
-    reachable_url,
-    store_start_error,
-)
+from dragoman.wiring.agents import CardFile, access_policy_of, open_agents, run_startup_hooks
+from dragoman.wiring.infra import check_role, open_infra, store_start_error
+from dragoman.wiring.listeners import ApiParts, ServerUrl, health_options, listen, reachable_url, serve_api
 from dragoman.wiring.telemetry import MetricsEndpoint, start_tracing
 
 STREAM_FLUSH_SECONDS: Final = 0.2
@@ -161,35 +140,38 @@ async def open_app(
     timings = timings or AppTimings()
     check_role(settings)
     async with AsyncExitStack() as stack:
-        lock, store = await open_store(stack, settings, wait=True)
-        stack.push_async_callback(store.close)
+        infra = await open_infra(stack, settings, outbound)
         if settings.role != "server":  # which runs no turn of these agents
             await stack.enter_async_context(run_startup_hooks(agents, startup_hooks))
         tracing = await start_tracing(stack, settings)
         tracer = tracing.recorder if tracing else None
-        secret_box = open_secrets(settings)
-        server_agents = await open_agents(stack, store, settings, secret_box, agents)
-        bus = await open_bus(stack, settings, store.epoch)
-        certificates, client_certificates = open_tls(stack, settings)
-        if outbound is None:
-            outbound = open_outbound(settings)
-            stack.push_async_callback(outbound.close)
-        access_policy = access_policy_of(settings, server_agents.ids)
-        base_url, listening = "", asyncio.Event()
-        signing_keys = StoredSigningKeys(store.key_values, store.secret("letters"), secret_box, clock=now_ms)
-        webhook_encoder = DialectWebhookEncoder(WebhookSigner(signing_keys, lambda: base_url), secret_box)
-        push_options = PushOptions(outbound, webhook_encoder, settings.push_retry_policy, ready=listening)
+
+        config = runtime_config(settings, timings.runtime)
+        lease = None if infra.exclusive else Lease(config.lease)
+        server_agents = await open_agents(stack, infra, settings, agents, lease)
+        access_policy = access_policy_of(settings, server_agents.registry.agents.keys())
+
+        url, listening = ServerUrl(settings.public_url), asyncio.Event()
+        signing_keys = StoredSigningKeys(
+            infra.store.key_values, infra.store.secret("letters"), infra.secret_box, clock=now_ms
+        )
+        webhook_encoder = DialectWebhookEncoder(WebhookSigner(signing_keys, url.get), infra.secret_box)
+        push_options = PushOptions(infra.outbound, webhook_encoder, settings.push_retry_policy, ready=listening)
+        infra.store.blobs.set_base_url(url.get)
+
+        push = push_options if settings.sends_push else None
+        ports = Ports(infra.store, infra.bus, server_agents.registry, push, tracer)
         config = replace(
-            runtime_config(settings),
+            config,
             root=server_agents.root,
             allow_no_agents=server_agents.is_empty,
-            exclusive=lock is not None,
+            exclusive=infra.exclusive,
+            run_lease=lease,
             access_policy=access_policy,
-            timings=timings.runtime,
         )
-        ports = Ports(store, bus, server_agents.agents, push_options if settings.sends_push else None, tracer)
         runtime = await _enter_runtime(stack, settings, ports, config)
-        auditor, draining, request_metrics = runtime.auditor, asyncio.Event(), RequestMetrics(tracer)
+
+        draining, request_metrics = asyncio.Event(), RequestMetrics(tracer)
         metrics = MetricsEndpoint(settings, runtime, request_metrics, draining, tracing)
         metrics_address = None
         if settings.metrics is not None:
@@ -198,16 +180,14 @@ async def open_app(
         options = ServerOptions(
             shared=shared,
             grace=timings.grace,
-            certificates=certificates,
+            credential_check_interval=timings.credential_check_interval,
+            certificates=infra.certificates,
             connections=settings.connections,
             draining=draining,
             store_problem=runtime.store_problem,
-        )
-        http_options = replace(
-            HttpOptions.of(options),
-            host=settings.http.host,
-            port=settings.http.port,
-            bus_problem=lambda: bus.problem,
+            access_policy=access_policy,
+            request_metrics=request_metrics,
+            auditor=runtime.auditor,
         )
         new_app = partial(
             App,
@@ -216,81 +196,22 @@ async def open_app(
             draining=draining,
             worker_hub=server_agents.worker_hub,
             upstreams=server_agents.upstreams,
-            certificates=certificates,
+            certificates=infra.certificates,
             metrics=metrics_address,
         )
         if settings.role == "worker":
-            await server_agents.attach(stack, runtime.registry, bus, exclusive=False)
-            health = await listen(stack, "--http", settings.http, pages.serve_health(http_options))
+            await server_agents.follow(stack, infra)
+            health_server = pages.serve_health(health_options(options, settings, infra))
+            health = await listen(stack, "--http", settings.http, health_server)
             yield new_app(http=health, grpc_address=None, public_url=reachable_url(health))
             return
-        security = await stack.enter_async_context(
-            open_security(
-                token=settings.token.get_secret_value(),
-                api_keys=store.api_keys if settings.api_keys else None,
-                issuers=settings.issuers,
-                outbound=outbound,
-                clock=now_ms,
-                certificates=client_certificates,
-            )
-        )
-        cards, card_file = await open_cards(stack, settings, runtime, access_policy, signing_keys)
-        await server_agents.attach(stack, runtime.registry, bus, exclusive=lock is not None)
-        store.blobs.set_base_url(lambda: base_url or cards.base_url(None))
-        options = replace(
-            options,
-            message_bytes=settings.message_bytes,
-            error_table=settings.error_table,
-            v03_files=settings.v03_files,
-            credential_check_interval=timings.credential_check_interval,
-            authenticator=authenticator or security.authenticator,
-            client_certificates=client_certificates,
-            access_policy=access_policy,
-            private_pages=settings.private_pages,
-            auth_failures=AuthFailureLog(audit=auditor.note_denied if auditor else None),
-            request_metrics=request_metrics,
-            auditor=auditor,
-        )
-        grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
-        http_options = replace(
-            HttpOptions.of(options),
-            host=settings.http.host,
-            port=settings.http.port,
-            bus_problem=lambda: bus.problem,
-            cors=settings.cors,
-            keepalive=settings.keepalive,
-            lossy_numbers=settings.lossy_numbers,
-            openapi_files=openapi_files,
-            blobs=store.blobs,
-            jwks=signing_keys.public if settings.push or settings.sign_cards else None,
-            metrics=metrics.read,
-        )
-        operations = runtime.operations
-        admin = AdminServices(
-            CallerTasks(store, operations.access, operations.admission),
-            runtime.explainer,
-            runtime.maintenance,
-            runtime.redelivery,
-            ApiKeyService(store.api_keys, clock=now_ms, on_change=security.forget),
-            signing_keys,
-            server_agents.worker_hub,
-            server_agents.upstreams,
-        )
-        grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
-        grpc_address = await listen(stack, "--grpc", settings.grpc, grpc_server)
-        http_server = http.serve_http(operations, cards, http_options, admin)
-        http_address = await listen(stack, "--http", settings.http, http_server)
-        base_url = cards.base_url(None)  # kept for webhooks that are sent after the listeners have closed
+        api = ApiParts(infra, server_agents, runtime, options, signing_keys, metrics.read, authenticator)
+        http_address, grpc_address, card_file = await serve_api(stack, settings, api)
+        url.value = settings.public_url or reachable_url(http_address)
         listening.set()
-        url = reachable_url(http_address)
-        if lock is not None:
-            lock.publish(http=url, grpc=str(grpc_address))
-        yield new_app(
-            http=http_address,
-            grpc_address=grpc_address,
-            public_url=settings.public_url or url,
-            card_file=card_file,
-        )
+        if infra.lock is not None:
+            infra.lock.publish(http=reachable_url(http_address), grpc=str(grpc_address))
+        yield new_app(http=http_address, grpc_address=grpc_address, public_url=url.value, card_file=card_file)
 
 
 async def _enter_runtime(stack: AsyncExitStack, settings: Settings, ports: Ports, config: RuntimeConfig) -> Runtime:
@@ -303,7 +224,7 @@ async def _enter_runtime(stack: AsyncExitStack, settings: Settings, ports: Ports
         raise store_start_error(settings.store_name, error.__cause__ or error) from error
 
 
-def runtime_config(settings: Settings) -> RuntimeConfig:
+def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
     """What the settings say about a runtime."""
     return RuntimeConfig(
         runs_agents=settings.role != "server",
@@ -322,4 +243,5 @@ def runtime_config(settings: Settings) -> RuntimeConfig:
         quotas=settings.quotas,
         budgets=settings.budgets,
         audit=AuditOptions(now_ms, settings.audit, settings.retain_audit or 0),
+        timings=timings,
     )

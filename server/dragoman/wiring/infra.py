@@ -1,4 +1,4 @@
-"""Infrastructure of a server, opened from its settings: store, bus, certificates, outbound client, listeners."""
+"""Infrastructure of a server, opened from its settings: store, bus, certificates, outbound client."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import logging
 import re
 import sqlite3
 import tempfile
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
-from functools import cache
-from importlib.resources import files
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
@@ -22,11 +19,11 @@ from dragoman.core.access.caller_credentials import CertificatePrincipals
 from dragoman.core.durations import Backoff
 from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy
-from dragoman.ports import Bus, Store
+from dragoman.ports import Bus, OutboundHttp, Store
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
 from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidCertificate, open_certificates
-from dragoman.settings.settings import Address, Settings, SettingsError
+from dragoman.settings.settings import Settings, SettingsError
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew, StorageOptions
 from dragoman.stores.sqlite.errors import explain
@@ -36,7 +33,6 @@ from dragoman.wiring.agent_loader import LoadError, load_module
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, StoreLock, hold_store
 
 if TYPE_CHECKING:
-    from dragoman.bindings.options import BoundAddress
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
 
 
@@ -53,6 +49,42 @@ STORE_ERRORS: Final = (OSError, sqlite3.Error, SchemaTooNew, DatabaseDamaged)
 def store_start_error(store: str, error: BaseException) -> StartError:
     """The error for a store that cannot be opened."""
     return StartError(f"the store {store} cannot be opened: {explain(error)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Infra:
+    """The infrastructure of a server."""
+
+    lock: StoreLock | None
+    """None for a store that other processes may use, too."""
+    store: Store
+    bus: Bus
+    outbound: OutboundHttp
+    secret_box: AesGcmSecretBox
+    certificates: CertificateFiles | None
+    """Set when both ports are encrypted."""
+    client_certificates: CertificateAuthenticator | None
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether no other process uses the store."""
+        return self.lock is not None
+
+
+async def open_infra(stack: AsyncExitStack, settings: Settings, outbound: OutboundHttp | None = None) -> Infra:
+    """Opens everything that agents and runtime depend on. outbound: used instead of the one in the settings.
+
+    Raises StartError, SettingsError.
+    """
+    lock, store = await open_store(stack, settings, wait=True)
+    stack.push_async_callback(store.close)
+    secret_box = open_secrets(settings)
+    bus = await open_bus(stack, settings, store.epoch)
+    certificates, client_certificates = open_tls(stack, settings)
+    if outbound is None:
+        outbound = own = open_outbound(settings)
+        stack.push_async_callback(own.close)
+    return Infra(lock, store, bus, outbound, secret_box, certificates, client_certificates)
 
 
 async def open_store(
@@ -253,32 +285,3 @@ def open_secrets(settings: Settings) -> AesGcmSecretBox:
         return open_secret_box(settings.secrets_keys)
     except InvalidSecretKeys as error:
         raise SettingsError(f"--secrets-keys: {error}") from error
-
-
-async def listen(
-    stack: AsyncExitStack, option: str, address: Address, server: AbstractAsyncContextManager[BoundAddress]
-) -> BoundAddress:
-    """Listens until the stack closes. option: the setting of the address. Raises StartError."""
-    try:
-        return await stack.enter_async_context(server)
-    except OSError as error:
-        reason = error.strerror or "in use by another process, or not an address of this machine"
-        raise StartError(
-            f"{option}: cannot listen on {address}: {reason}; choose another, or port 0 for any"
-        ) from error
-
-
-def reachable_url(bound: BoundAddress) -> str:
-    """The URL of an address for clients on this machine."""
-    return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
-
-
-@cache
-def openapi_files() -> Mapping[str, bytes]:
-    """The OpenAPI documents by relative path: beside the generated code in a wheel, one up in a source tree."""
-    package = files("dragoman_pb")
-    for folder in (package / "openapi", package / ".." / "openapi"):
-        root = Path(str(folder))
-        if root.is_dir():
-            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
-    return {}

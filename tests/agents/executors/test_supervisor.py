@@ -133,9 +133,8 @@ async def test_a_turn_runs_in_the_process() -> None:
 
 async def test_a_credit_reports_more_capacity() -> None:
     process = FakeProcess(hello())
-    supervised = Supervised(process, turns=1)
     capacity_changed = asyncio.Event()
-    supervised.supervisor.on_capacity_change = capacity_changed.set
+    supervised = Supervised(process, turns=1, on_capacity_change=capacity_changed.set)
     agent = await supervised.supervisor.open()
     capacity_changed.clear()
     process.emit(credit=wk.Credit(agent_id="desk", turns=1))

@@ -72,13 +72,13 @@ async def test_an_absent_agent_rejects_new_tasks_and_its_waiting_tasks_fail(
         async with connected_worker(str(app.grpc)) as fake_worker:
             await fake_worker.register(registration(), credit=0)
             task = (await client.send(message("x"), configuration=NOW)).task.id
-            assert await app.runtime.registry.end_abandoned_tasks() == 0
+            assert await app.runtime.absent_agents.end_abandoned_tasks() == 0
             fake_worker.cancel()
             await wait_until_absent(app)
         with pytest.raises(ClientError, match='no worker of agent "desk" has been connected for') as caught:
             await client.send(message("y"))
         assert (caught.value.code, caught.value.reason) == ("UNAVAILABLE", "UNAVAILABLE")
-        assert await app.runtime.registry.end_abandoned_tasks() == 1
+        assert await app.runtime.absent_agents.end_abandoned_tasks() == 1
         ended = await client.get(task)
         assert (ended.status.state, status_text(ended)) == (
             states.FAILED,

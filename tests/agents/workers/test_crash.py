@@ -231,8 +231,9 @@ async def test_a_silent_worker_is_disconnected() -> None:
         await asyncio.Event().wait()
 
     now, agent_registry = 1_000_000, MemoryAgentRegistry()
-    hub = LocalWorkerHub(MemoryWorkerRegistry(), [], clock=lambda: now, timings=HeartbeatTimings(0.001, 0.01))
-    hub.attach_registry(agent_registry)
+    hub = LocalWorkerHub(
+        MemoryWorkerRegistry(), agent_registry, [], clock=lambda: now, timings=HeartbeatTimings(0.001, 0.01)
+    )
     kinds = []
 
     async def connect() -> None:

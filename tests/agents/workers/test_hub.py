@@ -103,8 +103,7 @@ class Site:
     def __init__(self, registry: MemoryWorkerRegistry) -> None:
         self.now = 1_000_000
         self.agent_registry = MemoryAgentRegistry()
-        self.hub = LocalWorkerHub(registry, [], clock=lambda: self.now)
-        self.hub.attach_registry(self.agent_registry)
+        self.hub = LocalWorkerHub(registry, self.agent_registry, [], clock=lambda: self.now)
         self._disconnecting = asyncio.Event()
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -184,7 +183,7 @@ async def test_an_invalid_registry_entry_does_not_affect_the_others(caplog: pyte
     remote = Site(registry)
     await remote.connect_worker(registration("a"), registration("b"))
     registry.entries["a"] = type(registry.entries["a"])("a", "alice", b"", 0, 0)
-    found = LocalWorkerHub(registry, await registry.list(), clock=lambda: 0)
+    found = LocalWorkerHub(registry, MemoryAgentRegistry(), await registry.list(), clock=lambda: 0)
     assert [agent.spec.id for agent in found.agents] == ["b"]
     assert "stored registration of agent a is ignored" in caplog.text
     await remote.disconnect_worker()

@@ -27,7 +27,7 @@ from dragoman.core.task.log import TaskRef
 from dragoman.ports import OutboundResponse, Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import Lease
-from dragoman.runtime.push.breaker import HostBreaker, HostLimiter
+from dragoman.runtime.push.breaker import HostLimiter
 from dragoman.runtime.push.delivery import DeliveryDeps, DeliveryRecorder
 from dragoman.runtime.push.scheduler import MAX_CALLS, MAX_CALLS_PER_HOST, PushScheduler
 from dragoman.security.secret_box import AesGcmSecretBox
@@ -86,7 +86,6 @@ class Process:
             clock=lambda: self.time,
             now=lambda: datetime.now(UTC),
             host_limiter=HostLimiter(MAX_CALLS, MAX_CALLS_PER_HOST),
-            breaker=HostBreaker(),
             claim_hold=0.01,
         )
         self.scheduler = PushScheduler(store, session, deps, lease=self.lease, trusts_expiry=lambda: self.trusts_expiry)

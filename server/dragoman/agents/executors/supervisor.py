@@ -58,9 +58,12 @@ class ExecutorSupervisor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
+        on_capacity_change: Callable[[], None] = lambda: None,
+        lease_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """`python`: the interpreter of the executor's environment. `turns`: concurrent turns. `retries`: repetitions
-        of a turn whose process died. `clock`: milliseconds since the epoch."""
+        of a turn whose process died. `clock`: milliseconds since the epoch. `on_capacity_change`: called when the agent
+        can take more turns than before. `lease_left`: seconds for which this server may run turns."""
         self._executor = executor
         self._python = python
         self._turns = turns
@@ -77,10 +80,8 @@ class ExecutorSupervisor:
         self._agent: WorkerAgent | None = None
         self._ready: asyncio.Future[WorkerAgent] = asyncio.get_running_loop().create_future()
         self._supervision: asyncio.Task[None] | None = None
-        self.on_capacity_change: Callable[[], None] = lambda: None
-        """Called when the agent can take more turns than before."""
-        self.lease_left: Callable[[], float] = lambda: math.inf
-        """Seconds for which this server may run turns."""
+        self._on_capacity_change = on_capacity_change
+        self._lease_left = lease_left
 
     async def open(self) -> WorkerAgent:
         """Starts the process and supervises it from then on. Raises ExecutorStartFailed."""
@@ -200,13 +201,10 @@ class ExecutorSupervisor:
         log.info("executor %s is running: %s", self._executor, connection, extra={"agent": self._executor.id})
         return agent
 
-    def _lease_left(self) -> float:
-        return self.lease_left()  # set after the process was started
-
     def _notify_capacity(self) -> None:
         if self._agent is not None:
             self._agent.notify_capacity()
-        self.on_capacity_change()
+        self._on_capacity_change()
 
     # Isolation of turns from each other ---------------------------------------------------------------------------
 

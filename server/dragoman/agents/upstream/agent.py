@@ -34,9 +34,13 @@ class UpstreamAgent:
         breaker: CircuitBreaker,
         new_id: NewId,
         *,
+        on_availability_change: Callable[[], None] = lambda: None,
+        idle_timeout: float | None = DEFAULT_TRANSPORT_LIMITS.idle_timeout,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """location: its URL, for people. turns: the most turns at a time."""
+        """location: its URL, for people. turns: the most turns at a time. on_availability_change: called when it
+        becomes unavailable, and when it responds again. idle_timeout: seconds without a byte after which a call
+        fails."""
         self.spec = spec
         self.location = location
         self.turns = turns
@@ -45,15 +49,13 @@ class UpstreamAgent:
         self.idempotent = False
         self.required_extensions = ""
         self.is_removed = False
-        self.idle_timeout = DEFAULT_TRANSPORT_LIMITS.idle_timeout
-        """Seconds without a byte after which a call fails."""
+        self._idle_timeout = idle_timeout
         self.transports: Sequence[UpstreamTransport] = ()
         """Transports to its interfaces, in order of preference; none before its card was read."""
         self._failed_transports: list[UpstreamTransport] = []
         """Transports that failed since the last success."""
         self._new_id = new_id
-        self.on_availability_change: Callable[[], None] = lambda: None
-        """Called when it becomes unavailable, and when it responds again."""
+        self._on_availability_change = on_availability_change
         self._sleep = sleep
         self._running: dict[str, UpstreamTurn] = {}
 
@@ -108,7 +110,7 @@ class UpstreamAgent:
                 "consecutive failures the agent counts as unavailable, and the turn is returned to the queue."
             )
         waits = "It has the message and has not responded yet" if not turn.calls.task_id else "Its task is being read"
-        return f"{waits}. A call that receives nothing for {self.idle_timeout:g} s is aborted and repeated."
+        return f"{waits}. A call that receives nothing for {self._idle_timeout:g} s is aborted and repeated."
 
     @property
     def running(self) -> int:
@@ -132,7 +134,7 @@ class UpstreamAgent:
         self._failed_transports.clear()
         if self.breaker.record_success():
             log.info("%s responds again", self.location, extra={"agent": self.spec.id})
-            self.on_availability_change()
+            self._on_availability_change()
 
     def record_failure(self, reason: str) -> None:
         """Records a failed call. Each of its interfaces is tried before it counts as unavailable."""
@@ -146,7 +148,7 @@ class UpstreamAgent:
             return
         self._failed_transports.clear()
         log.warning("%s is unavailable: %s", self.location, reason, extra={"agent": self.spec.id})
-        self.on_availability_change()
+        self._on_availability_change()
 
     def drop_transport(self, transport: UpstreamTransport) -> bool:
         """Drops a transport that lacks a method, unless another turn did. Keeps the only one, and returns False."""

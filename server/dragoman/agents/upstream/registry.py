@@ -68,12 +68,15 @@ class LocalUpstreamRegistry:
         open_transport_factory: Callable[[], TransportFactory],
         store: UpstreamStore,
         secret_box: SecretBox,
+        agent_registry: RemoteAgentRegistry,
         *,
+        on_change: Callable[[], None] = lambda: None,
         clock: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """open_transport_factory: called with the first agent. secret_box: encrypts stored credentials.
+        """open_transport_factory: called with the first agent. secret_box: encrypts stored credentials. agent_registry:
+        where agents are added. on_change: called when this server has added or removed agents.
 
         clock: milliseconds since the epoch. monotonic: seconds.
         """
@@ -83,11 +86,10 @@ class LocalUpstreamRegistry:
         self._clock = clock
         self._monotonic = monotonic
         self._new_id = new_id
-        self._agent_registry: RemoteAgentRegistry | None = None
+        self._agent_registry = agent_registry
         self.wakeup = asyncio.Event()
         """Set it when another server has added or removed agents: ends the wait of `run_sync` early."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when this server has added or removed agents."""
+        self._on_change = on_change
         self._entries: dict[str, UpstreamEntry] = {}
         self._removed: list[UpstreamAgent] = []
 
@@ -122,9 +124,8 @@ class LocalUpstreamRegistry:
             else:
                 self._add_entry(upstream, result, from_settings=False)
 
-    def attach_registry(self, agent_registry: RemoteAgentRegistry) -> None:
-        """Sets the registry that agents are added to, and starts to refresh the cards of all agents."""
-        self._agent_registry = agent_registry
+    def start_refresh(self) -> None:
+        """Starts to refresh the cards of all agents."""
         for entry in self._entries.values():
             self._start_refresh(entry)
 
@@ -145,10 +146,16 @@ class LocalUpstreamRegistry:
 
         breaker = CircuitBreaker(self._monotonic)
         spec = discovery.placeholder_spec(upstream) if isinstance(result, ClientError) else result.spec
-        agent = UpstreamAgent(spec, upstream.location, upstream.turns, breaker, self._new_id)
+        agent = UpstreamAgent(
+            spec,
+            upstream.location,
+            upstream.turns,
+            breaker,
+            self._new_id,
+            on_availability_change=lambda: self._on_availability_change(spec.id),
+            idle_timeout=self._transport_factory().limits.idle_timeout,
+        )
         entry = self._entries[spec.id] = UpstreamEntry(upstream, agent, from_settings=from_settings)
-        agent.on_availability_change = lambda: self._on_availability_change(entry)
-        agent.idle_timeout = self._transport_factory().limits.idle_timeout
         if isinstance(result, ClientError):
             log.warning("%s is served as agent %s, but is unavailable: %s", upstream.location, spec.id, result.summary)
             breaker.open(result.summary)
@@ -204,12 +211,11 @@ class LocalUpstreamRegistry:
             raise InvalidParams.field("url", found.summary)
         id = found.spec.id
         upstream = replace(upstream, id=id)
-        assert self._agent_registry is not None
         encrypted = self._secret_box.encrypt(upstream_to_json(upstream), _encryption_context(id)).encode()
         added = AddedUpstream(id, encrypted, self._clock())
         if self._agent_registry.is_registered(id) or not await self._store.add(added):
             raise AgentIdTaken(f'id: "{id}" belongs to another agent of this server; choose another id')
-        self.on_change()
+        self._on_change()
         entry = self._add_entry(upstream, found, from_settings=False)
         await self._agent_registry.register(entry.agent)
         self._start_refresh(entry)
@@ -223,7 +229,7 @@ class LocalUpstreamRegistry:
         if entry.from_settings:
             raise InvalidParams.field("agent", f'"{agent}" is in the settings of the server; remove it there')
         await self._store.remove(agent)
-        self.on_change()
+        self._on_change()
         return await self._remove_entry(entry)
 
     async def _remove_entry(self, entry: UpstreamEntry) -> int:
@@ -234,7 +240,7 @@ class LocalUpstreamRegistry:
         agent.is_removed = True
         self._removed.append(agent)  # its running turns may still end
         log.info("upstream agent %s is removed", agent.spec.id)
-        return await self._agent_registry.unregister(agent.spec.id) if self._agent_registry is not None else 0
+        return await self._agent_registry.unregister(agent.spec.id)
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The status of each agent, sorted by id."""
@@ -257,10 +263,10 @@ class LocalUpstreamRegistry:
 
     # Refresh and synchronization --------------------------------------------------------------------------------
 
-    def _on_availability_change(self, entry: UpstreamEntry) -> None:
-        entry.wake.set()
-        if self._agent_registry is not None:
-            self._agent_registry.capacity_changed()
+    def _on_availability_change(self, agent: str) -> None:
+        if (entry := self._entries.get(agent)) is not None:
+            entry.wake.set()
+        self._agent_registry.capacity_changed()
 
     def _start_refresh(self, entry: UpstreamEntry) -> None:
         entry.refresh_task = start_task(
@@ -295,8 +301,6 @@ class LocalUpstreamRegistry:
             return
         before = agent.spec
         self._apply_card(entry, found)
-        if self._agent_registry is None:
-            return
         if agent.spec != before:
             await self._agent_registry.register(agent)
         if agent.breaker.is_open:
@@ -314,7 +318,6 @@ class LocalUpstreamRegistry:
 
     async def sync_once(self) -> None:
         """Applies the changes in the store once."""
-        assert self._agent_registry is not None
         stored = {added.agent: added for added in await self._store.list()}
         for name, entry in tuple(self._entries.items()):
             if not entry.from_settings and name not in stored:

@@ -40,25 +40,27 @@ class LocalWorkerHub:
     def __init__(
         self,
         worker_registry: WorkerRegistry,
+        agent_registry: RemoteAgentRegistry,
         known: Iterable[RegisteredAgent],
         *,
         clock: Callable[[], int],
         timings: HeartbeatTimings | None = None,
         frame_bytes: int = MAX_MESSAGE_BYTES,
+        on_change: Callable[[], None] = lambda: None,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """`known`: agents that workers registered before this process started; they count as absent from now on.
-        `clock`: milliseconds since the epoch."""
+        """`agent_registry`: where new agents are added. `known`: agents that workers registered before this process
+        started; they count as absent from now on. `clock`: milliseconds since the epoch. `on_change`: called when this
+        server has changed the worker registry."""
         self._worker_registry = worker_registry
         self._clock = clock
         self._timings = timings or HeartbeatTimings()
         self._frame_bytes = frame_bytes
         self._new_id = new_id
-        self._agent_registry: RemoteAgentRegistry | None = None
+        self._agent_registry = agent_registry
         self.wakeup = asyncio.Event()
         """Set it when another server has changed the worker registry: ends the wait of `run_sync` early."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when this server has changed the worker registry."""
+        self._on_change = on_change
         self._agents: dict[str, WorkerAgent] = {}
         self._registrations: dict[str, bytes] = {}
         """The last registration of each agent, serialized."""
@@ -67,17 +69,13 @@ class LocalWorkerHub:
         self.oldest_agent = ""
         """The id of the agent that registered first; empty if there is none."""
         for entry in sorted(known, key=lambda entry: (entry.registered_at, entry.agent)):
-            if self._restore_agent(replace(entry, last_seen=clock())) is not None:
+            if self._restore_agent(replace(entry, last_seen=clock()), last_seen_elsewhere=0) is not None:
                 self.oldest_agent = self.oldest_agent or entry.agent
 
     @property
     def agents(self) -> Sequence[WorkerAgent]:
         """All agents that a worker has registered, connected or not."""
         return tuple(self._agents.values())
-
-    def attach_registry(self, agent_registry: RemoteAgentRegistry) -> None:
-        """Sets the registry that new agents are added to."""
-        self._agent_registry = agent_registry
 
     def list_agents(self) -> Sequence[AgentWorkers]:
         """All agents with their workers, sorted by id."""
@@ -109,14 +107,14 @@ class LocalWorkerHub:
             workers = ", ".join(map(str, known.workers)) or "at another server"
             raise InvalidParams.field("agent", f'"{agent}" has connected workers: {workers}; stop them first')
         await self._worker_registry.unregister(agent)
-        self.on_change()
+        self._on_change()
         log.info("agent of workers removed", extra={"agent": agent, "principal": known.principal})
         return await self._unregister(agent)
 
     async def _unregister(self, agent: str) -> int:
         del self._agents[agent]
         self._registrations.pop(agent, None)
-        return await self._agent_registry.unregister(agent) if self._agent_registry is not None else 0
+        return await self._agent_registry.unregister(agent)
 
     # Connections --------------------------------------------------------------------------------------------------
 
@@ -134,7 +132,6 @@ class LocalWorkerHub:
             fields = {"principal": identity.principal, "peer": peer}
             log.warning("worker rejected: %s", error.message, extra=fields)
             raise
-        assert self._agent_registry is not None
         worker = WorkerConnection(
             hello.name,
             peer,
@@ -198,7 +195,7 @@ class LocalWorkerHub:
                     f"they need the grant {WORKER_GRANT} or {WORKER_GRANT}:{name}",
                     log_details=log_details,
                 )
-            if self._agent_registry is None or self._agent_registry.is_local(name):
+            if self._agent_registry.is_local(name):
                 raise AgentIdTaken(f'hello.agents: "{name}" is an agent of the server itself; use another id')
             known = self._agents.get(name)
             if known is not None and known.principal != identity.principal:
@@ -206,7 +203,6 @@ class LocalWorkerHub:
 
     async def _register(self, hello: wk.Hello, specs: Iterable[AgentSpec], principal: str) -> None:
         """Stores and registers the agents of a worker. Raises AgentIdTaken if another principal was faster."""
-        assert self._agent_registry is not None
         now = self._clock()  # entries are a millisecond apart, so that the first one is the oldest
         for index, (spec, registration) in enumerate(zip(specs, hello.agents, strict=True)):
             text = registration.SerializeToString(deterministic=True)
@@ -218,7 +214,7 @@ class LocalWorkerHub:
                 raise _agent_taken(spec.id)
             agent = self._agents.get(spec.id)
             if agent is None or agent.spec != spec or not agent.has_local_workers:
-                self.on_change()
+                self._on_change()
             if agent is None:
                 agent = self._agents[spec.id] = WorkerAgent(spec, principal, self._clock, now)
             agent.spec = spec
@@ -228,8 +224,7 @@ class LocalWorkerHub:
     def _notify_capacity(self, agents: Iterable[str]) -> None:
         for name in agents:
             self._agents[name].notify_capacity()
-        if self._agent_registry is not None:
-            self._agent_registry.capacity_changed()
+        self._agent_registry.capacity_changed()
 
     # Other servers on the same store ------------------------------------------------------------------------------
 
@@ -261,9 +256,9 @@ class LocalWorkerHub:
         for entry in entries:
             agent = self._agents.get(entry.agent)
             if agent is None:
-                if self._agent_registry is None or self._agent_registry.is_local(entry.agent):
+                if self._agent_registry.is_local(entry.agent):
                     continue  # the app now has an agent with this id
-                if (agent := self._restore_agent(entry)) is not None:
+                if (agent := self._restore_agent(entry, last_seen_elsewhere=entry.last_seen)) is not None:
                     await self._agent_registry.register(agent)
             elif agent.has_local_workers:
                 if not write_presence:
@@ -279,16 +274,15 @@ class LocalWorkerHub:
         if entry.registration != self._registrations.get(entry.agent) and (spec := _spec_of_entry(entry)) is not None:
             self._registrations[entry.agent] = entry.registration
             agent.spec = spec
-            if self._agent_registry is not None:
-                await self._agent_registry.register(agent)
+            await self._agent_registry.register(agent)
 
-    def _restore_agent(self, entry: RegisteredAgent) -> WorkerAgent | None:
+    def _restore_agent(self, entry: RegisteredAgent, *, last_seen_elsewhere: int) -> WorkerAgent | None:
         """Creates the agent of a stored entry. Logs an error and returns None if this version cannot read it."""
         if (spec := _spec_of_entry(entry)) is None:
             return None
         self._registrations[entry.agent] = entry.registration
         agent = self._agents[entry.agent] = WorkerAgent(spec, entry.principal, self._clock, entry.last_seen)
-        agent.last_seen_elsewhere = entry.last_seen if self._agent_registry is not None else 0
+        agent.last_seen_elsewhere = last_seen_elsewhere
         return agent
 
 

@@ -37,8 +37,8 @@ class HostState:
 class HostBreaker:
     """The circuit breakers of all hosts. `on_closed` is called when one closes."""
 
-    def __init__(self, on_closed: Callable[[], None] | None = None) -> None:
-        self.on_closed = on_closed
+    def __init__(self, on_closed: Callable[[], None] = lambda: None) -> None:
+        self._on_closed = on_closed
         self._hosts: OrderedDict[str, HostState] = OrderedDict()
 
     def __contains__(self, host: str) -> bool:
@@ -60,8 +60,8 @@ class HostBreaker:
         """Records a response, of any status."""
         was_open = host in self
         self._hosts.pop(host, None)
-        if was_open and self.on_closed is not None:
-            self.on_closed()
+        if was_open:
+            self._on_closed()
 
     @asynccontextmanager
     async def call(self, host: str) -> AsyncIterator[str]:

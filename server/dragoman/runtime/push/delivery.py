@@ -89,7 +89,6 @@ class DeliveryDeps:
     now: Callable[[], datetime]
     host_limiter: Callable[[str], AbstractAsyncContextManager[None]]
     """Limits concurrent requests, in total and per host."""
-    breaker: HostBreaker
     claim_hold: float = DEFAULT_TIMINGS.push_claim_hold
     """Seconds that a delivery waits for the next event before it releases its claim."""
     counters: DeliveryCounters = field(default_factory=DeliveryCounters)
@@ -99,10 +98,13 @@ class DeliveryDeps:
 class PushDelivery:
     """Delivers the events of one push configuration while its claim holds and its receiver accepts them."""
 
-    def __init__(self, push: PushRecord, deps: DeliveryDeps, hold: LeaseHold | None = None) -> None:
+    def __init__(
+        self, push: PushRecord, deps: DeliveryDeps, breaker: HostBreaker, hold: LeaseHold | None = None
+    ) -> None:
         """`hold`: on the lease, taken before the claim; None if no other process uses the store."""
         self.push = push
         self._deps = deps
+        self._breaker = breaker
         self._hold = hold
         self._last_delivered = push.last_delivered
         self._last_state_sent = push.last_state_sent
@@ -187,7 +189,7 @@ class PushDelivery:
             snapshot = await read_task(self._deps.store, self.push.task)
             (event,) = subscriber.start_with(gap_event(snapshot, self._last_delivered))
         host = self.push.config.host
-        async with self._deps.breaker.call(host) as skip_reason, self._deps.host_limiter(host):
+        async with self._breaker.call(host) as skip_reason, self._deps.host_limiter(host):
             if self._interrupted:  # waiting for the limiter may have taken long
                 return True
             if not self._may_send():
@@ -272,7 +274,7 @@ class PushDelivery:
         except TimeoutError:
             return None, LEASE_ENDED_ERROR
         except ConnectFailed as error:
-            self._deps.breaker.record_failure(self.push.config.host, str(error))
+            self._breaker.record_failure(self.push.config.host, str(error))
             return None, str(error)
         except (OutboundForbidden, OutboundFailed) as error:
             return None, str(error)
@@ -281,7 +283,7 @@ class PushDelivery:
             return None, f"the event cannot be encoded: {error}"
         finally:
             self._call_timeout = None
-        self._deps.breaker.record_success(self.push.config.host)
+        self._breaker.record_success(self.push.config.host)
         return response, ""
 
     async def _record(

@@ -25,6 +25,7 @@ from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
+from dragoman.runtime.push.breaker import HostBreaker
 from dragoman.runtime.push.delivery import DeliveryCounters, DeliveryDeps, PushDelivery
 from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
@@ -83,7 +84,7 @@ class PushScheduler:
         self._store = store
         self._session = session
         self._deps = deps
-        self.breaker = deps.breaker
+        self.breaker = HostBreaker(self._on_host_recovered)
         """The circuit breakers of all hosts."""
         self._longest_delay = round(deps.retry_policy.max_delay * 1000)
         self._ready = ready
@@ -101,7 +102,6 @@ class PushScheduler:
         self._next_host = ""
         self._running: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self.breaker.on_closed = self._on_host_recovered
         self._unsubscribe: Unsubscribe | None = None
         self.counts = PushCounters()
 
@@ -266,7 +266,7 @@ class PushScheduler:
 
     def _start_delivery(self, push: PushRecord, hold: LeaseHold | None) -> None:
         key, host = (push.task, push.config.id), push.config.host
-        delivery = self._deliveries[key] = PushDelivery(push, self._deps, hold)
+        delivery = self._deliveries[key] = PushDelivery(push, self._deps, self.breaker, hold)
         self._hosts[host] += 1
         task = self._tasks[key] = asyncio.create_task(delivery.run(), name=f"push to {host}")
         task.add_done_callback(lambda done: self._on_delivery_ended(push, done))

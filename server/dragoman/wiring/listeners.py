@@ -1,0 +1,188 @@
+"""The listeners of a server: gRPC and HTTP in front of the runtime, with cards, pages and operator commands."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from dragoman.bindings.admin.handlers import AdminServices
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.grpc import server as grpc
+from dragoman.bindings.http import server as http
+from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
+from dragoman.bindings.request_log import AuthFailureLog
+from dragoman.core.cards.security_schemes import server_security
+from dragoman.ports import Authenticator
+from dragoman.runtime import Runtime
+from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.operations.caller_tasks import CallerTasks
+from dragoman.security.authenticators.composite import open_security
+from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
+from dragoman.settings.settings import Address, Settings
+from dragoman.stores.sqlite.store import now_ms
+from dragoman.supervision import Background, start_task
+from dragoman.wiring.agents import CardFile, ServerAgents, open_card_file
+from dragoman.wiring.infra import Infra, StartError
+
+
+@dataclass(slots=True)
+class ServerUrl:
+    """The base URL of HTTP in webhooks and links: the setting, else known when the port is bound."""
+
+    value: str
+
+    def get(self) -> str:
+        """The URL now."""
+        return self.value or "http://localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiParts:
+    """What the listeners of the API need."""
+
+    infra: Infra
+    agents: ServerAgents
+    runtime: Runtime
+    options: ServerOptions
+    """Without those that the settings give."""
+    signing_keys: StoredSigningKeys
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+    authenticator: Authenticator | None
+    """Used instead of the one in the settings."""
+
+
+async def serve_api(
+    stack: AsyncExitStack, settings: Settings, api: ApiParts
+) -> tuple[BoundAddress, BoundAddress, CardFile | None]:
+    """Serves HTTP and gRPC until the stack closes. Returns both addresses.
+
+    Raises StartError, SettingsError.
+    """
+    infra, runtime, operations = api.infra, api.runtime, api.runtime.operations
+    security = await stack.enter_async_context(
+        open_security(
+            token=settings.token.get_secret_value(),
+            api_keys=infra.store.api_keys if settings.api_keys else None,
+            issuers=settings.issuers,
+            outbound=infra.outbound,
+            clock=now_ms,
+            certificates=infra.client_certificates,
+        )
+    )
+    cards, card_file = await _open_cards(stack, settings, api)
+    await api.agents.follow(stack, infra)
+    options = replace(
+        api.options,
+        message_bytes=settings.message_bytes,
+        error_table=settings.error_table,
+        v03_files=settings.v03_files,
+        authenticator=api.authenticator or security.authenticator,
+        client_certificates=infra.client_certificates,
+        private_pages=settings.private_pages,
+        auth_failures=AuthFailureLog(audit=runtime.auditor.note_denied if runtime.auditor else None),
+    )
+    grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
+    http_options = replace(
+        health_options(options, settings, infra),
+        cors=settings.cors,
+        keepalive=settings.keepalive,
+        lossy_numbers=settings.lossy_numbers,
+        openapi_files=openapi_files,
+        blobs=infra.store.blobs,
+        jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
+        metrics=api.metrics,
+    )
+    admin = AdminServices(
+        CallerTasks(infra.store, operations.access, operations.admission),
+        runtime.explainer,
+        runtime.maintenance,
+        runtime.redelivery,
+        ApiKeyService(infra.store.api_keys, clock=now_ms, on_change=security.forget),
+        api.signing_keys,
+        api.agents.worker_hub,
+        api.agents.upstreams,
+    )
+    grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
+    grpc_address = await listen(stack, "--grpc", settings.grpc, grpc_server)
+    http_server = http.serve_http(operations, cards, http_options, admin)
+    return await listen(stack, "--http", settings.http, http_server), grpc_address, card_file
+
+
+def health_options(options: ServerOptions, settings: Settings, infra: Infra) -> HttpOptions:
+    """The options of an HTTP server that serves only `/healthz` and `/readyz`."""
+    return replace(
+        HttpOptions.of(options),
+        host=settings.http.host,
+        port=settings.http.port,
+        bus_problem=lambda: infra.bus.problem,
+    )
+
+
+async def _open_cards(stack: AsyncExitStack, settings: Settings, api: ApiParts) -> tuple[Cards, CardFile | None]:
+    """Opens the cards of the runtime's agents, which follow its registry, the card file and the signing keys.
+
+    Raises SettingsError.
+    """
+    signing_keys, access = api.signing_keys, api.runtime.operations.access
+    cards = Cards(
+        access.agents,
+        access.root,
+        public_url=settings.public_url,
+        public_grpc=settings.public_grpc,
+        trusted_proxies=settings.trusted_proxies,
+        security=server_security(
+            token=bool(settings.token.get_secret_value()),
+            keys=settings.api_keys,
+            issuers=settings.issuers,
+            certificates=settings.tls_client_ca is not None,
+        ),
+        access_policy=api.options.access_policy,
+        push=settings.push,
+        signer=JwsCardSigner(signing_keys) if settings.sign_cards else None,
+        versions=settings.card_versions,
+    )
+    if settings.sign_cards:
+        await _watch_signing_keys(stack, signing_keys, cards)
+    card_file = open_card_file(stack, settings.card_file, cards.apply_overrides)
+    api.runtime.registry.add_listener(cards.put_agent, cards.remove_agent)
+    return cards, card_file
+
+
+async def _watch_signing_keys(stack: AsyncExitStack, signing_keys: StoredSigningKeys, cards: Cards) -> None:
+    """Re-signs cards when the signing key changes, until the stack closes."""
+    await signing_keys.current()
+    signing_keys.change_listeners.append(cards.clear_cache)
+    stack.callback(start_task(Background.SIGNING_KEYS, signing_keys.watch).cancel)
+
+
+async def listen(
+    stack: AsyncExitStack, option: str, address: Address, server: AbstractAsyncContextManager[BoundAddress]
+) -> BoundAddress:
+    """Listens until the stack closes. option: the setting of the address. Raises StartError."""
+    try:
+        return await stack.enter_async_context(server)
+    except OSError as error:
+        reason = error.strerror or "in use by another process, or not an address of this machine"
+        raise StartError(
+            f"{option}: cannot listen on {address}: {reason}; choose another, or port 0 for any"
+        ) from error
+
+
+def reachable_url(bound: BoundAddress) -> str:
+    """The URL of an address for clients on this machine."""
+    return (replace(bound, host="127.0.0.1") if bound.is_any else bound).url
+
+
+@cache
+def openapi_files() -> Mapping[str, bytes]:
+    """The OpenAPI documents by relative path: beside the generated code in a wheel, one up in a source tree."""
+    package = files("dragoman_pb")
+    for folder in (package / "openapi", package / ".." / "openapi"):
+        root = Path(str(folder))
+        if root.is_dir():
+            return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
+    return {}
