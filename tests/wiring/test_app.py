@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -22,8 +20,6 @@ from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.infra import StartError, open_outbound
-from dragoman.wiring.listeners import openapi_files
-from dragoman.wiring.store_lock import hold_store
 
 Open = Callable[..., AbstractAsyncContextManager[App]]
 
@@ -182,17 +178,6 @@ async def test_a_drain_fails_the_remaining_turns_and_subscribers_see_it(opened: 
     assert app.running == 0
 
 
-async def test_an_address_in_use_is_reported_with_its_option(opened: Open, tmp_path: Path) -> None:
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        for option in ("http", "grpc"):
-            with pytest.raises(StartError, match=rf"^--{option}: cannot listen on {address}: .*port 0 for any$"):
-                async with opened(**{option: address}):
-                    pass
-    with hold_store(tmp_path / "t.db"):  # the failed starts have released it
-        pass
-
-
 async def test_a_store_whose_file_is_missing_is_created_with_a_warning(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,15 +218,6 @@ async def test_exceptions_of_the_block_propagate_unchanged(opened: Open) -> None
     with pytest.raises(asyncio.CancelledError):
         async with opened():
             raise asyncio.CancelledError
-
-
-def test_the_openapi_documents_are_found() -> None:
-    assert set(openapi_files()) == {
-        "a2a/v1/a2a.swagger.json",
-        "dragoman.openapi.json",
-        "dragoman/ops/v1/ops.swagger.json",
-        "lf/a2a/v1/a2a.swagger.json",
-    }
 
 
 async def test_an_isolation_policy_of_an_unknown_agent_is_rejected(opened: Open) -> None:

@@ -1,0 +1,63 @@
+"""The listeners of a server: addresses in use, and the addresses that clients are told."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from dragoman import Turn, agent
+from dragoman.bindings.options import BoundAddress
+from dragoman.settings.settings import Settings
+from dragoman.wiring.app import open_app
+from dragoman.wiring.infra import StartError
+from dragoman.wiring.listeners import ServerUrl, openapi_files, reachable_url
+from dragoman.wiring.store_lock import hold_store
+
+
+@agent
+async def echo(turn: Turn) -> str:
+    return turn.text
+
+
+@pytest.mark.parametrize("option", ["http", "grpc", "metrics"])
+async def test_an_address_in_use_is_reported_with_its_option(tmp_path: Path, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        addresses = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", option: address}
+        with pytest.raises(StartError, match=rf"^--{option}: cannot listen on {address}: .*port 0 for any$"):
+            async with open_app(Settings(store=f"sqlite:///{tmp_path}/t.db", **addresses), [echo]):
+                pass
+    with hold_store(tmp_path / "t.db"):  # the failed start has released it
+        pass
+
+
+@pytest.mark.parametrize(
+    ("bound", "url"),
+    [
+        (BoundAddress("127.0.0.1", 80), "http://127.0.0.1:80"),
+        (BoundAddress("0.0.0.0", 80), "http://127.0.0.1:80"),
+        (BoundAddress("::", 443, tls=True), "https://127.0.0.1:443"),
+        (BoundAddress("2001:db8::1", 443, tls=True), "https://[2001:db8::1]:443"),
+    ],
+)
+def test_an_address_of_every_interface_is_reached_by_loopback(bound: BoundAddress, url: str) -> None:
+    assert reachable_url(bound) == url
+
+
+def test_links_made_before_the_port_is_bound_name_the_setting() -> None:
+    assert ServerUrl("https://agents.example").get() == "https://agents.example"
+    url = ServerUrl("")
+    assert url.get() == "http://localhost"
+    url.value = "http://127.0.0.1:8080"
+    assert url.get() == "http://127.0.0.1:8080"
+
+
+def test_the_openapi_documents_are_found() -> None:
+    assert set(openapi_files()) == {
+        "a2a/v1/a2a.swagger.json",
+        "dragoman.openapi.json",
+        "dragoman/ops/v1/ops.swagger.json",
+        "lf/a2a/v1/a2a.swagger.json",
+    }
