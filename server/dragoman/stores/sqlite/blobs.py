@@ -18,11 +18,12 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dragoman.core.names import Owner
 from dragoman.core.task import blob_references
@@ -36,6 +37,9 @@ from dragoman.stores.sqlite.errors import map_error
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.store")
+
+RunJob = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
+"""Runs a function of a connection."""
 
 BLOBS_PER_SWEEP_STEP: Final = 64
 """Files removed in one commit."""
@@ -81,27 +85,6 @@ def release_blobs(connection: sqlite3.Connection, owner: int, task: bytes) -> No
     """
     for statement in _RELEASE_BLOB_USES:
         connection.execute(statement, (owner, task))
-
-
-def has_unused_blobs(connection: sqlite3.Connection) -> bool:
-    """Whether there are files without references."""
-    return connection.execute(f"{_SELECT_UNUSED_BLOBS} LIMIT 1").fetchone() is not None
-
-
-def remove_unused_blobs(connection: sqlite3.Connection, files: BlobFiles) -> int:
-    """One step: removes files without references. Returns how many."""
-    removed = 0
-    for (digest,) in connection.execute(_SELECT_UNUSED_BLOBS).fetchmany(BLOBS_PER_SWEEP_STEP):
-        if files.remove(digest):
-            connection.execute(_DELETE_BLOB, (digest,))
-            removed += 1
-    return removed
-
-
-def remove_unknown_files(connection: sqlite3.Connection, files: BlobFiles, digests: Collection[bytes]) -> int:
-    """Removes those of these files that have no row. Returns how many."""
-    unknown = [digest for digest in digests if not connection.execute(_IS_BLOB_KNOWN, (digest,)).fetchone()]
-    return sum(map(files.remove, unknown))
 
 
 class BlobFiles:
@@ -287,3 +270,45 @@ class SqliteBlobOffloader(BlobOffloader):
             self._blob_files.release(offloaded.contents.keys())
             raise
         return offloaded
+
+
+class SqliteBlobSweeper:
+    """Removes files without references, in steps on the writer's thread."""
+
+    def __init__(self, files: BlobFiles, read: RunJob, write: RunJob) -> None:
+        """write: runs a job in a commit of its own when no append waits."""
+        self._files = files
+        self._read = read
+        self._write = write
+        self._startup_sweep_done = False
+
+    async def remove_unused(self) -> int:
+        """Returns how many files were removed: the first time also those whose append was never committed."""
+        removed_files = 0
+        if not self._startup_sweep_done:
+            earlier = await asyncio.to_thread(self._files.files_before_start)
+            for at in range(0, len(earlier), BLOBS_PER_SWEEP_STEP):
+                digests = earlier[at : at + BLOBS_PER_SWEEP_STEP]
+                removed_files += await self._write(partial(self._remove_unknown, digests=digests))
+            self._startup_sweep_done = True
+        while await self._read(_has_unused_blobs) and (removed := await self._write(self._remove_unused)):
+            removed_files += removed
+        return removed_files
+
+    def _remove_unused(self, connection: sqlite3.Connection) -> int:
+        """One step. Returns how many files were removed."""
+        removed = 0
+        for (digest,) in connection.execute(_SELECT_UNUSED_BLOBS).fetchmany(BLOBS_PER_SWEEP_STEP):
+            if self._files.remove(digest):
+                connection.execute(_DELETE_BLOB, (digest,))
+                removed += 1
+        return removed
+
+    def _remove_unknown(self, connection: sqlite3.Connection, digests: Collection[bytes]) -> int:
+        """Removes those of these files that have no row. Returns how many."""
+        unknown = [digest for digest in digests if not connection.execute(_IS_BLOB_KNOWN, (digest,)).fetchone()]
+        return sum(map(self._files.remove, unknown))
+
+
+def _has_unused_blobs(connection: sqlite3.Connection) -> bool:
+    return connection.execute(f"{_SELECT_UNUSED_BLOBS} LIMIT 1").fetchone() is not None

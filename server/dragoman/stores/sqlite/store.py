@@ -31,7 +31,7 @@ from dragoman.core.task.maintenance import (
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.sqlite import blobs, claims, reads, task_tables
-from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer
+from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.claims import SqliteCancels
 from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, map_error, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
@@ -111,7 +111,7 @@ class SqliteStore:
         marker = blobs.reference_marker(secret)
         self.path = path
         self._clock = clock
-        (self._epoch,) = connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        self.epoch = str(connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0])
         self._backup_pages = timings.backup_pages
         self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
         self.writer = SqliteWriter(connection, clock, self._checkpointer, timings)
@@ -128,15 +128,14 @@ class SqliteStore:
         self.blob_files = BlobFiles(backup.blob_folder(path))
         self.blobs = SqliteBlobRestorer(self.blob_files, secret, marker, sizes.inline_bytes, clock)
         self._blob_offloader = SqliteBlobOffloader(self.blob_files, self.blobs, marker, self.writer.submit)
-        self._startup_sweep_done = False
-        self._compactor = SqliteCompactor(self._read, partial(self.writer.submit, low_priority=True), clock, sizes)
+        write_low_priority = partial(self.writer.submit, low_priority=True)
+        self._blob_sweeper = SqliteBlobSweeper(self.blob_files, self._read, write_low_priority)
+        self._compactor = SqliteCompactor(self._read, write_low_priority, clock, sizes)
         self._eraser = Eraser(SqliteErasureStatements(self._read, self.writer, clock))
-        self.api_keys = SqliteApiKeys(self._read, self.writer.submit, partial(self.writer.submit, low_priority=True))
+        self.api_keys = SqliteApiKeys(self._read, self.writer.submit, write_low_priority)
         self.pushes = SqlitePushes(self._read, self.writer, clock)
         self.worker_registry = SqliteWorkerRegistry(self._read, self.writer.submit)
-        self.cancel_requests = SqliteCancels(
-            self._read, self.writer.submit, partial(self.writer.submit, low_priority=True)
-        )
+        self.cancel_requests = SqliteCancels(self._read, self.writer.submit, write_low_priority)
         self.key_values = SqliteKeyValues(self._read, self.writer.submit)
         self.upstreams = SqliteUpstreams(self._read, self.writer.submit)
         self.audit = SqliteAuditLog(self._read, self.writer.submit)
@@ -200,10 +199,6 @@ class SqliteStore:
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)
 
-    @property
-    def epoch(self) -> str:
-        return str(self._epoch)
-
     async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
         return await self._read(reads.context_state, owner, agent, context)
 
@@ -227,7 +222,7 @@ class SqliteStore:
         result = CompactionResult(
             await self._compactor.compact_artifacts(),
             await self._compactor.truncate_logs(),
-            await self._remove_unused_blobs(),
+            await self._blob_sweeper.remove_unused(),
         )
         if result != CompactionResult():
             log.info("compacted the store: %s", result)
@@ -290,26 +285,6 @@ class SqliteStore:
         self.writer.refusal = problem and _FILES_LOST
         if problem:
             raise Unavailable(_FILES_LOST)
-
-    async def _remove_unused_blobs(self) -> int:
-        """Removes files without references; the first time also those whose append was never committed."""
-        write, removed_files = partial(self.writer.submit, low_priority=True), 0
-        if not self._startup_sweep_done:
-            earlier = await asyncio.to_thread(self.blob_files.files_before_start)
-            for at in range(0, len(earlier), blobs.BLOBS_PER_SWEEP_STEP):
-                removed_files += await write(
-                    partial(
-                        blobs.remove_unknown_files,
-                        files=self.blob_files,
-                        digests=earlier[at : at + blobs.BLOBS_PER_SWEEP_STEP],
-                    )
-                )
-            self._startup_sweep_done = True
-        while await self._read(blobs.has_unused_blobs) and (
-            removed := await write(partial(blobs.remove_unused_blobs, files=self.blob_files))
-        ):
-            removed_files += removed
-        return removed_files
 
     async def close(self) -> None:
         await self._blob_offloader.close()
