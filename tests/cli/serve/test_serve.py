@@ -64,6 +64,26 @@ async def begin_and_wait_until_it_works(grpc: str, text: str) -> str:
     return task
 
 
+UNUSED = (
+    "a2a", "asyncpg", "cryptography", "jwt", "nats", "offapi", "opentelemetry", "prometheus_client",
+    "pydantic_settings", "rich", "watchfiles",
+    "dragoman.agents.upstream.transport", "dragoman.bindings.openapi", "dragoman.bus.nats", "dragoman.client",
+    "dragoman.executor_child", "dragoman.playground", "dragoman.stores.postgres", "dragoman.testing",
+    "dragoman.wiring.doctor", "dragoman.wiring.offline_admin", "dragoman.worker",
+)  # fmt: skip
+"""Modules that a server with one function, SQLite, HTTP and gRPC imports at first use, if at all."""
+
+
+def test_a_plain_server_imports_only_what_it_uses(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(
+        "import sys\n\nfrom dragoman import agent\n\n@agent\nasync def imported(turn):\n"
+        f"    return ' '.join(name for name in {UNUSED} if name in sys.modules) or 'none'\n"
+    )
+    with serving("agents.py", cwd=tmp_path, text=True) as server:
+        task = post(next(line for line in server.out.seen if "curl" in line))["task"]
+    assert task["artifacts"][0]["parts"] == [{"text": "none"}]
+
+
 def test_the_banner_has_addresses_and_a_working_curl_line(tmp_path: Path) -> None:
     with serving(cwd=tmp_path, text=True) as server:
         printed = "\n".join(server.out.seen)
