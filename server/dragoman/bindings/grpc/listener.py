@@ -10,8 +10,6 @@ import grpc
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.json_format import MessageToJson, Parse
 from google.protobuf.message import Message
-from grpc_channelz.v1 import channelz_pb2  # type: ignore[import-untyped]
-from grpc_channelz.v1.channelz import ChannelzServicer  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 from grpc_health.v1.health import aio  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2  # type: ignore[import-untyped]
@@ -153,8 +151,7 @@ async def _parse(message_type: type[Message], data: bytes, context: Any) -> Any:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, error.message)
 
 
-CHANNELZ_SERVICE: Final = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"]
-CHANNELZ_FILE: Final = channelz_pb2.DESCRIPTOR
+CHANNELZ_SERVICE_NAME: Final = "grpc.channelz.v1.Channelz"
 
 
 class _CallStatus:
@@ -172,22 +169,40 @@ class _CallStatus:
 
 def channelz_handler(authorize: AuthorizeOperator, abort: AbortCall) -> grpc.GenericRpcHandler:
     """Returns the handler of the channelz service, which only operators may call."""
+    from grpc_channelz.v1 import channelz_pb2  # type: ignore[import-untyped]  # few servers have the service
+    from grpc_channelz.v1.channelz import ChannelzServicer  # type: ignore[import-untyped]
+
+    _pool.adopt(channelz_pb2.DESCRIPTOR)  # type: ignore[no-untyped-call]  # generated
+    methods = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].methods
     return grpc.method_handlers_generic_handler(
-        CHANNELZ_SERVICE.full_name,
-        {method.name: _channelz_method(method.name, authorize, abort) for method in CHANNELZ_SERVICE.methods},
+        CHANNELZ_SERVICE_NAME,
+        {
+            method.name: _channelz_method(
+                method.name,
+                getattr(channelz_pb2, method.input_type.name),
+                getattr(ChannelzServicer, method.name),
+                authorize,
+                abort,
+            )
+            for method in methods
+        },
     )
 
 
-def _channelz_method(name: str, authorize: AuthorizeOperator, abort: AbortCall) -> grpc.RpcMethodHandler[bytes, bytes]:
-    request_type: type[Message] = getattr(channelz_pb2, CHANNELZ_SERVICE.methods_by_name[name].input_type.name)
-    servicer_method: Any = getattr(ChannelzServicer, name)
+def _channelz_method(
+    name: str,
+    request_type: type[Message],
+    servicer_method: Callable[..., Message],
+    authorize: AuthorizeOperator,
+    abort: AbortCall,
+) -> grpc.RpcMethodHandler[bytes, bytes]:
 
     async def call(data: bytes, context: GrpcContext) -> bytes:
-        log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE.full_name}/{name}", "ops")
+        log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{CHANNELZ_SERVICE_NAME}/{name}", "ops")
         status = _CallStatus()
         try:
             await authorize(context)
-            response: Message = servicer_method(parse_message(request_type, data), status)
+            response = servicer_method(parse_message(request_type, data), status)
         except Exception as error:
             await abort(context, error, log_entry)
         if status.code is not None:
@@ -208,7 +223,7 @@ def add_reflection(server: grpc.aio.Server, names: Iterable[str]) -> None:
     The library has v1alpha only. The messages of both are equal on the wire, so one servicer serves both.
     """
     # Dragoman's packages have their own descriptor pool, and reflection needs one pool with all services.
-    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR, CHANNELZ_FILE):
+    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
         _pool.adopt(file)  # type: ignore[no-untyped-call]  # generated
     _adopt_reflection_v1()
     servicer = reflection.aio.ReflectionServicer((*names, *REFLECTION_SERVICES), pool=_pool.POOL)

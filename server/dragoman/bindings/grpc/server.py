@@ -98,7 +98,7 @@ async def serve_grpc(
     if options.channelz:
         authorize = partial(admin_handlers.authorize_grpc, options=options)
         server.add_generic_rpc_handlers((listener.channelz_handler(authorize, abort),))
-        names.append(listener.CHANNELZ_SERVICE.full_name)
+        names.append(listener.CHANNELZ_SERVICE_NAME)
     health_servicer = await _add_health(server, names)
     address = str(BoundAddress(options.host, options.port))
     try:
