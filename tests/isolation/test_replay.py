@@ -20,8 +20,9 @@ from tests.isolation.request_fields import CONSTANT, LEFT_OUT, NAMES, fields, re
 from tests.isolation.victim import SECRET, STATES, VICTIM, Victim, kept, serving, settle
 
 from dragoman.bindings import method_table
+from dragoman.bindings.a2a_operations import CANCEL_TASK, GET_TASK, A2AOperation
 from dragoman.bindings.http import rest
-from dragoman.bindings.method_table import CANCEL_TASK, GET_TASK, JSONRPC_ROWS, RPC_ROWS, A2AOperation
+from dragoman.bindings.method_table import JSONRPC_ROWS, RPC_ROWS
 from dragoman.core.names import Owner
 from dragoman.wire.http import httprule
 from dragoman.wiring.app import App

@@ -279,29 +279,6 @@ def caller_origin(request: web.BaseRequest, cards: Cards) -> Origin | None:
     return request_origin(request, cards.trusted_proxies)
 
 
-def card_response(
-    request: web.BaseRequest, served: ServedCard, *, vary: str = "A2A-Version", private: bool = False
-) -> web.Response:
-    """Returns 200 with the card, or 304 if the caller's copy is current (RFC 9110 §13.1.2).
-
-    `private`: shared caches must not store the response.
-    """
-    headers = {
-        "ETag": served.etag,
-        "Cache-Control": "private, no-cache" if private else f"public, max-age={CARD_MAX_AGE}",
-        "Vary": vary,
-    }
-    if _matches_etag(request.headers.getall("If-None-Match", ()), served.etag):
-        return web.Response(status=304, headers=headers)
-    return web.Response(body=served.body, headers={**headers, "Content-Type": "application/json"})
-
-
-def _matches_etag(conditions: list[str] | tuple[()], etag: str) -> bool:
-    # If-None-Match uses weak comparison: a proxy that compressed the card has weakened its tag.
-    tags = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
-    return any(tag in (etag, "*") for tag in tags)
-
-
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
 _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
 _FORWARDED: Final = re.compile(r'(?:^|[;,\s])(proto|host)\s*=\s*(?:"([^"]*)"|([^;,\s"]*))', re.IGNORECASE)

@@ -59,6 +59,22 @@ DEFAULT_MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 """Maximum bytes of HTTP bodies being received at the same time."""
 
 
+BODY_DISCARD_TIMEOUT: Final = 5.0
+"""Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
+
+MAX_REQUEST_LINE_BYTES: Final = 8190
+"""Maximum bytes of a request line."""
+
+MAX_HEADER_BYTES: Final = 16 * 1024
+"""Maximum bytes of one header: larger than the credentials limit, so that Dragoman itself rejects those."""
+
+MAX_HEADERS: Final = 96
+"""Maximum headers of a request."""
+
+IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
+"""Bytes per second of WebSocket traffic outside of messages, such as pings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpTimeouts:
     """Timeouts of an HTTP connection, in seconds."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from dragoman.core.push.delivery import DeliveryOutcome
+
 DURATION_BOUNDS: Final = (
     0.001,
     0.0025,
@@ -117,6 +119,17 @@ class TurnCounters:
     """Reported tokens."""
     cost: int = 0
     """Reported cost, in billionths of the operator's currency."""
+
+
+@dataclass(slots=True)
+class DeliveryCounters:
+    """Results of webhook requests so far. Counters only grow."""
+
+    outcomes: Counter[DeliveryOutcome] = field(default_factory=Counter)
+    given_up: int = 0
+    """Receivers that were given up."""
+    seconds: Histogram = field(default_factory=Histogram)
+    """How long receivers took to respond or fail."""
 
 
 @dataclass(frozen=True, slots=True)

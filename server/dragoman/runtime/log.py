@@ -19,10 +19,12 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import OutOfMemory, TaskNotFound, Unavailable
 from dragoman.core.task import frames
 from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRecord, TaskRef
+from dragoman.core.task.projection import fold
 from dragoman.ports import Bus, Store, TaskSnapshot
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import log_fault
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -208,3 +210,51 @@ def gap_event(snapshot: TaskSnapshot, after: int) -> Event:
     event = task_event(snapshot)
     gap: dict[str, str | float | bool] = {"gap": True, "from": after, "sequence": event.sequence}
     return Event(event.sequence, event.data + resume_metadata(1, gap), event.state)
+
+
+SNAPSHOT_READ_EVENTS: Final = 256
+"""Events read from a log at a time."""
+
+
+class TaskSnapshots:
+    """One task as it was at several of its events, requested in order."""
+
+    def __init__(self, store: Store, ref: TaskRef) -> None:
+        self._store = store
+        self._ref = ref
+        self._task = pb.Task()
+        self._sequence = 0
+
+    async def task_at(self, event: Event) -> Event:
+        """The Task at a status event. Raises TaskNotFound, and core.task.log.LogTruncated when events are missing."""
+        snapshot = await read_task(self._store, self._ref)
+        if _same_status(snapshot, event):
+            data = frames.frame(1, snapshot.task)
+        else:
+            await self._fold_to(event.sequence)
+            response = pb.StreamResponse()
+            response.task.CopyFrom(self._task)
+            current = pb.Task.FromString(snapshot.task)
+            if current.HasField("metadata"):  # the only part of a task that no event brings
+                response.task.metadata.CopyFrom(current.metadata)
+            if snapshot.record.last_received > 1:
+                response.task.ClearField("history")
+            data = response.SerializeToString()
+        return Event(event.sequence, data, event.state, event.ends, event.cursor)
+
+    async def _fold_to(self, sequence: int) -> None:
+        while self._sequence < sequence:
+            events = await self._store.events(self._ref, self._sequence, SNAPSHOT_READ_EVENTS)
+            if not events:
+                raise TaskNotFound
+            for event in events:
+                if self._sequence < event.sequence <= sequence:
+                    fold(self._task, pb.StreamResponse.FromString(event.data))
+                    self._sequence = event.sequence
+
+
+def _same_status(snapshot: TaskSnapshot, event: Event) -> bool:
+    """Whether the task still has the status that the event brought."""
+    response = pb.StreamResponse.FromString(event.data)
+    status = response.task.status if response.HasField("task") else response.status_update.status
+    return (snapshot.record.state, snapshot.record.updated) == (status.state, status.timestamp.ToMilliseconds())

@@ -13,7 +13,8 @@ import pytest
 from tests.bindings.fake_service import TASK, FakeService, chunk_event, make_cards, status_event, task_event
 from tests.bindings.raw_client import RawClient
 
-from dragoman.bindings.http import connections, plain
+from dragoman.bindings import options
+from dragoman.bindings.http import plain
 from dragoman.bindings.http import server as http
 from dragoman.bindings.http.plain import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
 from dragoman.bindings.options import BoundAddress, HttpOptions
@@ -275,6 +276,6 @@ def test_a_header_with_a_line_break_is_not_sent() -> None:
 
 
 def test_the_limits_of_plain_requests_are_below_those_of_all_requests() -> None:
-    assert plain.MAX_PLAIN_TARGET_BYTES < connections.MAX_REQUEST_LINE_BYTES
-    assert plain.MAX_PLAIN_HEADERS < connections.MAX_HEADERS
-    assert plain.MAX_PLAIN_BYTES <= connections.MAX_HEADER_BYTES
+    assert plain.MAX_PLAIN_TARGET_BYTES < options.MAX_REQUEST_LINE_BYTES
+    assert plain.MAX_PLAIN_HEADERS < options.MAX_HEADERS
+    assert plain.MAX_PLAIN_BYTES <= options.MAX_HEADER_BYTES

@@ -23,7 +23,7 @@ from dragoman.agents.functions.turn import Turn
 from dragoman.core.push.delivery import DeliveryReport, PushRecord, PushState
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import OutboundFailed
-from dragoman.runtime.push.delivery import TaskSnapshots
+from dragoman.runtime.log import TaskSnapshots
 from dragoman.stores.sqlite import StorageOptions
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import HttpVersion11, web
 
+from dragoman.bindings.cards import CARD_MAX_AGE, ServedCard
 from dragoman.bindings.http import connections
 from dragoman.bindings.http.cors import response_headers
 from dragoman.bindings.http.plain import PlainRequest
@@ -34,6 +35,24 @@ _METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
 def max_body_bytes(message_bytes: int) -> int:
     """Maximum bytes of an HTTP body: the decoded limit in base64, plus the envelope."""
     return message_bytes * 4 // 3 + _BODY_OVERHEAD_BYTES
+
+
+def _body_budget(request: web.BaseRequest) -> connections.BodyBudget | None:
+    """The budget shared by all bodies of this server; None outside of it."""
+    connection = request.protocol
+    return connection.body_budget if isinstance(connection, connections.HttpConnection) else None
+
+
+def _skip_body_discard(request: web.BaseRequest) -> None:
+    """Discards the rest of a rejected body as it arrives: decompressed it can be a thousand times its size.
+
+    It is still received, because closing a connection with unread bytes resets it, and the sender misses the error.
+    """
+    if isinstance(request.protocol, connections.HttpConnection):
+        request.protocol.discards_input = True
+        transport: Any = request.protocol.transport
+        if transport is not None:
+            transport.resume_reading()  # aiohttp pauses it while a body is not read
 
 
 async def read_json(
@@ -70,7 +89,7 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
         # After the check above, so a client that expects 100 Continue does not send a body that is rejected.
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0
-    budget = connections.body_budget(request) if not request.content.is_eof() else None
+    budget = _body_budget(request) if not request.content.is_eof() else None
     if budget is None and request.content.exception() is None:  # the body has been received completely
         data = request.content.read_nowait()
         if len(data) > limit:
@@ -98,7 +117,7 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
 def _discard_compressed(request: web.BaseRequest) -> None:
     """Discards the rest of a rejected body as it is: aiohttp would decompress it first."""
     if "Content-Encoding" in request.headers:
-        connections.skip_body_discard(request)
+        _skip_body_discard(request)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
@@ -230,3 +249,26 @@ async def respond_stream(
                 keepalive_task.cancel()
             await writer.close()
         return response
+
+
+def card_response(
+    request: web.BaseRequest, served: ServedCard, *, vary: str = "A2A-Version", private: bool = False
+) -> web.Response:
+    """Returns 200 with the card, or 304 if the caller's copy is current (RFC 9110 §13.1.2).
+
+    `private`: shared caches must not store the response.
+    """
+    headers = {
+        "ETag": served.etag,
+        "Cache-Control": "private, no-cache" if private else f"public, max-age={CARD_MAX_AGE}",
+        "Vary": vary,
+    }
+    if _matches_etag(request.headers.getall("If-None-Match", ()), served.etag):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=served.body, headers={**headers, "Content-Type": "application/json"})
+
+
+def _matches_etag(conditions: list[str] | tuple[()], etag: str) -> bool:
+    # If-None-Match uses weak comparison: a proxy that compressed the card has weakened its tag.
+    tags = (tag.strip().removeprefix("W/") for condition in conditions for tag in condition.split(","))
+    return any(tag in (etag, "*") for tag in tags)

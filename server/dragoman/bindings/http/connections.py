@@ -19,8 +19,8 @@ from typing import Any, Final, Never
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
-from dragoman.bindings.http.plain import REQUEST_TIMEOUT_RESPONSE, PlainConnection, PlainRequest, Response
-from dragoman.bindings.options import OVERFLOW_CONNECTIONS, HttpTimeouts
+from dragoman.bindings import options
+from dragoman.bindings.http.plain import REQUEST_TIMEOUT_RESPONSE, PlainCall, PlainConnection, no_plain_call
 from dragoman.bindings.request_log import AuthFailureLog
 from dragoman.core.errors import InvalidRequest, Unavailable
 from dragoman.supervision import log_fault
@@ -29,27 +29,7 @@ from dragoman.wire.dialects import Dialect
 
 _log: Final = logging.getLogger("dragoman.http")
 
-BODY_DISCARD_TIMEOUT: Final = 5.0
-"""Seconds for which the rest of a rejected body is discarded, so its sender can read the error."""
-
-MAX_REQUEST_LINE_BYTES: Final = 8190
-"""Maximum bytes of a request line."""
-
-MAX_HEADER_BYTES: Final = 16 * 1024
-"""Maximum bytes of one header: larger than the credentials limit, so that Dragoman itself rejects those."""
-
-MAX_HEADERS: Final = 96
-"""Maximum headers of a request."""
-
-IDLE_WEBSOCKET_BYTES_PER_SECOND: Final = 16
-"""Bytes per second of WebSocket traffic outside of messages, such as pings."""
-
 HttpHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-PlainCall = Callable[[PlainRequest], Awaitable[Response] | None]
-
-
-def no_plain_call(_: PlainRequest) -> None:
-    """For a server whose requests are all served by aiohttp."""
 
 
 class BodyTooSlow(web.RequestPayloadError, TimeoutError):
@@ -85,10 +65,10 @@ class HttpConnections(web.Server):
         *,
         max_connections: int,
         max_body_bytes: int,
-        timeouts: HttpTimeouts,
+        timeouts: options.HttpTimeouts,
         clock: Callable[[], float] | None = None,
         auth_failures: AuthFailureLog | None = None,
-        overflow_connections: int = OVERFLOW_CONNECTIONS,
+        overflow_connections: int = options.OVERFLOW_CONNECTIONS,
     ) -> None:
         """`plain_call`: returns the coroutine for a plain request, or None.
 
@@ -191,6 +171,7 @@ class HttpConnection(web.RequestHandler):
         "_request",
         "_stalled_since",
         "_unsent_bytes",
+        "body_budget",
         "discards_input",
         "is_over_limit",
     )
@@ -200,13 +181,15 @@ class HttpConnection(web.RequestHandler):
             connections,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=connections.timeouts.idle,
-            lingering_time=BODY_DISCARD_TIMEOUT,
-            max_line_size=MAX_REQUEST_LINE_BYTES,
-            max_field_size=MAX_HEADER_BYTES,
-            max_headers=MAX_HEADERS,
+            lingering_time=options.BODY_DISCARD_TIMEOUT,
+            max_line_size=options.MAX_REQUEST_LINE_BYTES,
+            max_field_size=options.MAX_HEADER_BYTES,
+            max_headers=options.MAX_HEADERS,
             access_log=None,  # type: ignore[arg-type]  # None disables aiohttp's access log
         )
         self._connections = connections
+        self.body_budget = connections.body_budget
+        """Shared by all bodies of the server."""
         self.is_over_limit = False
         """Whether the connection is beyond the limit: only health is served."""
         self.discards_input = False
@@ -255,10 +238,10 @@ class HttpConnection(web.RequestHandler):
         error: InvalidRequest
         if not isinstance(exc, LineTooLong):
             error = InvalidRequest(f"the request is not valid HTTP/1.1: {type(exc).__name__}")
-        elif MAX_HEADER_BYTES in exc.args:
-            error = errors.HeaderTooLong(f"a header may have at most {MAX_HEADER_BYTES} bytes")
+        elif options.MAX_HEADER_BYTES in exc.args:
+            error = errors.HeaderTooLong(f"a header may have at most {options.MAX_HEADER_BYTES} bytes")
         else:
-            error = errors.RequestLineTooLong(f"a request line may have at most {MAX_REQUEST_LINE_BYTES} bytes")
+            error = errors.RequestLineTooLong(f"a request line may have at most {options.MAX_REQUEST_LINE_BYTES} bytes")
         # The dialect is unknown, because the path could not be read. Every client of REST finds this form of the error.
         encoded = errors.rest_error(error, Dialect.V03)
         response = web.Response(status=encoded.status, body=encoded.body, content_type=errors.ERROR_CONTENT_TYPE)
@@ -317,7 +300,7 @@ class HttpConnection(web.RequestHandler):
                 self.force_close()
                 return
         elif self._is_websocket:
-            self._received_bytes = max(0, self._received_bytes - IDLE_WEBSOCKET_BYTES_PER_SECOND)
+            self._received_bytes = max(0, self._received_bytes - options.IDLE_WEBSOCKET_BYTES_PER_SECOND)
             if (
                 self._received_bytes
                 and now - self._receiving_since > http_timeouts.body + self._received_bytes / http_timeouts.rate
@@ -349,24 +332,6 @@ def check_connection(request: web.BaseRequest) -> None:
     if isinstance(connection, HttpConnection) and connection.is_over_limit:
         connection.close()
         raise Unavailable("the server has reached its connection limit; try again later")
-
-
-def body_budget(request: web.BaseRequest) -> BodyBudget | None:
-    """The budget shared by all bodies of this server; None outside of it."""
-    connection = request.protocol
-    return connection._connections.body_budget if isinstance(connection, HttpConnection) else None
-
-
-def skip_body_discard(request: web.BaseRequest) -> None:
-    """Discards the rest of a rejected body as it arrives: decompressed it can be a thousand times its size.
-
-    It is still received, because closing a connection with unread bytes resets it, and the sender misses the error.
-    """
-    if isinstance(request.protocol, HttpConnection):
-        request.protocol.discards_input = True
-        transport: Any = request.protocol.transport
-        if transport is not None:
-            transport.resume_reading()  # aiohttp pauses it while a body is not read
 
 
 def note_websocket_message(request: web.BaseRequest) -> None:

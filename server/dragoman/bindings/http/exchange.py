@@ -136,3 +136,10 @@ def accepts_only_json(request: AnyRequest) -> bool:
     """Returns whether `Accept` names JSON and no event stream."""
     accept = request.headers.get("Accept", "")
     return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
+
+
+def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:
+    """The response for aiohttp."""
+    if isinstance(response, web.StreamResponse):
+        return response
+    return web.Response(status=response.status, body=response.body, headers=response.headers)

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from dragoman.bindings import a2a_headers, authentication, method_table
+from dragoman.bindings.a2a_operations import SEND_MESSAGE, STREAM_MESSAGE
 from dragoman.bindings.http import bodies
 from dragoman.bindings.http.exchange import (
     CURSOR_HEADER,
@@ -26,7 +27,7 @@ from dragoman.bindings.http.exchange import (
     retry_after_header,
 )
 from dragoman.bindings.http.plain import Response
-from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
+from dragoman.bindings.method_table import JsonRpcRow
 from dragoman.bindings.request_log import JSONRPC_LABEL
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension

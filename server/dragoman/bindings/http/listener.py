@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from dragoman.bindings.http.connections import HttpConnections, PlainCall, no_plain_call
+from dragoman.bindings.http.connections import HttpConnections
+from dragoman.bindings.http.plain import PlainCall, no_plain_call
 from dragoman.bindings.options import BoundAddress, HttpOptions
 from dragoman.supervision import Background, start_task
 

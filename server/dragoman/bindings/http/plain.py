@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from functools import cached_property, lru_cache
 from http import HTTPStatus
@@ -334,3 +334,10 @@ def _status_line(status: int) -> str:
 @lru_cache(maxsize=2)
 def _http_date(second: int) -> str:
     return formatdate(second, usegmt=True)
+
+
+PlainCall = Callable[[PlainRequest], Awaitable[Response] | None]
+
+
+def no_plain_call(_: PlainRequest) -> None:
+    """For a server whose requests are all served by aiohttp."""

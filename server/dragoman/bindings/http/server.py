@@ -6,10 +6,10 @@ the request line, still percent-encoded, because only it knows whether an encode
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache, lru_cache, partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import orjson
 from aiohttp import web
@@ -18,9 +18,9 @@ from dragoman.bindings import a2a_headers, authentication, cards, pages
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.handlers import AdminServices, HttpEndpoint
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http import connections, listener, rest
+from dragoman.bindings.http import bodies, connections, listener, rest
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
-from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpExchange, HttpPipeline, named_versions
+from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpExchange, HttpPipeline, as_aiohttp, named_versions
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.plain import PlainRequest, Response
 from dragoman.bindings.http.rest import RestRoute
@@ -63,13 +63,6 @@ _STREAM_METHOD_PARTS: Final = (b"tream", b"ubscribe")
 """Parts of the names of all streaming methods of JSON-RPC. A text with one of them is only served less directly."""
 
 
-def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:
-    """The response for aiohttp."""
-    if isinstance(response, web.StreamResponse):
-        return response
-    return web.Response(status=response.status, body=response.body, headers=response.headers)
-
-
 @asynccontextmanager
 async def serve_http(
     operations: Operations, cards: Cards, options: HttpOptions, admin: AdminServices | None = None
@@ -110,21 +103,6 @@ def _jsonrpc_tenant(path: str) -> str | None:
     return tenant if AGENT_ID.fullmatch(tenant) and tenant not in RESERVED_AGENT_IDS else None
 
 
-def _openapi_document(
-    routes: Sequence[tuple[httprule.Rule, RestRoute]], agent_cards: Cards, options: HttpOptions, *, push: bool
-) -> dict[str, Any]:
-    from dragoman.bindings.openapi import document  # few servers are asked for it
-
-    return document.openapi_document(
-        [document.ServedRule(rule, route.row, route.dialect) for rule, route in routes],
-        root=agent_cards.root,
-        table=options.error_table,
-        push=push,
-        security=agent_cards.security,
-        access_policy=options.access_policy,
-    )
-
-
 class _HttpServer:
     """Routes and serves every HTTP path of one server."""
 
@@ -155,7 +133,7 @@ class _HttpServer:
                 self._routes.add(method, rule.template, operation)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         self._cached_openapi = cache(
-            partial(_openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)
+            partial(rest.openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)
         )
         for base in ("", "/{agent}", *RESOURCE_BASES):
             self._add_page(f"{base}/.well-known/agent-card.json", self._card)
@@ -309,7 +287,7 @@ class _HttpServer:
             self._options.private_pages,
         )
         vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
-        return cards.card_response(request, card, vary=vary, private=private)
+        return bodies.card_response(request, card, vary=vary, private=private)
 
     async def _authenticate(self, request: web.BaseRequest, agent: str = "", scope: str = DEFAULT_SCOPE) -> Identity:
         return await authentication.authenticate_visitor(request.headers.items(), self._options, request, agent, scope)

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from dragoman.core.counters import Histogram
+from dragoman.core.counters import DeliveryCounters
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.push.delivery import (
     DeliveryAttempt,
@@ -30,9 +29,7 @@ from dragoman.core.push.delivery import (
     failure_reason,
     retry_after_seconds,
 )
-from dragoman.core.task import frames
-from dragoman.core.task.log import Event, LogTruncated, TaskRef
-from dragoman.core.task.projection import fold
+from dragoman.core.task.log import Event, LogTruncated
 from dragoman.core.trace import TRACE_HEADER, is_recorded
 from dragoman.ports import (
     ConnectFailed,
@@ -42,36 +39,21 @@ from dragoman.ports import (
     OutboundResponse,
     PushStore,
     Store,
-    TaskSnapshot,
     WebhookEncoder,
 )
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.lease import LeaseHold
-from dragoman.runtime.log import gap_event, read_task
+from dragoman.runtime.log import TaskSnapshots, gap_event, read_task
 from dragoman.runtime.observe.tracing import task_trace_context
 from dragoman.runtime.push.breaker import HostBreaker
 from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.push")
 
 MAX_ERROR_LENGTH: Final = 300
 """Stored characters of the reason of a failed attempt."""
-
-LEASE_ENDED_ERROR: Final = "ended without a response: this server could not renew its lease in time"
-
-
-@dataclass(slots=True)
-class DeliveryCounters:
-    """Results of webhook requests so far. Counters only grow."""
-
-    outcomes: Counter[DeliveryOutcome] = field(default_factory=Counter)
-    given_up: int = 0
-    """Receivers that were given up."""
-    seconds: Histogram = field(default_factory=Histogram)
-    """How long receivers took to respond or fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +254,7 @@ class PushDelivery:
                     self.push.config.url, webhook.body, headers, may_send=self._may_send
                 )
         except TimeoutError:
-            return None, LEASE_ENDED_ERROR
+            return None, "ended without a response: this server could not renew its lease in time"
         except ConnectFailed as error:
             self._breaker.record_failure(self.push.config.host, str(error))
             return None, str(error)
@@ -366,51 +348,3 @@ class DeliveryRecorder:
                     future.set_result(push)
             del self._waiting[: len(batch)]
         self._writing = None
-
-
-SNAPSHOT_READ_EVENTS: Final = 256
-"""Events read from a log at a time."""
-
-
-class TaskSnapshots:
-    """One task as it was at several of its events, requested in order."""
-
-    def __init__(self, store: Store, ref: TaskRef) -> None:
-        self._store = store
-        self._ref = ref
-        self._task = pb.Task()
-        self._sequence = 0
-
-    async def task_at(self, event: Event) -> Event:
-        """The Task at a status event. Raises TaskNotFound, and core.task.log.LogTruncated when events are missing."""
-        snapshot = await read_task(self._store, self._ref)
-        if _same_status(snapshot, event):
-            data = frames.frame(1, snapshot.task)
-        else:
-            await self._fold_to(event.sequence)
-            response = pb.StreamResponse()
-            response.task.CopyFrom(self._task)
-            current = pb.Task.FromString(snapshot.task)
-            if current.HasField("metadata"):  # the only part of a task that no event brings
-                response.task.metadata.CopyFrom(current.metadata)
-            if snapshot.record.last_received > 1:
-                response.task.ClearField("history")
-            data = response.SerializeToString()
-        return Event(event.sequence, data, event.state, event.ends, event.cursor)
-
-    async def _fold_to(self, sequence: int) -> None:
-        while self._sequence < sequence:
-            events = await self._store.events(self._ref, self._sequence, SNAPSHOT_READ_EVENTS)
-            if not events:
-                raise TaskNotFound
-            for event in events:
-                if self._sequence < event.sequence <= sequence:
-                    fold(self._task, pb.StreamResponse.FromString(event.data))
-                    self._sequence = event.sequence
-
-
-def _same_status(snapshot: TaskSnapshot, event: Event) -> bool:
-    """Whether the task still has the status that the event brought."""
-    response = pb.StreamResponse.FromString(event.data)
-    status = response.task.status if response.HasField("task") else response.status_update.status
-    return (snapshot.record.state, snapshot.record.updated) == (status.state, status.timestamp.ToMilliseconds())

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from dragoman.core.counters import DeliveryCounters
 from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound, Unavailable
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task.log import TaskRecord, TaskRef
@@ -26,7 +27,7 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Bus, PushConfigKey, Store, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
 from dragoman.runtime.push.breaker import HostBreaker
-from dragoman.runtime.push.delivery import DeliveryCounters, DeliveryDeps, PushDelivery
+from dragoman.runtime.push.delivery import DeliveryDeps, PushDelivery
 from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.supervision import Background, start_task
 
