@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -190,7 +191,7 @@ class AgentFacade:
     def put(self, change: Change, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
         if self._hold is not None and self._hold.lost and not isinstance(self._agent, RemoteAgent):
             raise LeaseLost("the lease of this process has lapsed")
-        self.deadlines.record_activity()
+        self.deadlines.last_activity = time.monotonic()
         if self._transitions is not None:
             self._transitions.check(change)
         if self.attempt > 1:
@@ -293,7 +294,7 @@ class AgentFacade:
         if state_update.task_metadata:
             self.projection.clear()  # metadata is part of the task and of no event, so the task has to be read
             self._metadata_set = merge_metadata(self._metadata_set, state_update.task_metadata)
-        if release:
+        if release and (self._metadata_set or self.usage_tracker is not None):
             usage = self.usage_tracker.metadata if self.usage_tracker is not None else b""
             changes = with_metadata(changes, merge_metadata(self._metadata_set, usage))
         return Append(

@@ -92,27 +92,34 @@ SendBatch = Callable[[list[Change], StateUpdate], asyncio.Future[Appended]]
 
 
 class EventBatch:
-    """Events that an agent puts, from any thread, until they are committed. `send` appends a list of them."""
+    """Events that an agent puts, from any thread, until they are committed. `send` appends a list of them.
+
+    Awaiting it waits until there is room.
+    """
+
+    # Class attributes, because many turns put nothing.
+    _send_at = 0.0
+    """When the pending events are due, on the loop's clock; 0: at once."""
+    _flushing = 0
+    _in_flight = False
+    _scheduled = False
+    _timer: asyncio.TimerHandle | None = None
+    _has_room: threading.Condition | None = None
+    """Where other threads wait for room; created by the first of them."""
+    _state_update = NO_CHANGE
+    _events = 0
+    """Uncommitted events, and their bytes; those of them that are not sent yet."""
+    _bytes = 0
+    _pending_bytes = 0
+    _error: BaseException | None = None
 
     def __init__(self, send: SendBatch, coalesce: Coalesce = NO_COALESCING) -> None:
         self._send = send
         self._coalesce = coalesce
-        self._send_at = 0.0
-        """When the pending events are due, on the loop's clock; 0: at once."""
-        self._flushing = 0
-        self._in_flight = False
-        self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._lock = threading.RLock()
-        self._has_room: threading.Condition | None = None
-        """Where other threads wait for room; created by the first of them."""
         self._pending: list[Change] = []
-        self._state_update = NO_CHANGE
-        self._events = 0
-        self._bytes = 0
-        self._scheduled = False
-        self._error: BaseException | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -126,12 +133,14 @@ class EventBatch:
         return self._events > 0
 
     def put(self, change: Change, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
-        """Adds an event. From another thread than the loop's it blocks while the batch is full.
+        """Adds an event. The result may be awaited for room, or ignored; another thread than the loop's blocks.
 
         Raises BufferFull past 16 times the limit, LeaseLost after the turn, or the error of an earlier append.
         """
+        on_loop = threading.get_ident() == self._loop_thread
         with self._lock:
-            self._check()
+            if self._error is not None:
+                raise self._error
             if (
                 self._events >= MAX_PENDING_EVENTS * OVERFLOW_FACTOR
                 or self._bytes >= MAX_PENDING_BYTES * OVERFLOW_FACTOR
@@ -144,20 +153,26 @@ class EventBatch:
                 self._send_at = self._loop.time() + self._coalesce.seconds if may_wait(change) else 0.0
             self._pending.append(change)
             self._events += 1
-            self._bytes += change_size(change)
+            size = change.size if isinstance(change, ArtifactChange) else len(change.message) + len(change.metadata)
+            self._bytes += size
+            self._pending_bytes += size
             if state_update is not NO_CHANGE:
                 self._state_update = self._state_update.merged_with(state_update)
             if not self._scheduled or (self._timer is not None and self._is_urgent):
                 self._scheduled = True
-                if threading.get_ident() == self._loop_thread:
+                if on_loop:
                     self._loop.call_soon(self._send_pending)
                 else:
                     self._loop.call_soon_threadsafe(self._send_pending)
-            if threading.get_ident() != self._loop_thread:
+            if not on_loop:
                 self._has_room = self._has_room or threading.Condition(self._lock)
                 while self.full and self._error is None:
                     self._has_room.wait()
-        return Backpressure(self)
+        return self
+
+    def __await__(self) -> Generator[Any, None, None]:
+        while (self._events >= MAX_PENDING_EVENTS or self._bytes >= MAX_PENDING_BYTES) and self._error is None:
+            yield from self._wait_for_commit().__await__()
 
     async def flush(self) -> None:
         """Waits until all events put so far are committed. Raises the error of a failed append."""
@@ -192,7 +207,8 @@ class EventBatch:
             if self._error is not None:
                 raise self._error
             changes, state_update = self._pending, self._state_update
-            self._pending, self._state_update, self._events, self._bytes = [], NO_CHANGE, 0, 0
+            self._pending, self._state_update = [], NO_CHANGE
+            self._events = self._bytes = self._pending_bytes = 0
         return self._coalesced(changes) if changes else changes, state_update
 
     def _check(self) -> None:
@@ -219,9 +235,9 @@ class EventBatch:
             if not self._is_urgent and self._send_at > self._loop.time():
                 self._timer = self._loop.call_at(self._send_at, self._send_pending)
                 return
-            self._pending, self._state_update = [], NO_CHANGE
+            size = self._pending_bytes
+            self._pending, self._pending_bytes, self._state_update = [], 0, NO_CHANGE
             self._in_flight = True
-        size = sum(map(change_size, changes))
         self._send(self._coalesced(changes), state_update).add_done_callback(
             lambda done: self._on_sent(done, len(changes), size)
         )
@@ -256,25 +272,6 @@ class EventBatch:
 
 def _send_closed(changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:
     raise LeaseLost("the turn is over")
-
-
-class Backpressure:
-    """Awaiting it waits until the batch has room. It may be ignored at no cost."""
-
-    __slots__ = ("_batch",)
-
-    def __init__(self, batch: EventBatch) -> None:
-        self._batch = batch
-
-    def __await__(self) -> Generator[Any, None, None]:
-        batch = self._batch
-        while batch.full and batch._error is None:
-            yield from batch._wait_for_commit().__await__()
-
-
-def change_size(change: Change) -> int:
-    """Approximate size of a change in bytes, for the limits of a batch."""
-    return change.size if isinstance(change, ArtifactChange) else len(change.message) + len(change.metadata)
 
 
 def with_metadata(changes: Sequence[Change], metadata: bytes) -> Sequence[Change]:

@@ -284,7 +284,10 @@ def decide(
     return Finish(
         FinishKind.END,
         [*changes, *result.artifacts, result.status],
-        output.state_update.merged_with(result.state_update),
+        # Most turns change their state in their result only.
+        result.state_update
+        if output.state_update is NO_CHANGE
+        else output.state_update.merged_with(result.state_update),
         error=None if changes or record.visible else result.error,
     )
 

@@ -21,12 +21,14 @@ class TurnDeadlines:
         self._on_exceeded = on_exceeded
         self.timers: list[asyncio.TimerHandle] = []
         """Those of this turn, canceled or not."""
-        self.started_at = self._last_activity = self._last_checked = 0.0
+        self.started_at = self._last_checked = 0.0
+        self.last_activity = 0.0
+        """When the agent last did something, in monotonic seconds. May be set from any thread."""
         self._exceeded: tuple[SystemStatus, float | str] = (TIMED_OUT, 0.0)
 
     def start(self) -> None:
         """Starts the timers of a turn."""
-        self.started_at = self._last_activity = time.monotonic()
+        self.started_at = self.last_activity = time.monotonic()
         if limit := self._spec.time_limit:
             self.after(limit, lambda: self._exceed(TIMED_OUT, limit))
         if self._spec.idle_limit:
@@ -36,10 +38,6 @@ class TurnDeadlines:
         """Calls `call` after so many seconds, unless the timers are stopped before."""
         self.timers.append(asyncio.get_running_loop().call_later(seconds, call))
 
-    def record_activity(self) -> None:
-        """Resets the idle timer. Safe from any thread."""
-        self._last_activity = time.monotonic()
-
     @property
     def elapsed(self) -> float:
         """Seconds since the turn began."""
@@ -48,7 +46,7 @@ class TurnDeadlines:
     @property
     def idle_seconds(self) -> float | None:
         """Seconds since the agent's last output; None before the first."""
-        return time.monotonic() - self._last_activity if self._last_activity > self.started_at else None
+        return time.monotonic() - self.last_activity if self.last_activity > self.started_at else None
 
     def stop(self) -> None:
         """Cancels all timers, until the next `start`."""
@@ -74,14 +72,14 @@ class TurnDeadlines:
         return system_status(status, record, limit if isinstance(limit, str) else f"The limit is {limit:g} s.")
 
     def _watch_idle(self) -> None:
-        self._last_checked = self._last_activity
+        self._last_checked = self.last_activity
         now = asyncio.get_running_loop().time()
         self.timers = [timer for timer in self.timers if timer.when() > now]
         self.after(self._spec.idle_limit, self.check_idle)
 
     def check_idle(self) -> None:
         """Stops the turn if there was no activity since the last check."""
-        if self._last_activity != self._last_checked:
+        if self.last_activity != self._last_checked:
             self._watch_idle()
         else:
             self._exceed(IDLE_TOO_LONG, self._spec.idle_limit)
