@@ -122,14 +122,15 @@ def test_local_callers_have_no_request_limit() -> None:
 
 def test_open_streams_are_limited_and_closing_one_makes_room() -> None:
     admission = Admission(Quotas({"open_streams": 1}))
-    with (
-        admission.hold_stream(ALICE),
-        admission.hold_stream(BOB),
-        pytest.raises(RateLimited, match="open_streams: 1 of your"),
-    ):
-        admission.hold_stream(ALICE).__enter__()
-    with admission.hold_stream(ALICE):
-        pass
+    admission.open_stream(ALICE)
+    admission.open_stream(BOB)
+    with pytest.raises(RateLimited, match="open_streams: 1 of your"):
+        admission.open_stream(ALICE)
+    admission.close_stream(ALICE)
+    admission.open_stream(ALICE)
+    assert admission.open_streams == {ALICE.principal: 1, BOB.principal: 1}
+    admission.close_stream(ALICE)
+    admission.close_stream(BOB)
     assert admission.open_streams == {}
 
 

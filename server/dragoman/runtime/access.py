@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -124,25 +122,30 @@ class Admission:
 
     def __init__(self, quotas: Quotas | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""
-        self._quotas = quotas or Quotas()
+        self._quotas = quotas = quotas or Quotas()
         self._clock = clock
+        # By `Identity.is_authenticated`.
+        self._max_rate = {
+            known: quotas.limit_for("requests_per_second", authenticated=known) for known in (False, True)
+        }
+        self._max_streams = {known: quotas.limit_for("open_streams", authenticated=known) for known in (False, True)}
         self.buckets = TokenBuckets()
         """The callers that sent requests lately."""
-        self.open_streams: Counter[str] = Counter()
+        self.open_streams: dict[str, int] = {}
         """Open streams, waiting calls and connections by principal."""
-        self._quota_cache: dict[tuple[str, bool], Quota] = {}
+        self._quota_cache: dict[tuple[str, bool], Quota | None] = {}
 
     def quota(self, identity: Identity, agent: str) -> Quota | None:
         """The quota that the store checks for a message of this principal; None for none."""
         key = agent, identity.is_authenticated
-        quota = self._quota_cache.get(key)
-        if quota is None:
-            quota = self._quota_cache[key] = self._quotas.quota(agent, authenticated=identity.is_authenticated)
-        return None if quota == NO_QUOTA else quota
+        if key not in self._quota_cache:
+            quota = self._quotas.quota(agent, authenticated=identity.is_authenticated)
+            self._quota_cache[key] = None if quota == NO_QUOTA else quota
+        return self._quota_cache[key]
 
     def check_rate(self, identity: Identity) -> None:
         """Counts a request. Raises RateLimited above the request rate."""
-        rate = self._quotas.limit_for("requests_per_second", authenticated=identity.is_authenticated)
+        rate = self._max_rate[identity.is_authenticated]
         if not rate:
             return
         now, interval = self._clock(), 1 / rate
@@ -150,20 +153,23 @@ class Admission:
             raise rate_limited("requests_per_second", rate, rate, wait)
         self.buckets.take(identity.principal, now, interval)
 
-    @contextmanager
-    def hold_stream(self, identity: Identity) -> Iterator[None]:
-        """Counts an open stream, waiting call or connection of a principal. Raises RateLimited."""
-        maximum = self._quotas.limit_for("open_streams", authenticated=identity.is_authenticated)
-        principal, count = identity.principal, self.open_streams[identity.principal]
+    def open_stream(self, identity: Identity) -> None:
+        """Counts a stream, waiting call or connection of a principal, until `close_stream`. Raises RateLimited."""
+        maximum = self._max_streams[identity.is_authenticated]
+        principal = identity.principal
+        count = self.open_streams.get(principal, 0)
         if maximum and count >= maximum:
             raise rate_limited("open_streams", maximum, count, OPEN_STREAMS_RETRY_SECONDS)
         self.open_streams[principal] = count + 1
-        try:
-            yield
-        finally:
-            self.open_streams[principal] -= 1
-            if not self.open_streams[principal]:
-                del self.open_streams[principal]
+
+    def close_stream(self, identity: Identity) -> None:
+        """Ends one that `open_stream` has counted."""
+        principal = identity.principal
+        count = self.open_streams[principal] - 1
+        if count:
+            self.open_streams[principal] = count
+        else:
+            del self.open_streams[principal]
 
 
 def rate_limited(limit: str, maximum: int, current: int, retry_after: float) -> RateLimited:

@@ -125,8 +125,12 @@ class WebSocketEndpoint:
             self._pipeline.record_failure(error, request.remote or "", "WebSocket")
             status = 401 if isinstance(error, Unauthenticated) else 403
             return web.Response(status=status, text=error.message, headers=authentication.challenge_headers(error))
-        with self._pipeline.operations.admission.hold_stream(identity):
+        admission = self._pipeline.operations.admission
+        admission.open_stream(identity)
+        try:
             return await self._serve_connection(request, socket, variables.get("tenant", ""), identity)
+        finally:
+            admission.close_stream(identity)
 
     async def _serve_connection(
         self, request: web.BaseRequest, socket: web.WebSocketResponse, tenant: str, identity: Identity

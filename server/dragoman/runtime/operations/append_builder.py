@@ -90,9 +90,13 @@ class AppendBuilder:
             self._push_configs.check_enabled()
         message = pb.Message()
         message.CopyFrom(request.message)
-        envelope = pb.SendMessageRequest(metadata=request.metadata if request.HasField("metadata") else None)
-        envelope.configuration.accepted_output_modes.extend(configuration.accepted_output_modes)
-        envelope.message.extensions.extend(_active_extensions(spec, call))
+        envelope = pb.SendMessageRequest()  # empty for most sends
+        if request.HasField("metadata"):
+            envelope.metadata.CopyFrom(request.metadata)
+        if modes := configuration.accepted_output_modes:
+            envelope.configuration.accepted_output_modes.extend(modes)
+        if spec.extensions and (extensions := _active_extensions(spec, call)):
+            envelope.message.extensions.extend(extensions)
         idempotency_key = self._idempotency_key(call, message)
         record = await self._find_task(call, message) if message.task_id else None
         if record is not None:
@@ -100,7 +104,8 @@ class AppendBuilder:
         elif message.task_id and not call.names_tasks:
             raise TaskNotFound
         else:
-            change = self._create_task(call, await self._context_owner(caller, message), spec, message, envelope)
+            host = await self._context_owner(caller, message) if caller.joined else None
+            change = self._create_task(call, host, spec, message, envelope)
             if envelope.HasField("metadata") and (parent := trace.parent_task_of(envelope)):
                 await self._set_parent(change, caller, parent)
         if has_push_config:
@@ -172,8 +177,8 @@ class AppendBuilder:
         return record if record is not None and record.context == message.context_id else None
 
     async def _context_owner(self, caller: Caller, message: pb.Message) -> Owner | None:
-        """The owner of the conversation that a message names, if the caller may join it."""
-        if not (caller.joined and message.context_id):
+        """The owner of the conversation that a message names; None without one. The caller has to be a joined one."""
+        if not message.context_id:
             return None
         return await self._store.context_owner(caller.owner, message.context_id)
 

@@ -143,7 +143,8 @@ class SubscribeOperation:
             if snapshot.record.ref != ref:  # an id that a client chose, in the form of ours
                 await subscriber.listen(snapshot.record.ref)
                 snapshot = await self._read(caller, task_id)
-            with self._admission.hold_stream(caller.identity):
+            self._admission.open_stream(caller.identity)
+            try:
                 record = snapshot.record
                 known = record.last_sequence
                 if call.cursor:
@@ -164,6 +165,8 @@ class SubscribeOperation:
                         ended = _is_over(call, snapshot.record)
                         batch = subscriber.start_with(gap_event(snapshot, subscriber.position))
                     yield batch
+            finally:
+                self._admission.close_stream(caller.identity)
 
     async def _read(self, caller: Caller, task_id: str) -> TaskSnapshot:
         snapshot = await self._store.get(caller.owner, caller.agent, task_id, joined=caller.joined)
