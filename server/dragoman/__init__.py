@@ -9,16 +9,16 @@ async def echo(turn: Turn) -> str:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from dragoman import types
-from dragoman.agents.functions.declaration import agent
-from dragoman.agents.functions.spec import retry
-from dragoman.agents.functions.startup import on_startup
-from dragoman.agents.functions.turn import Turn, TurnEnded
-from dragoman.core.cards.agent_spec import Extension, Provider, Skill
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from dragoman import types
+    from dragoman.agents.functions.declaration import agent
+    from dragoman.agents.functions.spec import retry
+    from dragoman.agents.functions.startup import on_startup
+    from dragoman.agents.functions.turn import Turn, TurnEnded
+    from dragoman.core.cards.agent_spec import Extension, Provider, Skill
     from dragoman.wiring.embedding import RunningServer, open_app
 
 __all__ = [
@@ -29,19 +29,32 @@ __all__ = [
 __version__: str
 """The version of the installed distribution; `0+source` without one."""
 
+_MODULES: Final = {
+    "agent": "agents.functions.declaration",
+    "retry": "agents.functions.spec",
+    "on_startup": "agents.functions.startup",
+    "Turn": "agents.functions.turn",
+    "TurnEnded": "agents.functions.turn",
+    "Skill": "core.cards.agent_spec",
+    "Provider": "core.cards.agent_spec",
+    "Extension": "core.cards.agent_spec",
+    "open_app": "wiring.embedding",
+    "RunningServer": "wiring.embedding",
+}
+"""Where the public names are. Modules are imported on first use, because `dragoman --help` needs none of them."""
+
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: both are slow to import, and modules of agents rarely need them.
-    match name:
-        case "open_app" | "RunningServer":
-            from dragoman.wiring import embedding
-
-            globals()[name] = getattr(embedding, name)
-        case "__version__":
-            globals()[name] = _version()
-        case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals()[name]
+    if name == "__version__":
+        value: Any = _version()
+    elif name == "types":
+        value = import_module("dragoman.types")
+    elif name in _MODULES:
+        value = getattr(import_module(f"dragoman.{_MODULES[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def _version() -> str:

@@ -241,9 +241,15 @@ def run(code: str) -> str:
 
 def test_importing_dragoman_does_not_import_the_server() -> None:
     heavy = run(
-        "import sys, dragoman; print(*(m for m in ('grpc', 'aiohttp', 'pydantic', 'sqlite3') if m in sys.modules))"
+        "import sys, dragoman; from dragoman import Turn, agent; "
+        "print(*(m for m in ('grpc', 'aiohttp', 'pydantic', 'sqlite3') if m in sys.modules))"
     )
     assert heavy.split() == []
+
+
+def test_public_names_are_imported_on_first_use() -> None:
+    loaded = run("import sys, dragoman, dragoman.cli; print(*(m for m in ('asyncio', 'google') if m in sys.modules))")
+    assert loaded.split() == []
 
 
 def test_our_messages_are_not_in_the_default_descriptor_pool() -> None:
