@@ -31,9 +31,9 @@ MAX_AUDIT_TEXT_LENGTH: Final = 512
 """Maximum characters of one text in an entry."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AuditEntry:
-    """One audited action."""
+    """One audited action. Not changed; not frozen, as each send makes one (`core.task.log.Append`)."""
 
     at: int
     """Milliseconds since the epoch."""
@@ -46,9 +46,9 @@ class AuditEntry:
     """Personal data: principal, key, address, task. Removed when the principal is erased."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AuditRecord:
-    """An entry in the chain. `salt` is None once its personal data was erased."""
+    """An entry in the chain; not changed. `salt` is None once its personal data was erased."""
 
     number: int
     """From 1, without gaps."""
