@@ -71,13 +71,13 @@ class Codec(Generic[M]):
     """Decodes and encodes one message type as JSON, in one dialect.
 
     Both directions are compiled on first use: a server has more than a hundred codecs, and needs a few of them.
-    Raises TypeError for a type with a field of an unsupported kind.
+    Raises TypeError for a field of an unsupported kind, and one that the dialect cannot always emit.
     """
 
     __slots__ = ("_decode", "_dialect", "_encode", "cls")
 
     def __init__(self, cls: type[M], dialect: JsonDialect) -> None:
-        _check_kinds(cast(Descriptor, cls.DESCRIPTOR))
+        dialect.encoders.check_always_emitted(_message_types(cast(Descriptor, cls.DESCRIPTOR)))
         self.cls = cls
         self._dialect = dialect
         self._encode: Encode = self._compile_encoder
@@ -124,16 +124,17 @@ class Codec(Generic[M]):
 
 
 @cache
-def _check_kinds(descriptor: Descriptor) -> None:
-    """Raises TypeError unless this message type and those of its fields can be compiled."""
-    pending, seen = [descriptor], {descriptor}
+def _message_types(descriptor: Descriptor) -> Mapping[str, Descriptor]:
+    """A message type and those of its fields, by name. Raises TypeError for a field of an unsupported kind."""
+    pending, types = [descriptor], {descriptor.full_name: descriptor}
     while pending:
         for each in pending.pop().fields:
             if each.type == FieldDescriptor.TYPE_GROUP:
                 raise TypeError(f"{each.full_name} is of a kind that has no JSON codec")
-            if each.message_type is not None and each.message_type not in seen:
-                seen.add(each.message_type)
+            if each.message_type is not None and each.message_type.full_name not in types:
+                types[each.message_type.full_name] = each.message_type
                 pending.append(each.message_type)
+    return types
 
 
 def compile(type_: type[M] | Descriptor, dialect: JsonDialect) -> Codec[M]:

@@ -93,6 +93,17 @@ class Encoders:
             self._namespace.update(draft._namespace)
         return cast(Encode, self._namespace[name])
 
+    def check_always_emitted(self, types: Mapping[str, Descriptor]) -> None:
+        """Raises TypeError unless these message types, by name, have the fields to emit always."""
+        for name in types.keys() & self._always_emitted.keys():
+            fields = {field.name: field for field in types[name].fields}
+            if unknown := self._always_emitted[name] - fields.keys():
+                raise TypeError(f"{name} has no field {', '.join(sorted(unknown))}")
+            for field in map(fields.__getitem__, self._always_emitted[name]):
+                oneof = field.containing_oneof
+                if field.has_presence and (oneof is None or len(oneof.fields) == 1):
+                    raise TypeError(f"{field.full_name} tells absence from its default and cannot be forced")
+
     def _message(self, descriptor: Descriptor) -> str:
         name = "encode_" + _identifier(descriptor.full_name)
         if name not in self._namespace:
@@ -112,9 +123,6 @@ class Encoders:
 
     def _define_encoder(self, name: str, descriptor: Descriptor) -> None:
         always = self._always_emitted.get(descriptor.full_name, frozenset())
-        unknown = always - {field.name for field in descriptor.fields}
-        if unknown:
-            raise TypeError(f"{descriptor.full_name} has no field {', '.join(sorted(unknown))}")
         lines = [f"def {name}(m):", " out = {}"]
         for field in sorted(descriptor.fields, key=lambda field: field.number):
             oneof = field.containing_oneof
@@ -134,8 +142,6 @@ class Encoders:
             item = self._value(field, "x")
             read = "list(v)" if item == "x" else f"[{item} for x in v]"
         elif field.has_presence:
-            if always:
-                raise TypeError(f"{field.full_name} tells absence from its default and cannot be forced")
             return [f" if m.HasField({field.name!r}): {key} = {self._value(field, _read_expression(field))}"]
         else:
             read = self._value(field, "v")
