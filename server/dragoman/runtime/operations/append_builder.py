@@ -131,15 +131,18 @@ class AppendBuilder:
         # An alias belongs to the client that chose it, so its task does too.
         owner = caller.owner if host is None or alias else host
         ref = TaskRef(owner, self._new_key())
-        message.task_id = message.task_id or task_id_of(ref.key)
-        fresh = not message.context_id
-        message.context_id = message.context_id or self._new_context()
+        task_id, context_id = message.task_id, message.context_id
+        fresh = not context_id
+        if not alias:
+            task_id = message.task_id = task_id_of(ref.key)
+        if fresh:
+            context_id = message.context_id = self._new_context()
         # A client that names its task expects that task, and knows no Message in its place.
         visible = alias or not spec.direct
         new = NewTask(
             caller.agent,
-            message.task_id,
-            message.context_id,
+            task_id,
+            context_id,
             visible=visible,
             dialect=call.dialect,
             alias=alias,

@@ -93,11 +93,12 @@ class SendOperations:
 
         With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task.
         """
-        history = history_length(request.configuration, "configuration.historyLength")
+        configuration = request.configuration
+        history = history_length(configuration, "configuration.historyLength")
         limit = self._limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         waits = not (
-            request.configuration.return_immediately
+            configuration.return_immediately
             or (call.leaves_blocking_open and self._limits.blocking_default.of(call.caller.agent) == "return")
         )
         task = None

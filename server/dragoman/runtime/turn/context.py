@@ -122,7 +122,7 @@ class AgentFacade:
         self._hold = services.lease.hold() if services.lease is not None else None
         self._transitions = TransitionChecker(record.state) if services.strict else None
         self._batch = EventBatch(self._send, services.coalesce)
-        self._history: list[pb.Message] = []
+        self.history: list[pb.Message] = []
         self._written_artifacts: set[str] = set()
         self._last_delivered = record.last_delivered
         if record.visible:
@@ -149,10 +149,6 @@ class AgentFacade:
         return self.record.ref.owner
 
     @property
-    def history(self) -> Sequence[pb.Message]:
-        return self._history
-
-    @property
     def context_state(self) -> bytes:
         return self._context.data
 
@@ -177,7 +173,7 @@ class AgentFacade:
             ):
                 self._last_delivered = stored.number
                 message = pb.Message.FromString(stored.message)
-                self._history.append(message)
+                self.history.append(message)
                 yield message, pb.SendMessageRequest.FromString(stored.envelope)
             await arrived.wait()
 
@@ -265,7 +261,7 @@ class AgentFacade:
         usage = await store.usage(ref)
         self.task_state, self.task_metadata = conversation.task_state, conversation.task_metadata
         self.question = messages.get(conversation.record.question)
-        self._history = [message for number, message in messages.items() if number < unread[0].number]
+        self.history = [message for number, message in messages.items() if number < unread[0].number]
         self.waiting_messages = len(unread) - 1
         self._set_message(unread[0])
         return usage

@@ -316,7 +316,7 @@ class TaskProjection:
 
         None when the events are not all known, so the task has to be read from the store.
         """
-        if not self._complete or [event.sequence for event in self._events] != list(range(1, record.last_sequence + 1)):
+        if not self._complete or len(self._events) != record.last_sequence:  # their sequences grow, from 1
             return None
         task, update = pb.Task(), pb.StreamResponse()
         for event in self._events:
