@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.stores.postgres.database import WRITE_RETRY_TIMEOUT
+from dragoman.stores.postgres.database import DEFAULT_RETRIES
 
 AWAY: Final = ("the store does not respond", "the store stopped responding", "dragoman.store: a batch of")
 """Parts of the errors that a server without its database logs."""
@@ -27,7 +27,7 @@ def errors_of(log: Path, outages: Sequence[tuple[float, float]]) -> list[str]:
             continue
         line = json.loads(text)
         response_text, when = error_of(line), datetime.fromisoformat(line["time"]).timestamp()
-        during_outage = any(began <= when <= over + WRITE_RETRY_TIMEOUT for began, over in outages)
+        during_outage = any(began <= when <= over + DEFAULT_RETRIES.write for began, over in outages)
         if not (during_outage and any(text in response_text for text in AWAY)):
             found[response_text] += 1
     return [f"{log.stem} logged, {times} times: {text}" for text, times in found.items()]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.faults import AWAY, errors_of
 
-from dragoman.stores.postgres.database import WRITE_RETRY_TIMEOUT
+from dragoman.stores.postgres.database import DEFAULT_RETRIES
 
 
 def line(at: float, exception: str, level: str = "ERROR") -> str:
@@ -21,8 +21,8 @@ def line(at: float, exception: str, level: str = "ERROR") -> str:
     ("response", "reported"),
     [
         (line(105, f"{AWAY[0]}; x"), 0),
-        (line(110 + WRITE_RETRY_TIMEOUT, f"{AWAY[0]}; x"), 0),
-        (line(111 + WRITE_RETRY_TIMEOUT, f"{AWAY[0]}; x"), 1),
+        (line(110 + DEFAULT_RETRIES.write, f"{AWAY[0]}; x"), 0),
+        (line(111 + DEFAULT_RETRIES.write, f"{AWAY[0]}; x"), 1),
         (line(99, f"{AWAY[0]}; x"), 1),
         (line(105, "KeyError: 1"), 1),
         (line(105, "KeyError: 1", "WARNING"), 0),

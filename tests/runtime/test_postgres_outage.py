@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from tests.conftest import set_timings
@@ -24,12 +24,13 @@ TASKS = 8
 """Tasks of each kind at each server."""
 
 
+SHORT: Final = database.PostgresRetries(write=0.1, read=0.1)
+
+
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Polls run all the time instead of every two seconds, and retries of the database end soon."""
     set_timings(monkeypatch, renew_interval=0.05, claim_poll_interval=0.05, store_retry=Backoff(0.01, 0.1))
-    monkeypatch.setattr(database, "WRITE_RETRY_TIMEOUT", 0.1)
-    monkeypatch.setattr(database, "READ_RETRY_TIMEOUT", 0.1)
 
 
 async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
@@ -56,7 +57,7 @@ async def test_an_outage_longer_than_a_lease_ends_no_turn_and_loses_no_message(
         return task
 
     clock = Clock()
-    first, second = [await open_store(own_postgres.url(), clock=clock) for _ in range(2)]
+    first, second = [await open_store(own_postgres.url(), clock=clock, retries=SHORT) for _ in range(2)]
     async with (
         open_harness(tmp_path, works, store=first, exclusive=False) as one,
         open_harness(tmp_path, works, store=second, exclusive=False) as other,
@@ -106,7 +107,7 @@ async def test_a_task_with_unknown_commit_outcome_runs_after_the_outage(
             raise logged
         return result
 
-    store = await open_store(own_postgres.url())
+    store = await open_store(own_postgres.url(), retries=SHORT)
     async with open_harness(tmp_path, works, store=store, exclusive=False) as here:
         monkeypatch.setattr(database.Database, "commit", stops)
         with pytest.raises(Unavailable, match="is not known"):

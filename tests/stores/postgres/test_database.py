@@ -19,7 +19,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, NotTerminal, TaskRef
 from dragoman.stores.postgres import PostgresStore, database, open_store
 from dragoman.stores.postgres import errors as trouble
-from dragoman.stores.postgres.hot import writer
+from dragoman.stores.postgres.database import PostgresRetries
 from dragoman.testing.fixtures import (
     by_runner,
     chunk,
@@ -68,12 +68,9 @@ async def test_a_connection_that_the_server_ended_is_discarded(
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-async def test_a_restart_of_the_server_loses_and_repeats_no_write(
-    own_postgres: Server, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_restart_of_the_server_loses_and_repeats_no_write(own_postgres: Server, how: signal.Signals) -> None:
     """It is stopped, or crashes, under load, and comes back within the retry time of writes."""
-    monkeypatch.setattr(writer, "WRITE_RETRY_TIMEOUT", 60.0)  # longer than any start
-    store = await open_store(own_postgres.url())
+    store = await open_store(own_postgres.url(), retries=PostgresRetries(write=60.0))  # longer than any start
     acknowledged: list[Appended] = []
     refused: list[Append] = []
     stop = asyncio.Event()
@@ -110,10 +107,8 @@ async def test_a_restart_of_the_server_loses_and_repeats_no_write(
     await store.close()
 
 
-async def test_an_unreachable_server_is_reported_in_bounded_time(
-    own_postgres: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = await open_store(own_postgres.url())
+async def test_an_unreachable_server_is_reported_in_bounded_time(own_postgres: Server) -> None:
+    store = await open_store(own_postgres.url(), retries=PostgresRetries(write=0.2, read=0.2))
     ref = (await running(store)).record.ref
     await asyncio.to_thread(own_postgres.stop)
     outage, not_done = "the store does not respond; what it has acknowledged is safe", ", this request was not done"
@@ -123,13 +118,9 @@ async def test_an_unreachable_server_is_reported_in_bounded_time(
         (lambda: store.pushes.unfinished(1), ""),
         (lambda: asyncio.to_thread(store.renew_session, 1, 10), not_done),
     ]
-    with monkeypatch.context() as patched:
-        patched.setattr(database, "WRITE_RETRY_TIMEOUT", 0.2)
-        patched.setattr(writer, "WRITE_RETRY_TIMEOUT", 0.2)
-        patched.setattr(database, "READ_RETRY_TIMEOUT", 0.2)
-        for call, suffix in calls:
-            with pytest.raises(Unavailable, match=f"^{outage}{suffix}$"):
-                await call()
+    for call, suffix in calls:
+        with pytest.raises(Unavailable, match=f"^{outage}{suffix}$"):
+            await call()
     await asyncio.to_thread(own_postgres.start)
     assert await store.read(ref) is not None
     await store.append(created(new_ref()))
@@ -171,8 +162,7 @@ async def test_a_commit_without_a_response_is_executed_once(
 async def test_a_commit_that_never_gets_a_response_has_an_unknown_outcome(
     own_postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "WRITE_RETRY_TIMEOUT", 0.1)
-    store = await open_store(own_postgres.url())
+    store = await open_store(own_postgres.url(), retries=PostgresRetries(write=0.1))
     change = created(new_ref())
     breaking = Breaking(monkeypatch, done=True)
     transact = database.run_transaction
@@ -196,26 +186,25 @@ async def test_a_commit_that_never_gets_a_response_has_an_unknown_outcome(
     await store.close()
 
 
-async def test_commit_marks_are_deleted_after_a_while(
-    store: PostgresStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commit_marks_are_deleted_after_a_while(store: PostgresStore, postgres_url: str) -> None:
     await running(store)
     await store.compact()
     (row,) = await execute(postgres_url, "SELECT count(*) FROM commits")
     assert row[0] > 0
-    monkeypatch.setattr(database, "COMMIT_MARK_TTL", -10.0)  # includes marks of the next seconds
-    await store.compact()
+    later = await open_store(
+        postgres_url, retries=PostgresRetries(mark_ttl=-10.0)
+    )  # includes marks of the next seconds
+    await later.compact()
+    await later.close()
     (after,) = await execute(postgres_url, "SELECT count(*) FROM commits")
     assert after[0] < row[0]
 
 
-async def test_the_default_isolation_level_of_a_database_has_no_effect(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database, "MAX_COLLISION_RETRIES", 0)  # no retries
+async def test_the_default_isolation_level_of_a_database_has_no_effect(postgres_url: str) -> None:
+    once = PostgresRetries(collisions=0)
     name = postgres_url.rpartition("/")[2]
     await execute(postgres_url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
-    first, second = await open_store(postgres_url), await open_store(postgres_url)
+    first, second = await open_store(postgres_url, retries=once), await open_store(postgres_url, retries=once)
     claimed = await running(first)
     changes = [by_runner(claimed, chunk("out", f"{number} ")) for number in range(100)]
     assert set(reasons(await all_of((first, second), changes))) == {""}

@@ -15,6 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import asyncpg
@@ -39,17 +41,26 @@ STATEMENT_TIMEOUT: Final = 5.0
 """Default seconds for one statement, for a connection attempt, and until a connection of the pool is free."""
 MAINTENANCE_TIMEOUT: Final = 60.0
 """The same for compaction and erasure: a statement may touch many rows, and no caller waits for it."""
-WRITE_RETRY_TIMEOUT: Final = 10.0
-"""Seconds for which a write is retried while connections fail, before its caller gets the error."""
-READ_RETRY_TIMEOUT: Final = 5.0
-"""The same for reads."""
 UNKNOWN_COMMIT_TIMEOUT: Final = 300.0
-"""Seconds for which a running turn waits for the outcome of its commit: well within COMMIT_MARK_TTL."""
-COMMIT_MARK_TTL: Final = 600.0
-"""Seconds for which the mark of a commit is kept."""
+"""Seconds for which a running turn waits for the outcome of its commit: well within `PostgresRetries.mark_ttl`."""
 DATABASE_RETRY_INTERVAL: Final = 0.1
-MAX_COLLISION_RETRIES: Final = 5
-"""Retries of a transaction that deadlocks or fails to serialize."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresRetries:
+    """How long, in seconds, and how often transactions are retried."""
+
+    write: float = 10.0
+    """While connections fail, before the caller of a write gets the error."""
+    read: float = 5.0
+    """The same for reads."""
+    mark_ttl: float = 600.0
+    """For which the mark of a commit is kept, which tells a retry that it was done."""
+    collisions: int = 5
+    """Retries of a transaction that deadlocks or fails to serialize."""
+
+
+DEFAULT_RETRIES: Final = PostgresRetries()
 
 SQL_NOW: Final = "coalesce({}::bigint, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)"
 """The store's time in milliseconds: the argument, or the server's clock when it is NULL."""
@@ -128,11 +139,13 @@ class Database:
         connections: int,
         pooled: bool,
         timeout: float = STATEMENT_TIMEOUT,
+        retries: PostgresRetries = DEFAULT_RETRIES,
     ) -> None:
         """timeout: seconds for one statement, for a connection attempt, and until a connection is free."""
         self._clock = clock
         self._pooled = pooled
         self._timeout = timeout
+        self.retries = retries
         # A pool of its own, so that many readers never keep an append waiting for a connection.
         self._append_pool = create_pool(url, max_size=1, pooled=pooled, timeout=timeout)
         self._pool = create_pool(url, max_size=connections, pooled=pooled, timeout=timeout)
@@ -217,11 +230,11 @@ class Database:
         def mapped(error: Exception) -> BaseException:
             return map_error(error, is_write=False)
 
-        return await _retry(once, mapped, _retries_for(READ_RETRY_TIMEOUT))
+        return await _retry(once, mapped, _retries_for(self.retries.read), self.retries.collisions)
 
     async def delete_commit_marks(self) -> None:
         """Deletes the marks of commits that are too old to be retried."""
-        await self.write(_delete_commit_marks)
+        await self.write(partial(_delete_commit_marks, time.time() - self.retries.mark_ttl))
 
     async def _acquire(self, pool: Pool) -> Connection:
         async with asyncio.timeout(self._timeout):
@@ -257,7 +270,8 @@ class Database:
         def mapped(error: Exception) -> BaseException:
             return map_error(error, is_unknown=bool(unknown_results))
 
-        return await _retry(once, mapped, may_retry or _retries_for(WRITE_RETRY_TIMEOUT))
+        retries = may_retry or _retries_for(self.retries.write)
+        return await _retry(once, mapped, retries, self.retries.collisions)
 
 
 def _retries_for(seconds: float) -> MayRetry:
@@ -268,7 +282,10 @@ def _retries_for(seconds: float) -> MayRetry:
 
 
 async def _retry(
-    attempt: Callable[[], Awaitable[T]], mapped: Callable[[Exception], BaseException], may_retry: MayRetry
+    attempt: Callable[[], Awaitable[T]],
+    mapped: Callable[[Exception], BaseException],
+    may_retry: MayRetry,
+    max_collisions: int,
 ) -> T:
     """The result of the first attempt that succeeds. Raises the mapped error of the last one."""
     collisions = 0
@@ -276,7 +293,7 @@ async def _retry(
         try:
             return await attempt()
         except Exception as error:
-            if is_collision(error) and collisions < MAX_COLLISION_RETRIES:
+            if is_collision(error) and collisions < max_collisions:
                 collisions += 1
                 continue
             result = mapped(error)
@@ -341,8 +358,8 @@ def _commit_mark(seconds: float, random_bytes: bytes) -> bytes:
     return int(seconds * 1000).to_bytes(6, "big") + random_bytes
 
 
-async def _delete_commit_marks(connection: Connection) -> None:
-    await connection.execute("DELETE FROM commits WHERE mark < $1", _commit_mark(time.time() - COMMIT_MARK_TTL, b""))
+async def _delete_commit_marks(before: float, connection: Connection) -> None:
+    await connection.execute("DELETE FROM commits WHERE mark < $1", _commit_mark(before, b""))
 
 
 SIDE_CONNECTION_ATTEMPTS: Final = 2

@@ -36,7 +36,14 @@ from dragoman.core.task.maintenance import (
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs, claims, reads, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
-from dragoman.stores.postgres.database import MAINTENANCE_TIMEOUT, STATEMENT_TIMEOUT, Database, SideConnection
+from dragoman.stores.postgres.database import (
+    DEFAULT_RETRIES,
+    MAINTENANCE_TIMEOUT,
+    STATEMENT_TIMEOUT,
+    Database,
+    PostgresRetries,
+    SideConnection,
+)
 from dragoman.stores.postgres.errors import DatabaseUnreachable, InvalidDatabase, explain, is_permanent
 from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
@@ -287,6 +294,7 @@ async def open_store(
     pooled: bool = False,
     make: bool = True,
     statement_timeout: float = STATEMENT_TIMEOUT,
+    retries: PostgresRetries = DEFAULT_RETRIES,
 ) -> PostgresStore:
     """Opens the database, creating or migrating its tables first; `make=False` rejects a database without tables.
 
@@ -312,9 +320,9 @@ async def open_store(
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         kind = InvalidDatabase if is_permanent(error) else DatabaseUnreachable
         raise kind(_without_secrets(explain(error), url)) from None  # its traceback shows arguments
-    database = Database(url, clock, connections=connections, pooled=pooled, timeout=statement_timeout)
+    database = Database(url, clock, connections=connections, pooled=pooled, timeout=statement_timeout, retries=retries)
     maintenance_timeout = max(MAINTENANCE_TIMEOUT, statement_timeout)
-    maintenance = Database(url, clock, connections=1, pooled=pooled, timeout=maintenance_timeout)
+    maintenance = Database(url, clock, connections=1, pooled=pooled, timeout=maintenance_timeout, retries=retries)
     await database.open()
     await maintenance.open()
     secret = bytes.fromhex(meta["secret"])

@@ -28,7 +28,7 @@ from dragoman.core.counters import CommitCounters
 from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.task.log import Append, Appended, ClaimHeld
-from dragoman.stores.postgres.database import UNKNOWN_COMMIT_TIMEOUT, WRITE_RETRY_TIMEOUT, Database
+from dragoman.stores.postgres.database import UNKNOWN_COMMIT_TIMEOUT, Database
 from dragoman.stores.postgres.errors import explain, is_timeout, map_error
 from dragoman.stores.postgres.hot.quota_counters import COUNTER_SLOTS
 from dragoman.stores.postgres.hot.transaction import AppendResult, PostgresTransaction, lock_numbers
@@ -186,7 +186,7 @@ class PostgresWriter:
             age = now - queued.queued_at
             if queued.is_of_turn and not self._closed:
                 return age < (UNKNOWN_COMMIT_TIMEOUT if error.outcome_unknown else TURN_RETRY_TIMEOUT)
-            return not is_timeout(cause) and age < WRITE_RETRY_TIMEOUT
+            return not is_timeout(cause) and age < self._database.retries.write
 
         not_done = map_error(cause if not error.outcome_unknown else TimeoutError())
         _fail([queued for queued in batch if not must_wait(queued)], error)
