@@ -260,12 +260,11 @@ async def test_nothing_is_traced_or_stored_without_a_collector(tmp_path: Path) -
         assert trace.trace_of(await app.runtime.maintenance._store.envelope(head.ref, 1)) == ""
 
 
-async def test_rejected_spans_are_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_RETRY_BACKOFF", Backoff(0.01, 0.02))
-    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 0.01)
+async def test_rejected_spans_are_retried() -> None:
     async with collecting() as collector:
         collector.status = 503
-        async with open_tracing(collector.http, {}, 1.0) as tracing:
+        retry = Backoff(0.01, 0.02)
+        async with open_tracing(collector.http, {}, 1.0, interval=0.01, retry=retry) as tracing:
             reported = ("dragoman.event", "dragoman.agent", "dragoman.state")
             values = (3, "", "no \udcff")
             tracing.recorder.record_span(
@@ -310,8 +309,7 @@ def test_a_collector_connection_is_reused_and_reopened_after_a_close(closes: boo
     assert len({port for port, _ in taken}) == (2 if closes else 1)
 
 
-def test_spans_are_sent_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
+def test_spans_are_sent_in_batches() -> None:
     recorder, sent, first = SpanRecorder(), list[bytes](), threading.Event()
 
     class TransportStub:
@@ -327,7 +325,7 @@ def test_spans_are_sent_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())
 
     span("one")
-    exporter = SpanExporter(recorder, TransportStub(), {})
+    exporter = SpanExporter(recorder, TransportStub(), {}, interval=600.0)
     assert first.wait(60)
     for _ in range(3):
         span("another")
@@ -335,8 +333,7 @@ def test_spans_are_sent_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [message.count(b"another") for message in sent] == [0, 3]
 
 
-def test_a_full_batch_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.otlp.EXPORT_INTERVAL", 600.0)
+def test_a_full_batch_is_sent_at_once() -> None:
     recorder, sent, came = SpanRecorder(), list[int](), threading.Event()
 
     class TransportStub:
@@ -347,7 +344,7 @@ def test_a_full_batch_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         def close(self) -> None:
             pass
 
-    exporter = SpanExporter(recorder, TransportStub(), {})
+    exporter = SpanExporter(recorder, TransportStub(), {}, interval=600.0)
     for _ in range(EXPORT_BATCH_SIZE):
         recorder.record_span("one of many", "internal", recorder.start_span(""), "", 1.0, (), ())
     assert came.wait(60)
@@ -355,9 +352,8 @@ def test_a_full_batch_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(sent) == exporter.sent == EXPORT_BATCH_SIZE
 
 
-def test_dropped_spans_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.telemetry.spans.MAX_QUEUED_SPANS", 2)
-    recorder = SpanRecorder()
+def test_dropped_spans_are_counted() -> None:
+    recorder = SpanRecorder(max_queued=2)
     for name in ("one", "two", "three"):
         recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())
     assert (recorder.recorded, recorder.dropped) == (2, 1)

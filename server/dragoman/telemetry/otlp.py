@@ -124,7 +124,18 @@ def otlp_transport(url: str, headers: Mapping[str, str]) -> OtlpTransport:
 class SpanExporter:
     """Sends the spans of a recorder until closed."""
 
-    def __init__(self, recorder: SpanRecorder, transport: OtlpTransport, resource: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        recorder: SpanRecorder,
+        transport: OtlpTransport,
+        resource: Mapping[str, str],
+        *,
+        interval: float = EXPORT_INTERVAL,
+        retry: Backoff = EXPORT_RETRY_BACKOFF,
+    ) -> None:
+        """interval: seconds between two exports of fewer spans than a batch. retry: after a failed export."""
+        self._interval = interval
+        self._retry = retry
         self._recorder = recorder
         self._transport = transport
         self._resource = messages.encode_resource(resource)
@@ -152,14 +163,14 @@ class SpanExporter:
                 if stopping:
                     return
                 failures += 1
-                self._stop.wait(EXPORT_RETRY_BACKOFF.delay(failures))
+                self._stop.wait(self._retry.delay(failures))
                 continue
             queue_empty = len(spans) < EXPORT_BATCH_SIZE
             spans, failures = [], 0
             if stopping and queue_empty:
                 return
             if not stopping and self._recorder.queued < EXPORT_BATCH_SIZE:
-                self._recorder.batch_ready.wait(EXPORT_INTERVAL)
+                self._recorder.batch_ready.wait(self._interval)
                 self._recorder.batch_ready.clear()
 
     def _send(self, batch: Sequence[bytes], timeout: float) -> bool:

@@ -32,8 +32,10 @@ EXPORT_BATCH_SIZE: Final = 512
 class SpanRecorder:
     """Implements `dragoman.ports.tracing.Tracer`; `take` returns the recorded spans."""
 
-    def __init__(self, share: float = 1.0) -> None:
-        """`share`: fraction of the traces starting here that are recorded, 0 to 1."""
+    def __init__(self, share: float = 1.0, max_queued: int = MAX_QUEUED_SPANS) -> None:
+        """`share`: fraction of the traces starting here that are recorded, 0 to 1. `max_queued`: spans that can wait
+        for export."""
+        self._max_queued = max_queued
         self._sample_threshold = round(share * 2**64)
         self._queue: deque[tuple[Any, ...]] = deque()
         self.batch_ready = threading.Event()
@@ -69,7 +71,7 @@ class SpanRecorder:
         link: str = "",
     ) -> None:
         queued = len(self._queue)
-        if queued >= MAX_QUEUED_SPANS:
+        if queued >= self._max_queued:
             self.dropped += 1
             return
         # A tuple of strings and numbers: the garbage collector untracks it after its first pass.

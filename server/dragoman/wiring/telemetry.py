@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Final
 from dragoman import __version__
 from dragoman.bindings.request_log import RequestMetrics
 from dragoman.core.counters import Histogram, MetricFamily, MetricSample, counter, gauge
+from dragoman.core.durations import Backoff
 from dragoman.runtime import Runtime
 from dragoman.settings.settings import Settings
 from dragoman.settings.types import parse_headers
-from dragoman.telemetry.otlp import SpanExporter, otlp_transport, resource_attributes
+from dragoman.telemetry.otlp import (
+    EXPORT_INTERVAL,
+    EXPORT_RETRY_BACKOFF,
+    SpanExporter,
+    otlp_transport,
+    resource_attributes,
+)
 from dragoman.telemetry.spans import SpanRecorder
 
 if TYPE_CHECKING:
@@ -141,11 +148,19 @@ class Tracing:
 
 @asynccontextmanager
 async def open_tracing(
-    url: str, headers: Mapping[str, str], share: float, *, role: str = "dragoman"
+    url: str,
+    headers: Mapping[str, str],
+    share: float,
+    *,
+    role: str = "dragoman",
+    interval: float = EXPORT_INTERVAL,
+    retry: Backoff = EXPORT_RETRY_BACKOFF,
 ) -> AsyncIterator[Tracing]:
-    """Records and exports spans while the block runs. `role` is the `service.name`."""
+    """Records and exports spans while the block runs. `role` is the `service.name`; the rest as in `SpanExporter`."""
     recorder = SpanRecorder(share)
-    exporter = SpanExporter(recorder, otlp_transport(url, headers), resource_attributes(role))
+    exporter = SpanExporter(
+        recorder, otlp_transport(url, headers), resource_attributes(role), interval=interval, retry=retry
+    )
     try:
         yield Tracing(recorder, exporter)
     finally:

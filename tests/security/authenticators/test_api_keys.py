@@ -11,7 +11,6 @@ import pytest
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.errors import Unauthenticated, Unavailable
-from dragoman.security.authenticators import api_keys as checking
 from dragoman.security.authenticators.api_keys import (
     API_KEY_CACHE_TTL,
     API_KEY_USE_INTERVAL_MS,
@@ -67,11 +66,13 @@ class Kept:
 class World:
     """An authenticator with test clocks."""
 
-    def __init__(self, *keys: ApiKey) -> None:
+    def __init__(self, *keys: ApiKey, max_cached: int = MAX_CACHED_API_KEYS) -> None:
         self.kept = Kept(*keys)
         self.now = 1_000_000
         self.seconds = 0.0
-        self.check = ApiKeyAuthenticator(self.kept, clock=lambda: self.now, monotonic=lambda: self.seconds)
+        self.check = ApiKeyAuthenticator(
+            self.kept, clock=lambda: self.now, monotonic=lambda: self.seconds, max_cached=max_cached
+        )
 
     async def refused(self, text: str) -> Unauthenticated:
         with pytest.raises(Unauthenticated) as caught:
@@ -172,10 +173,9 @@ async def test_a_rotated_secret_is_valid_during_its_grace_period(world: World) -
     assert await world.check.identify(new) == KEY.identity
 
 
-async def test_only_valid_keys_are_cached_up_to_a_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "MAX_CACHED_API_KEYS", 3)
+async def test_only_valid_keys_are_cached_up_to_a_maximum() -> None:
     every = [created_value(number) for number in range(5)]
-    world = World(*(key for _, key in every))
+    world = World(*(key for _, key in every), max_cached=3)
     for text, _ in every:
         await world.check.identify(text)
     looks = world.kept.looks

@@ -28,7 +28,7 @@ from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.errors import PermissionDenied, Unauthenticated, Unavailable
 from dragoman.security.authenticators import jwt_tokens
 from dragoman.security.authenticators.jwks import IssuerKeySet
-from dragoman.security.authenticators.jwt_tokens import JwtAuthenticator
+from dragoman.security.authenticators.jwt_tokens import MAX_VERIFIED_TOKENS, JwtAuthenticator
 
 OTHER = "https://other.example.com"
 KEYS = {
@@ -41,13 +41,15 @@ KEYS = {
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, max_verified: int = MAX_VERIFIED_TOKENS) -> None:
         self.fetched = 0
         self.now = time.time()
         first = Issuer(url=URL, audience=(AUDIENCE,), alias="corp")
         second = Issuer(url=OTHER, audience=(AUDIENCE,), alias="other", required_scopes=("a2a",), jwks="https://x/y")
         self.sets = [IssuerKeySet(first, self.get), IssuerKeySet(second, self.get)]
-        self.check = JwtAuthenticator(zip((first, second), self.sets, strict=True), clock=lambda: self.now)
+        self.check = JwtAuthenticator(
+            zip((first, second), self.sets, strict=True), clock=lambda: self.now, max_verified=max_verified
+        )
 
     async def get(self, url: str) -> bytes:
         self.fetched += 1
@@ -201,8 +203,8 @@ async def test_signature_checks_are_cached_per_key_and_others_are_not(
         await world.check.identify(text)
 
 
-async def test_the_cache_of_tokens_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwt_tokens, "MAX_VERIFIED_TOKENS", 2)
+async def test_the_cache_of_tokens_is_bounded() -> None:
+    world = World(max_verified=2)
     for number in range(5):
         await world.check.identify(token(claims(sub=f"caller {number}")))
     assert len(world.check._verified) == 2

@@ -46,8 +46,10 @@ class ApiKeyAuthenticator:
         *,
         clock: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
+        max_cached: int = MAX_CACHED_API_KEYS,
     ) -> None:
-        """clock: milliseconds since the epoch. monotonic: seconds."""
+        """clock: milliseconds since the epoch. monotonic: seconds. max_cached: keys."""
+        self._max_cached = max_cached
         self._keys = keys
         self._clock = clock
         self._monotonic = monotonic
@@ -100,7 +102,7 @@ class ApiKeyAuthenticator:
             key = replace(key, used=max(key.used, cached.key.used))
         self._cache[presented.id] = _CachedKey(key, started + API_KEY_CACHE_TTL)
         self._cache.move_to_end(presented.id)
-        if len(self._cache) > MAX_CACHED_API_KEYS:
+        if len(self._cache) > self._max_cached:
             self._cache.popitem(last=False)
         return key
 

@@ -42,8 +42,10 @@ class JwtAuthenticator:
         issuers: Iterable[tuple[Issuer, IssuerKeySet]],
         *,
         clock: Callable[[], float] = time.time,
+        max_verified: int = MAX_VERIFIED_TOKENS,
     ) -> None:
-        """clock: seconds since the epoch."""
+        """clock: seconds since the epoch. max_verified: tokens whose signatures are remembered."""
+        self._max_verified = max_verified
         self._issuers = {issuer.url: (issuer, keys) for issuer, keys in issuers}
         self._clock = clock
         self._verified: OrderedDict[bytes, _ParsedToken] = OrderedDict()
@@ -86,7 +88,7 @@ class JwtAuthenticator:
     def _cache_verified(self, digest: bytes, token: _ParsedToken, key: PyJWK) -> None:
         token.key = key
         self._verified[digest] = token
-        if len(self._verified) > MAX_VERIFIED_TOKENS:
+        if len(self._verified) > self._max_verified:
             self._verified.popitem(last=False)
 
 
