@@ -65,9 +65,12 @@ AGENT_STOP_TIMEOUT: Final = 12.0
 """Seconds that a canceled turn may still take. Longer than the runtime waits: the task has ended by then."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TurnResult:
-    """The result of a turn: the last artifacts, then the status; or `reply`, a Message in place of both."""
+    """The result of a turn: the last artifacts, then the status; or `reply`, a Message in place of both.
+
+    Not changed, but not frozen: each send makes one (`core.task.log.Append`).
+    """
 
     status: StatusChange
     artifacts: Sequence[ArtifactChange] = ()

@@ -39,9 +39,12 @@ class AgentTasks:
     """No task that it may see changed after this time, in milliseconds since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoredMessage:
-    """A message of a task: serialized Message, and its SendMessageRequest without the message."""
+    """A message of a task: serialized Message, and its SendMessageRequest without the message.
+
+    Not changed, but not frozen: each send makes one (`core.task.log.Append`).
+    """
 
     number: int
     role: int

@@ -202,9 +202,9 @@ class Limits:
     """Whether the message's id is the idempotency key of a send that has no other."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """One request: the caller, and what its transport and dialect imply."""
+    """One request: the caller, and what its transport and dialect imply. Not changed, but not frozen."""
 
     caller: Caller
     timeout: float | None = None

@@ -16,9 +16,9 @@ from dragoman.core.errors import InvalidParams, InvalidRequest
 JSONRPC_VERSION: Final = "2.0"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JsonRpcRequest:
-    """One request. `params` is None if absent."""
+    """One request, not changed but not frozen. `params` is None if absent."""
 
     id: str | int | None
     method: str
