@@ -49,7 +49,7 @@ def value_of(where: str) -> Any:
     module, _, name = where.rpartition(".")
     parent, _, owner = module.rpartition(".")
     holder = importlib.import_module(f"dragoman.{parent if owner[0].isupper() else module}")
-    value = getattr(getattr(holder, owner) if owner[0].isupper() else holder, name)
+    value = getattr(getattr(holder, owner)() if owner[0].isupper() else holder, name)  # a class: of its defaults
     return int(re.findall(r"\d+", value.pattern)[-1]) if isinstance(value, re.Pattern) else value
 
 

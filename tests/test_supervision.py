@@ -165,7 +165,6 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "runtime/push/scheduler.py": "one delivery; a failed one is claimed again by the next poll",
     "runtime/registry.py": "one end of a task; what fails is found by the poll for absent agents",
     "runtime/scheduler.py": "the end of a turn, which is tried again, or one fetch, which the poll repeats",
-    "runtime/sessions.py": "one release of a late claim; one that fails is checked by claim recovery",
     "runtime/turn/runner.py": "one run, whose end the scheduler handles, or one end of a task, which the run awaits",
     "security/authenticators/api_keys.py": "one write of a last use, written again at the next use",
     "security/authenticators/composite.py": "awaited at the start",

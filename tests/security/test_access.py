@@ -52,14 +52,15 @@ async def slow(turn: Turn) -> None:
 @pytest.fixture
 def opened(tmp_path: Path) -> Open:
     @asynccontextmanager
-    async def open_it(**more: Any) -> AsyncIterator[App]:
+    async def open_it(check_interval: float = 60.0, **more: Any) -> AsyncIterator[App]:
         settings = Settings(
             http=Address("127.0.0.1", 0),
             grpc=Address("127.0.0.1", 0),
             store=f"sqlite:///{tmp_path}/tasks.db",
             **{"token": STATIC, "api_keys": True, **more},
         )
-        async with open_app(settings, [echo, guarded, slow], timings=AppTimings(credential_check_interval=0.01)) as app:
+        timings = AppTimings(credential_check_interval=check_interval)
+        async with open_app(settings, [echo, guarded, slow], timings=timings) as app:
             yield app
 
     return open_it
@@ -286,7 +287,7 @@ async def test_revoked_and_rotated_keys_are_rejected_at_once(opened: Open) -> No
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
 async def test_streams_of_a_revoked_key_end_with_the_reason(opened: Open, binding: str) -> None:
-    async with opened() as app:
+    async with opened(check_interval=0.01) as app:
         response, other = await make_key(app), await make_key(app)
         address = str(app.grpc) if binding == "grpc" else f"http://{app.http}"
         async with (
