@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -53,7 +53,10 @@ def sent() -> SentFrames:
 
 @pytest.fixture
 async def turn(sent: SentFrames) -> ExecutorTurn:
-    return ExecutorTurn({"turnId": "1", "taskId": "t", "agentId": "a"}, sent, 10_000)
+    return ExecutorTurn(START, sent, 10_000)
+
+
+START: Final = {"turnId": "1", "taskId": "t", "agentId": "a"}
 
 
 async def test_metadata_is_sent_with_the_next_event_and_each_change_once(
@@ -181,10 +184,8 @@ async def test_auth_required_is_an_event_if_execute_continues(turn: ExecutorTurn
     assert sent.end == {"status": {"state": DONE}}
 
 
-async def test_auth_required_is_shown_while_the_executor_waits(
-    turn: ExecutorTurn, sent: SentFrames, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "AUTH_HOLD_SECONDS", 0.0)
+async def test_auth_required_is_shown_while_the_executor_waits(sent: SentFrames) -> None:
+    turn = ExecutorTurn(START, sent, 10_000, auth_hold=0.0)
     await turn.status(AUTH, {"parts": [{"text": "log in"}]})
     async with asyncio.timeout(60):
         await sent.event_sent.wait()
@@ -262,10 +263,8 @@ async def test_an_oversized_event_raises(turn: ExecutorTurn, sent: SentFrames) -
     assert [frame["events"]["number"] for frame in sent.frames][-1:] == ["2"]
 
 
-async def test_an_event_waits_while_too_many_are_unconfirmed(
-    turn: ExecutorTurn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "MAX_UNCONFIRMED_EVENTS", 2)
+async def test_an_event_waits_while_too_many_are_unconfirmed(sent: SentFrames) -> None:
+    turn = ExecutorTurn(START, sent, 10_000, max_unconfirmed_events=2)
     await turn.artifact(artifact("1"))
     second = asyncio.create_task(turn.artifact(artifact("2")))
     await asyncio.sleep(0)
@@ -274,10 +273,8 @@ async def test_an_event_waits_while_too_many_are_unconfirmed(
     await second
 
 
-async def test_an_event_waits_while_too_many_bytes_are_unconfirmed(
-    turn: ExecutorTurn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "MAX_UNCONFIRMED_BYTES", 50)
+async def test_an_event_waits_while_too_many_bytes_are_unconfirmed(sent: SentFrames) -> None:
+    turn = ExecutorTurn(START, sent, 10_000, max_unconfirmed_bytes=50)
     first = asyncio.create_task(turn.artifact(artifact("1")))
     await asyncio.sleep(0)
     assert not first.done()

@@ -43,8 +43,21 @@ class OversizedEvent(ValueError):
 class ExecutorTurn:
     """The API of a turn for the adapters. Messages, artifacts and metadata are ProtoJSON of A2A 1.0."""
 
-    def __init__(self, start: dict[str, Any], send_frame: SendFrame, max_event_bytes: int) -> None:
-        """`start`: the TurnStart frame. `max_event_bytes`: the largest event that the server accepts."""
+    def __init__(
+        self,
+        start: dict[str, Any],
+        send_frame: SendFrame,
+        max_event_bytes: int,
+        *,
+        max_unconfirmed_events: int = MAX_UNCONFIRMED_EVENTS,
+        max_unconfirmed_bytes: int = MAX_UNCONFIRMED_BYTES,
+        auth_hold: float = AUTH_HOLD_SECONDS,
+    ) -> None:
+        """`start`: the TurnStart frame. `max_event_bytes`: the largest event that the server accepts. `auth_hold`:
+        seconds to hold AUTH_REQUIRED back."""
+        self._max_unconfirmed_events = max_unconfirmed_events
+        self._max_unconfirmed_bytes = max_unconfirmed_bytes
+        self._auth_hold = auth_hold
         self.start = start
         self.id: str = start["turnId"]
         self.task_id: str = start["taskId"]
@@ -106,7 +119,7 @@ class ExecutorTurn:
         elif state == AUTH_REQUIRED:
             self._flush_held()
             self._held_status = change
-            self._timer = asyncio.get_running_loop().call_later(AUTH_HOLD_SECONDS, self._flush_held)
+            self._timer = asyncio.get_running_loop().call_later(self._auth_hold, self._flush_held)
         elif state in RUNNING_STATES:
             if state != WORKING and not message and not metadata and not self._state_update:
                 return
@@ -197,8 +210,16 @@ class ExecutorTurn:
         size = self._send_frame(events=frame)
         self._unconfirmed.append((self._number, size))
         self._unconfirmed_bytes += size
-        if len(self._unconfirmed) >= MAX_UNCONFIRMED_EVENTS or self._unconfirmed_bytes >= MAX_UNCONFIRMED_BYTES:
+        if not self._has_room:
             self._room.clear()
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether another event may be sent before earlier ones are on disk."""
+        return (
+            len(self._unconfirmed) < self._max_unconfirmed_events
+            and self._unconfirmed_bytes < self._max_unconfirmed_bytes
+        )
 
     def _flush_held(self) -> None:
         """Sends a held AUTH_REQUIRED, because the executor continues."""
@@ -237,7 +258,7 @@ class ExecutorTurn:
         """Handles the confirmation that all events up to this number are on disk."""
         while self._unconfirmed and self._unconfirmed[0][0] <= number:
             self._unconfirmed_bytes -= self._unconfirmed.popleft()[1]
-        if len(self._unconfirmed) < MAX_UNCONFIRMED_EVENTS and self._unconfirmed_bytes < MAX_UNCONFIRMED_BYTES:
+        if self._has_room:
             self._room.set()
 
     def abort(self) -> None:
