@@ -12,7 +12,7 @@ import aiohttp
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from dragoman.bindings.cards import Cards
+from dragoman.bindings.cards import Cards, PublicAddresses, TrustedNetworks
 from dragoman.bindings.grpc import server as grpc_binding
 from dragoman.bindings.http import server as http_binding
 from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
@@ -149,8 +149,11 @@ class FakeService:
         return self._stream("subscribe_to_task", call, request)
 
 
-def make_cards(**settings: Any) -> Cards:
-    return Cards(AGENTS, "echo", **settings)
+def make_cards(
+    public_url: str = "", public_grpc: str = "", trusted_proxies: TrustedNetworks = (), **settings: Any
+) -> Cards:
+    addresses = PublicAddresses(public_url, public_grpc, trusted_proxies)
+    return Cards(AGENTS, "echo", addresses=addresses, **settings)
 
 
 @asynccontextmanager

@@ -64,6 +64,17 @@ class ServedCard:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class PublicAddresses:
+    """The addresses that cards name, unchanged. Empty: the request decides."""
+
+    url: str = ""
+    grpc: str = ""
+    """HOST:PORT, or with a scheme."""
+    trusted_proxies: TrustedNetworks = ()
+    """Whose headers tell the address that the caller used."""
+
+
 class Cards:
     """The cards of all agents, encoded with the address that each caller uses."""
 
@@ -72,9 +83,7 @@ class Cards:
         agents: Mapping[str, AgentSpec],
         root: str,
         *,
-        public_url: str = "",
-        public_grpc: str = "",
-        trusted_proxies: TrustedNetworks = (),
+        addresses: PublicAddresses = PublicAddresses(),  # frozen
         security: ServerSecurity = NO_SECURITY,
         access_policy: AccessPolicy = OPEN_ACCESS,
         push: bool = False,
@@ -82,12 +91,9 @@ class Cards:
         versions: CardVersions = "all",
     ) -> None:
         """`security`: the server's security schemes; with any scheme, cards may have extended ones. `push`: the server
-        has push notifications. `signer` signs cards and needs a `public_url`, so that no caller gets a signed card with
-        an address of its choice. `versions`: with one version every card at a well-known path is of it alone, whatever
-        version is requested.
-
-        `public_url` and `public_grpc` (HOST:PORT, or with a scheme) are written into cards unchanged; if empty, the
-        request decides.
+        has push notifications. `signer` signs cards and needs `addresses.url`, so that no caller gets a signed card
+        with an address of its choice. `versions`: with one version every card at a well-known path is of it alone,
+        whatever version is requested.
         """
         self._declared_specs = dict(agents)
         self._overrides: Mapping[str, CardOverride] = {}
@@ -97,15 +103,15 @@ class Cards:
         self.security = security
         """The security schemes of the server."""
         self.root = root
-        self.trusted_proxies = trusted_proxies
+        self.trusted_proxies = addresses.trusted_proxies
         self._push = push
         self._signer = signer
         self._versions = versions
         self.http: BoundAddress | None = None
         self.grpc: BoundAddress | None = None
         """The bound addresses, set by the servers once they listen."""
-        self._public_url = public_url
-        self._public_grpc = public_grpc
+        self._public_url = addresses.url
+        self._public_grpc = addresses.grpc
         self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()
 
     def put_agent(self, spec: AgentSpec) -> None:

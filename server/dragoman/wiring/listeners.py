@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from dragoman.bindings.admin.handlers import AdminServices
-from dragoman.bindings.cards import Cards
+from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
 from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
@@ -131,9 +131,7 @@ async def _open_cards(stack: AsyncExitStack, settings: Settings, api: ApiParts) 
     cards = Cards(
         access.agents,
         access.root,
-        public_url=settings.public_url,
-        public_grpc=settings.public_grpc,
-        trusted_proxies=settings.trusted_proxies,
+        addresses=PublicAddresses(settings.public_url, settings.public_grpc, settings.trusted_proxies),
         security=server_security(
             token=bool(settings.token.get_secret_value()),
             keys=settings.api_keys,
