@@ -40,6 +40,9 @@ MESSAGES: Final = 20
 MESSAGE_BYTES: Final = 9_000_000
 """In base64 all of them just fit into what the server receives at once."""
 
+REMAINDER_MIB: Final = 80
+"""What may stay: gRPC keeps fragments, up to 61 MiB of the 172 that are sent. Without trimming 414 to 1,540 stayed."""
+
 Send = Callable[[bytes], Awaitable[Any]]
 
 
@@ -98,4 +101,4 @@ async def test_memory_returns_to_its_level_after_a_burst(sender: Callable[[Serve
                 await send(b"small")
             before = resident_mib(server)
             await asyncio.gather(*(send(os.urandom(MESSAGE_BYTES)) for _ in range(MESSAGES)))
-            await eventually(lambda: resident_mib(server) <= before * 1.5 + 32, seconds=60)
+            await eventually(lambda: resident_mib(server) <= before + REMAINDER_MIB, seconds=60)
