@@ -167,6 +167,31 @@ async def test_a_turn_released_after_its_agent_was_removed_ends(tmp_path: Path) 
         assert await outcome(here, task.id) == states.FAILED
 
 
+async def test_tasks_of_an_agent_that_returns_meanwhile_wait_on(tmp_path: Path) -> None:
+    class SlowQueries(UnavailableStore):
+        asked, may = asyncio.Event(), asyncio.Event()
+
+        async def ready_tasks(self, agents: Sequence[str], *rest: Any) -> Any:
+            found = await self._store.ready_tasks(agents, *rest)
+            if tuple(agents) == ("far",) and found:
+                self.asked.set()
+                await self.may.wait()
+            return found
+
+    store: Any = SlowQueries(tmp_path / "tasks.db")
+    far = Far("far", 0)
+    async with open_runtime(Ports(store, LocalBus(), [Far("near"), far]), RuntimeConfig(root="far")) as runtime:
+        here = Harness(runtime, store)
+        task = await here.start()
+        removing = asyncio.create_task(runtime.registry.unregister("far"))
+        await store.asked.wait()
+        await runtime.registry.register(far)
+        store.may.set()
+        assert await removing == 0
+        assert state(await here.get(task.id)) == "SUBMITTED"
+    await store.close()
+
+
 async def test_waiting_tasks_end_once_the_store_is_available(tmp_path: Path) -> None:
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_runtime(

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Final, Protocol
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -22,6 +21,7 @@ from dragoman.runtime.log import EventLog
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS
 from dragoman.runtime.turn.finish import NO_WORKER, UPSTREAM_AWAY, SystemStatus, system_status
+from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -29,7 +29,7 @@ WAITING_BATCH_SIZE: Final = 256
 
 
 class AgentObserver(Protocol):
-    """Is told of agents that come and go. Implemented by `AbsentAgents`."""
+    """Receives the changes of an agent registry. Implemented by `AbsentAgents`."""
 
     def agent_added(self, agent: RemoteAgent) -> None:
         """An agent was added, or its spec has changed."""
@@ -150,8 +150,12 @@ class UnservedTasks:
         guard = ClaimHeld(record.session, record.token) if record.running else Ready()
         status = self.statuses.get(record.agent, NO_WORKER)
         end = Append(task=record.ref, guard=guard, events=[system_status(status, record)], release=True)
-        with suppress(AppendRejected):  # another process runs this agent, or it was canceled
+        try:
             await self._log.insist(end, lambda _: None, lambda: {"task": record.id})
+        except AppendRejected:
+            return  # another process runs this agent, or the task was canceled
+        except Exception as error:
+            log_fault(log, "the task of a removed agent could not be ended", error, task=record.id)
 
     async def close(self) -> None:
         """Cancels pending ends of tasks: their claims end with the session."""
@@ -217,9 +221,15 @@ class AbsentAgents:
         remote = self._scheduler.queues.remote(agent)
         return NO_WORKER if remote is None or remote.is_worker_backed else UPSTREAM_AWAY
 
+    def _is_away(self, agent: str) -> bool:
+        """Whether an agent is still removed, or absent for too long: it may return meanwhile."""
+        return agent in self._unfinished or agent in self._scheduler.queues.absent_too_long
+
     async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
         count = 0
         while records := await self._store.ready_tasks((agent,), WAITING_BATCH_SIZE):
+            if not self._is_away(agent):
+                break
             ended = await asyncio.gather(*(self._end(record, status) for record in records))
             count += sum(ended)
             if not any(ended):
