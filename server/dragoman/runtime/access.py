@@ -163,7 +163,7 @@ class Admission:
         self.open_streams[principal] = count + 1
 
     def close_stream(self, identity: Identity) -> None:
-        """Ends one that `open_stream` has counted."""
+        """Stops counting a stream that `open_stream` has counted."""
         principal = identity.principal
         count = self.open_streams[principal] - 1
         if count:
@@ -204,7 +204,10 @@ class Limits:
 
 @dataclass(slots=True)
 class Call:
-    """One request: the caller, and what its transport and dialect imply. Not changed, but not frozen."""
+    """One request: the caller, and what its transport and dialect imply.
+
+    Not changed, but not frozen: each call makes one (`core.task.log.Append`).
+    """
 
     caller: Caller
     timeout: float | None = None

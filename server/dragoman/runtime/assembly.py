@@ -298,9 +298,9 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         retaining.cancel()
         ending_abandoned.cancel()
         recovering.cancel()
-        for poll in polls:
-            poll.cancel()
         await scheduler.stop()
+        for poll in polls:  # of cancel requests and the lease, as long as turns run
+            poll.cancel()
         await unserved.close()
         if push_scheduler:  # after the last events of running turns
             await push_scheduler.stop()
@@ -310,7 +310,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         await asyncio.to_thread(heartbeat.stop)
         compacting.cancel()
         # They must not use a closed store.
-        await asyncio.wait((retaining, ending_abandoned, recovering, reaping, compacting, *polls))
+        await asyncio.wait((polling_versions, retaining, ending_abandoned, recovering, reaping, compacting, *polls))
         if auditor:
             await auditor.close()
 

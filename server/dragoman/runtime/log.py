@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from dragoman.core.cards.agent_spec import resume_metadata
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import OutOfMemory, TaskNotFound, Unavailable
+from dragoman.core.names import task_id_of
 from dragoman.core.task import frames
 from dragoman.core.task.log import Append, Appended, AppendRejected, Event, Guard, TaskRecord, TaskRef
 from dragoman.core.task.projection import fold
@@ -44,12 +45,12 @@ class UnsettledClaims:
         """`wait`: seconds for which a task of unknown outcome may still appear in the store."""
         self._wait = wait
         self.deadlines: dict[TaskRef, float] = {}
-        """Tasks with a claim of unknown outcome: the store failed during the commit. Until when they may appear, on
-        the loop's clock."""
+        """Tasks with a claim of unknown outcome: the store failed during the commit. Each with the loop's time until
+        which it may still appear."""
         self.late: list[TaskRecord] = []
         """Claims that succeeded, but whose answer came after the lease had lapsed. Callers see no claim."""
         self.waiting = asyncio.Event()
-        """Whether there is any."""
+        """Set while a claim is unsettled."""
 
     def add_unknown(self, task: TaskRef) -> None:
         """Notes a claim of this task with unknown outcome."""
@@ -124,8 +125,11 @@ class EventLog:
                 self.rejected[error.reason] += 1
             elif change.claim_session and isinstance(error, Unavailable) and error.outcome_unknown:
                 self._claims.add_unknown(change.task)
-            if on_result is not None:
-                on_result(None)
+            try:
+                if on_result is not None:
+                    on_result(None)
+            except Exception as failure:
+                log_fault(log, "what follows from a failed commit failed", failure, task=task_id_of(change.task.key))
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # marks it as retrieved: the caller may have disconnected
