@@ -53,7 +53,10 @@ class Transports:
 
     def __init__(self, http: str, target: str) -> None:
         self._base = http
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=5))
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),  # its default of 100 would keep followers from connecting
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
+        )
         self._channel = grpc.aio.insecure_channel(target)
 
     async def close(self) -> None:

@@ -298,9 +298,9 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         retaining.cancel()
         ending_abandoned.cancel()
         recovering.cancel()
-        await scheduler.stop()
-        for poll in polls:  # of cancel requests and the lease, as long as turns run
+        for poll in polls:
             poll.cancel()
+        await scheduler.stop()
         await unserved.close()
         if push_scheduler:  # after the last events of running turns
             await push_scheduler.stop()
