@@ -169,12 +169,12 @@ async def test_a_turn_released_after_its_agent_was_removed_ends(tmp_path: Path) 
 
 async def test_tasks_of_an_agent_that_returns_meanwhile_wait_on(tmp_path: Path) -> None:
     class SlowQueries(UnavailableStore):
-        asked, may = asyncio.Event(), asyncio.Event()
+        seen, may = asyncio.Event(), asyncio.Event()
 
         async def ready_tasks(self, agents: Sequence[str], *rest: Any) -> Any:
             found = await self._store.ready_tasks(agents, *rest)
             if tuple(agents) == ("far",) and found:
-                self.asked.set()
+                self.seen.set()
                 await self.may.wait()
             return found
 
@@ -184,7 +184,7 @@ async def test_tasks_of_an_agent_that_returns_meanwhile_wait_on(tmp_path: Path) 
         here = Harness(runtime, store)
         task = await here.start()
         removing = asyncio.create_task(runtime.registry.unregister("far"))
-        await store.asked.wait()
+        await store.seen.wait()
         await runtime.registry.register(far)
         store.may.set()
         assert await removing == 0
