@@ -12,6 +12,7 @@ from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
 from dragoman.testing.contracts.store_reads import StoreReads
 from dragoman.testing.contracts.store_sessions import StoreSessions, StoreSharing
+from dragoman.testing.contracts.store_steps import StoreSteps
 from dragoman.testing.contracts.store_tables import (
     StoreApiKeys,
     StoreAudit,
@@ -34,6 +35,7 @@ __all__ = [
     "TestReads",
     "TestSessions",
     "TestSharing",
+    "TestSteps",
     "TestUpstreams",
     "TestUsage",
     "TestWorkers",
@@ -100,6 +102,10 @@ class TestAdmission(StoreAdmission):
 
 
 class TestUsage(StoreUsage):
+    pass
+
+
+class TestSteps(StoreSteps):
     pass
 
 

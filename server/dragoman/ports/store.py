@@ -14,6 +14,7 @@ from dragoman.core.names import Owner
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.core.task.log import ROLE_USER, Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
+from dragoman.core.task.steps import Step
 from dragoman.ports.push import PushStore
 from dragoman.ports.remote_agents import UpstreamStore, WorkerRegistry
 from dragoman.ports.security import ApiKeys, AuditLog
@@ -297,6 +298,17 @@ class Store(Protocol):
 
         The task's metadata holds the same under `usage`, as of its own agent's last report.
         """
+        ...
+
+    async def steps(self, task: TaskRef, *, results: bool = False) -> list[Step]:
+        """The steps of a task's turns, those of the current turn last; of each turn in the order of their start.
+
+        With `results` those of the current turn have their results; the others never have them.
+        """
+        ...
+
+    async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
+        """The tasks whose `wake_at` is at most `until` (milliseconds since the epoch), the first one first."""
         ...
 
     async def stats(self) -> StoreStats:

@@ -73,6 +73,8 @@ def has_large_part(change: Append) -> bool:
     """Whether a change may contain a large part, judged by its sizes."""
     if change.message is not None and len(change.message.message) > LARGE_PART_BYTES:
         return True
+    if any(step.size > LARGE_PART_BYTES for step in change.steps):
+        return True
     return any(
         len(event.message if isinstance(event, StatusChange) else event.parts) > LARGE_PART_BYTES
         for event in change.events
@@ -104,10 +106,11 @@ def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
         else replace(event, parts=rewritten(event.parts, PARTS_TREE))
         for event in change.events
     ]
+    steps = [replace(step, result=rewritten(step.result, PART_TREE)) for step in change.steps]
     if not contents:
         return OffloadedChange(change, contents)
     blobs = tuple(Blob(digest, len(content)) for digest, content in contents.items())
-    return OffloadedChange(replace(change, message=message, events=events, blobs=blobs), contents)
+    return OffloadedChange(replace(change, message=message, events=events, steps=steps, blobs=blobs), contents)
 
 
 def _is_large_field(_: bytes, begin: int, end: int) -> bool:

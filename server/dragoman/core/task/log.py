@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from dragoman.core.limits.quotas import Quota, Usage, UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import PushConfig
+from dragoman.core.task.steps import Step
 
 ROLE_USER: Final = 1
 ROLE_AGENT: Final = 2
@@ -69,6 +70,8 @@ class TaskRecord:
     """The user's last message that a completed turn has handled."""
     has_live_push: bool = False
     """Whether a push configuration of it is live: it has, or will have, events to deliver."""
+    wake_at: int = 0
+    """When its turn continues, in milliseconds since the epoch; 0 unless it sleeps."""
     dialect: str = ""
     """The dialect of the request that created it."""
     alias: bool = False
@@ -82,8 +85,8 @@ class TaskRecord:
 
     @property
     def has_open_turn(self) -> bool:
-        """Whether a turn of it runs, or waits to be claimed."""
-        return self.ready or self.session != 0
+        """Whether a turn of it runs, waits to be claimed, or sleeps."""
+        return self.ready or self.session != 0 or self.wake_at != 0
 
     def copy(self) -> TaskRecord:
         """A copy that may be changed."""
@@ -278,6 +281,16 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Asleep:
+    """The turn sleeps until its `wake_at`: the guard of waking it."""
+
+    def rejection(self, record: TaskRecord | None) -> str | None:
+        if record is None:
+            return ABSENT
+        return None if record.wake_at else NOT_READY
+
+
+@dataclass(frozen=True, slots=True)
 class Version:
     """The last event is still `last_sequence`: for a read-decide-write cycle."""
 
@@ -345,6 +358,14 @@ class Append:
     """With `discard`: the serialized Message that replaces the task, stored under the idempotency key if any."""
     retry: bool = False
     """The claim is released and the turn is to be attempted again."""
+    suspend: bool = False
+    """The claim is released and the turn is to continue in the same attempt."""
+    wake_at: int = 0
+    """With `retry` or `suspend`: not before this time, in milliseconds since the epoch."""
+    wake: bool = False
+    """The sleeping turn is ready to be claimed."""
+    steps: Sequence[Step] = ()
+    """Steps of the turn to store, each in place of the same one stored before."""
     idempotency_key: IdempotencyKey | None = None
     """Stored with the append. Raises DuplicateKey when it was used before."""
     context_state: ContextState | None = None

@@ -69,6 +69,8 @@ class Plan:
     messages: list[MessageRow]
     artifacts: list[ArtifactRow]
     turn_continues: bool = False
+    past_turn: int = 0
+    """The number under which the steps of the current turn are kept from now on, because the next turn begins."""
 
     @property
     def log_row(self) -> bytes:
@@ -153,6 +155,8 @@ def _apply_events(draft: Plan, now: int) -> None:
                 and event.state not in _STATES_KEPT_ON_RELEASE
                 and record.last_received > record.last_delivered
             ):
+                if event.state not in states.INTERRUPTED:  # the message answers a question: the turn goes on
+                    draft.past_turn = record.last_delivered
                 event = replace(event, state=states.WORKING)
                 draft.turn_continues = True
             _write_status(draft, event, now)
@@ -215,11 +219,13 @@ def _update_claim(draft: Plan) -> None:
     change, record = draft.change, draft.record
     if change.release:
         record.attempt, record.last_completed = 1, record.last_delivered
-    if change.retry:
-        record.session, record.ready = 0, True
-        record.attempt, record.last_delivered = record.attempt + 1, record.last_completed
+    if change.retry or change.suspend:
+        record.session, record.ready, record.wake_at = 0, not change.wake_at, change.wake_at
+        record.attempt, record.last_delivered = record.attempt + change.retry, record.last_completed
+    if change.wake:
+        record.ready, record.wake_at = True, 0
     if change.release and not draft.turn_continues:
-        record.session, record.ready = 0, False
+        record.session, record.ready, record.wake_at = 0, False, 0
         if draft.events:
             draft.events[-1].ends = True
     if change.claim_session and record.ready:

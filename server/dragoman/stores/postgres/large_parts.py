@@ -19,6 +19,7 @@ from dragoman.core.task import blob_references
 from dragoman.core.task.blob_references import (
     EVENT_TREE,
     MESSAGE_TREE,
+    PART_TREE,
     TASK_TREE,
     URL_FIELD,
     BlobReference,
@@ -27,6 +28,7 @@ from dragoman.core.task.blob_references import (
 )
 from dragoman.core.task.cursors import TaskPage
 from dragoman.core.task.log import Append, Event
+from dragoman.core.task.steps import Step
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs
 from dragoman.stores.postgres.database import Database, SideConnection
@@ -104,6 +106,13 @@ class PostgresBlobRestorer(BlobRestorer):
         restored = await self._restore_all([stored.message for stored in found.messages], MESSAGE_TREE, UNLIMITED_BYTES)
         messages = [replace(stored, message=data) for stored, data in zip(found.messages, restored, strict=True)]
         return replace(found, messages=messages)
+
+    async def steps(self, steps: list[Step]) -> list[Step]:
+        large = [step for step in steps if self._marker in step.result]
+        restored = await self._restore_all([step.result for step in large], PART_TREE, UNLIMITED_BYTES)
+        for step, result in zip(large, restored, strict=True):
+            step.result = result
+        return steps
 
     async def page(self, page: TaskPage) -> TaskPage:
         if not any(self._marker in task for task in page.tasks):

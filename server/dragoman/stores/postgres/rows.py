@@ -109,9 +109,9 @@ def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
     return f"WITH {', '.join(parts)} SELECT"
 
 
-RECORD_TYPES: Final = "ttt" + "i" * 8 + "iibb" + "iibtbt"
+RECORD_TYPES: Final = "ttt" + "i" * 8 + "iibb" + "iibitbt"
 
-MUTABLE_TYPES: Final = "i" * 8 + "iibb" + "iib"
+MUTABLE_TYPES: Final = "i" * 8 + "iibb" + "iibi"
 """The types of RECORD_COLUMNS and MUTABLE_COLUMNS."""
 
 TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")

@@ -33,8 +33,9 @@ from dragoman.core.task.maintenance import (
     StorageOptions,
     TaskSelection,
 )
+from dragoman.core.task.steps import Step
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
-from dragoman.stores.postgres import blobs, claims, reads, task_tables
+from dragoman.stores.postgres import blobs, claims, reads, steps, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import (
     DEFAULT_RETRIES,
@@ -237,6 +238,12 @@ class PostgresStore:
 
     async def usage(self, task: TaskRef) -> Usage:
         return await self._database.read_snapshot(task_tables.read_usage, task)
+
+    async def steps(self, task: TaskRef, *, results: bool = False) -> list[Step]:
+        return await self.blobs.steps(await self._database.read(steps.read_steps, task, results))
+
+    async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
+        return await self._database.read(steps.sleeping_tasks, until, limit)
 
     async def stats(self) -> StoreStats:
         return await self._database.read_snapshot(reads.read_stats, self._database.fixed_now)

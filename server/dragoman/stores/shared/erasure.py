@@ -71,8 +71,10 @@ CONTENT_TABLES: Final = (
     ("messages", ("number",), "1", "length(data) + length(envelope)"),
     ("artifacts", ("artifact",), "1", "length(head)"),
     ("chunks", ("artifact", "sequence"), "1", "length(data)"),
+    ("steps", ("turn", "name", "number"), "0", "length(result)"),
 )
-"""(table, key columns within a task, amount that a row counts for, bytes of a row), in the order of `ErasureCounts`."""
+"""(table, key columns within a task, amount that a row counts for, bytes of a row), in the order of `ErasureCounts`,
+which counts only the bytes of steps."""
 
 QueuedTask = tuple[str, int, bytes]
 """A row of `leaving`: id, owner and key of a task."""

@@ -14,16 +14,17 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
+from dragoman.core.task.steps import Step, StepState
 
 RECORD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, attempt, answered, pushed, dialect, alias, principal"
+    " session, token, ready, visible, attempt, answered, pushed, wakes, dialect, alias, principal"
 )
 """The columns of `tasks` that a `TaskRecord` has, in the order of its fields after `ref`."""
 
 MUTABLE_COLUMNS: Final = (
     "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
-    " answered, pushed"
+    " answered, pushed, wakes"
 )
 """Those that an append may change: all but the first three and the last three."""
 
@@ -39,13 +40,32 @@ def record_values(record: TaskRecord) -> tuple[Any, ...]:
         record.agent, record.id, record.context, record.state, record.updated, record.last_sequence,
         record.message_count, record.status_message, record.question, record.last_received, record.last_delivered,
         record.session, record.token, record.ready, record.visible, record.attempt, record.last_completed,
-        record.has_live_push, record.dialect, record.alias, record.principal,
+        record.has_live_push, record.wake_at, record.dialect, record.alias, record.principal,
     )  # fmt: skip
 
 
 def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
     """The values of MUTABLE_COLUMNS."""
     return record_values(record)[3:-3]
+
+
+# Steps ------------------------------------------------------------------------------------------------------------
+
+STEP_COLUMNS: Final = "turn, name, number, position, state, attempt, started, ended, wakes, size, result, error"
+
+
+def step_values(step: Step) -> tuple[Any, ...]:
+    """The values of STEP_COLUMNS."""
+    return (
+        step.turn, step.name, step.number, step.position, int(step.state), step.attempt, step.started, step.ended,
+        step.wake_at, step.size, step.result, step.error,
+    )  # fmt: skip
+
+
+def step_from_row(row: Sequence[Any]) -> Step:
+    """The step in a row of STEP_COLUMNS."""
+    turn, name, number, position, state, attempt, started, ended, wake_at, size, result, error = row
+    return Step(name, number, position, StepState(state), attempt, started, ended, wake_at, result, size, error, turn)
 
 
 # Idempotency keys -------------------------------------------------------------------------------------------------

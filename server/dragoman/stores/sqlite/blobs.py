@@ -27,12 +27,20 @@ from typing import Any, Final
 
 from dragoman.core.names import Owner
 from dragoman.core.task import blob_references
-from dragoman.core.task.blob_references import EVENT_TREE, MARKER_BYTES, MESSAGE_TREE, TASK_TREE, OffloadedChange
+from dragoman.core.task.blob_references import (
+    EVENT_TREE,
+    MARKER_BYTES,
+    MESSAGE_TREE,
+    PART_TREE,
+    TASK_TREE,
+    OffloadedChange,
+)
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.core.task.log import Append, Appended, Blob, Event, TaskRef
+from dragoman.core.task.steps import Step
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
-from dragoman.stores.sqlite import reads
+from dragoman.stores.sqlite import reads, steps
 from dragoman.stores.sqlite.errors import map_error
 from dragoman.supervision import log_fault
 
@@ -223,6 +231,13 @@ class SqliteBlobRestorer(BlobRestorer):
             for stored in found.messages
         ]
         return replace(found, messages=messages)
+
+    def steps(self, connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[Step]:
+        found = steps.read_steps(connection, ref, results)
+        for step in found:
+            if self._marker in step.result:
+                step.result = self._restore(step.result, PART_TREE, BlobBudget(UNLIMITED_BYTES))
+        return found
 
     def page(self, connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
         page, budget = reads.page(connection, query), BlobBudget(self._limit)

@@ -28,9 +28,10 @@ from dragoman.core.task.maintenance import (
     StorageOptions,
     TaskSelection,
 )
+from dragoman.core.task.steps import Step
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.erasure import Eraser
-from dragoman.stores.sqlite import blobs, claims, reads, task_tables
+from dragoman.stores.sqlite import blobs, claims, reads, steps, task_tables
 from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.claims import SqliteCancels
 from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, map_error, tolerate_damaged_text
@@ -256,6 +257,12 @@ class SqliteStore:
 
     async def usage(self, task: TaskRef) -> Usage:
         return await self._read(task_tables.read_usage, task)
+
+    async def steps(self, task: TaskRef, *, results: bool = False) -> list[Step]:
+        return await self._read(self.blobs.steps, task, results)
+
+    async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
+        return await self._read(steps.sleeping_tasks, until, limit)
 
     async def stats(self) -> StoreStats:
         return await self._read(reads.read_stats, self._clock())

@@ -33,7 +33,15 @@ from dragoman.stores.postgres.rows import (
     combine_statements,
     insert_statement,
 )
-from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, mutable_values, qualified, record_values
+from dragoman.stores.postgres.steps import END_TURN, WRITE_STEPS
+from dragoman.stores.shared.rows import (
+    MUTABLE_COLUMNS,
+    RECORD_COLUMNS,
+    mutable_values,
+    qualified,
+    record_values,
+    step_values,
+)
 
 _SELECT_BY_ALIAS: Final = "SELECT 1 FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
 
@@ -157,6 +165,9 @@ class PostgresTransaction:
         if change.create is not None and change.create.parent:
             await task_tables.add_parent(connection, row_key, change.create.parent)
         self._add_to_pending(row_key, planned)
+        if planned.past_turn:
+            await self._flush()
+            await connection.execute(END_TURN, *row_key, planned.past_turn)
         if change.push_config is not None:
             await pushes.record_new_push(connection, row_key, planned, change.push_config, now)
         self._records[row_key] = planned.record
@@ -294,7 +305,7 @@ _MAIN_STATEMENTS: Final = (
 )
 _DELETE_TASK_ROWS: Final = tuple(
     f"DELETE FROM {table} WHERE owner = $1 AND task = $2"
-    for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses")
+    for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses", "steps")
 )
 
 ArtifactKey = tuple[int, bytes, str]
@@ -326,6 +337,8 @@ class PostgresPendingRows:
     """Tasks with events to deliver."""
     blob_uses: set[tuple[int, bytes, bytes]] = field(default_factory=set)
     """New references: owner, task key and digest."""
+    steps: dict[tuple[int, bytes, str, int], tuple[Any, ...]] = field(default_factory=dict)
+    """Values of STEP_COLUMNS, by task, name and number."""
     grown: list[tuple[int, bytes, int]] = field(default_factory=list)
     long_logs: list[tuple[int, int, bytes]] = field(default_factory=list)
 
@@ -351,6 +364,8 @@ class PostgresPendingRows:
             sender = "" if message.sender == record.ref.owner.principal else message.sender
             content = message.data, message.envelope, sender, message.size
             self.messages.append((*row_key, message.number, message.role, *content))
+        for step in change.steps:
+            self.steps[*row_key, step.name, step.number] = step_values(step)
         for row in plan.artifacts:
             self._add_artifact((*row_key, row.artifact_id), row)
 
@@ -377,6 +392,7 @@ class PostgresPendingRows:
         await task_tables.add_open_tasks(connection, self.open_tasks)
         await pushes.MARK_DUE.run(connection, sorted(self.due_tasks), now)
         await blobs.INSERT_BLOB_USES.run(connection, sorted(self.blob_uses))
+        await WRITE_STEPS.run(connection, [(*key[:2], *values) for key, values in self.steps.items()])
         await compaction.ADD_GROWN.run(connection, sorted(self.grown))
         await compaction.INSERT_LONG_LOGS.run(connection, self.long_logs)
 

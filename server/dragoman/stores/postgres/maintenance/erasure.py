@@ -138,7 +138,7 @@ async def delete_task_content(connection: Connection, number: int, after: Queued
     """See `ErasureStatements.delete_task_content`."""
     await connection.execute(_LOCK_RECEIPT, number)  # two processes that complete an erasure count each row once
     queued = await connection.fetch(_SELECT_QUEUED_TASKS, number, *after)
-    removed, max_rows, max_bytes = [0, 0, 0, 0], ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
+    removed, max_rows, max_bytes = [0] * len(CONTENT_TABLES), ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
     for id, owner, key in queued:
         for at, table in enumerate(CONTENT_TABLES):
             amount, used, freed, empty = await _delete_rows(connection, table, (owner, key), max_rows, max_bytes)
@@ -150,7 +150,7 @@ async def delete_task_content(connection: Connection, number: int, after: Queued
             after, max_rows = (id, owner, key), max_rows - 1
         if max_rows <= 0 or max_bytes <= 0:
             break
-    events, messages, artifacts, chunks = removed
+    events, messages, artifacts, chunks, _ = removed
     freed = ERASURE_STEP_BYTES - max_bytes
     await _add_counts(connection, number, ErasureCounts(0, events, messages, artifacts, chunks, freed), now)
     return after if queued else None

@@ -48,6 +48,7 @@ _MEASURE: Final = PostgresBulkStatement(
         (SELECT coalesce(sum(length(data)), 0) FROM log l WHERE l.owner = r.owner AND l.task = r.task)::bigint,
         (SELECT coalesce(sum(length(data) + length(envelope)), 0) FROM messages m
             WHERE m.owner = r.owner AND m.task = r.task)::bigint,
+        (SELECT coalesce(sum(length(result)), 0) FROM steps s WHERE s.owner = r.owner AND s.task = r.task)::bigint,
         a.count, a.size::bigint, c.count, c.size::bigint
     FROM {rows}
     CROSS JOIN LATERAL (SELECT count(*) AS count, coalesce(sum(length(head)), 0) AS size FROM artifacts a
@@ -134,7 +135,7 @@ async def measure(connection: Connection, records: Sequence[TaskRecord]) -> Eras
         messages=sum(record.message_count for record in records),
     )
     for row in await _MEASURE.fetch(connection, row_keys):
-        _, _, log, messages, artifacts, artifact_bytes, chunks, chunk_bytes = row
-        size = log + messages + artifact_bytes + chunk_bytes
+        _, _, log, messages, steps, artifacts, artifact_bytes, chunks, chunk_bytes = row
+        size = log + messages + steps + artifact_bytes + chunk_bytes
         total += ErasureCounts(artifacts=artifacts, chunks=chunks, bytes=size)
     return total

@@ -16,12 +16,13 @@ from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
-from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, record_values
+from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, record_values, step_values
 from dragoman.stores.sqlite import pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMNS, SqliteBulkStatement, record_from_row
 from dragoman.stores.sqlite.maintenance.compaction import SqliteArtifactGrowth
+from dragoman.stores.sqlite.steps import WRITE_STEPS, end_turn
 
 MAX_CACHED_OWNERS: Final = 16_384
 """Owners whose number is cached."""
@@ -36,7 +37,7 @@ _SELECT_RECORDS: Final = SqliteBulkStatement(
 
 _WRITE_TASKS: Final = SqliteBulkStatement(
     f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})",
-    26,
+    27,
     "ON CONFLICT (owner, task) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in MUTABLE_COLUMNS.split(", ")),
     large=(3, 4),
@@ -81,7 +82,8 @@ ADD_TO_TOTALS: Final = SqliteBulkStatement(
     "ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks",
 )
 _DELETE_TASK_ROWS: Final = tuple(
-    f"DELETE FROM {table} WHERE owner = ? AND task = ?" for table in ("tasks", "log", "messages", "artifacts", "chunks")
+    f"DELETE FROM {table} WHERE owner = ? AND task = ?"
+    for table in ("tasks", "log", "messages", "artifacts", "chunks", "steps")
 )
 
 
@@ -118,6 +120,7 @@ class SqliteTransaction:
         self._replaced_artifacts: list[tuple[Any, ...]] = []
         self._new_artifacts: list[tuple[Any, ...]] = []
         self._chunks: list[tuple[Any, ...]] = []
+        self._steps: list[tuple[Any, ...]] = []
         self._task_states: dict[tuple[int, bytes], bytes] = {}
         self._task_metadata: dict[tuple[int, bytes], bytes] = {}
         self._touched_artifacts: set[tuple[int, bytes, str]] = set()
@@ -260,6 +263,10 @@ class SqliteTransaction:
             # The first events of a task replace only what they have written themselves.
             self._write_artifact(owner, key, row, row.replaces and (has_artifacts or row.artifact_id in written))
             written.add(row.artifact_id)
+        if change.steps:
+            self._steps += [(owner, bound_key, *step_values(step)) for step in change.steps]
+        if plan.past_turn:
+            end_turn(self._flushed_connection(), owner, key, plan.past_turn)
         if change.blobs:
             use_blobs(self._connection, owner, key, change.blobs)
         self._artifact_growth.record(self._connection, owner, plan)
@@ -309,6 +316,7 @@ class SqliteTransaction:
             (_UPSERT_ARTIFACTS, self._replaced_artifacts),
             (_INSERT_ARTIFACTS, self._new_artifacts),
             (_INSERT_CHUNKS, self._chunks),
+            (WRITE_STEPS, self._steps),
         ):
             if rows:
                 statement.run(cursor, rows)

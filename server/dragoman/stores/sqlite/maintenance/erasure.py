@@ -133,7 +133,7 @@ def _delete_task_records(
 def delete_task_content(connection: sqlite3.Connection, number: int, after: QueuedTask) -> QueuedTask | None:
     """See `ErasureStatements.delete_task_content`."""
     queued = connection.execute(_SELECT_QUEUED_TASKS, (number, *after)).fetchmany(ERASURE_STEP_ROWS)
-    removed, max_rows, max_bytes = [0, 0, 0, 0], ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
+    removed, max_rows, max_bytes = [0] * len(CONTENT_TABLES), ERASURE_STEP_ROWS, ERASURE_STEP_BYTES
     with _secure_delete(connection):
         for task in queued:
             for at, table in enumerate(CONTENT_TABLES):
@@ -146,7 +146,7 @@ def delete_task_content(connection: sqlite3.Connection, number: int, after: Queu
                 after, max_rows = task, max_rows - 1
             if max_rows <= 0 or max_bytes <= 0:
                 break
-    events, messages, artifacts, chunks = removed
+    events, messages, artifacts, chunks, _ = removed
     freed = ERASURE_STEP_BYTES - max_bytes
     _add_counts(connection, number, ErasureCounts(0, events, messages, artifacts, chunks, freed))
     return after if queued else None

@@ -39,6 +39,7 @@ _MEASURE_LOG: Final = "SELECT coalesce(sum(length(data)), 0) FROM log WHERE owne
 _MEASURE_MESSAGES: Final = """
 SELECT coalesce(sum(length(data) + length(envelope)), 0) FROM messages WHERE owner = ? AND task = ?
 """
+_MEASURE_STEPS: Final = "SELECT coalesce(sum(length(result)), 0) FROM steps WHERE owner = ? AND task = ?"
 _MEASURE_ARTIFACTS: Final = (
     "SELECT count(*), coalesce(sum(length(head)), 0) FROM artifacts WHERE owner = ? AND task = ?"
 )
@@ -128,6 +129,7 @@ def measure(connection: sqlite3.Connection, records: list[TaskRecord]) -> Erasur
         artifacts, artifact_bytes = connection.execute(_MEASURE_ARTIFACTS, where).fetchone()
         (log_bytes,) = connection.execute(_MEASURE_LOG, where).fetchone()
         (message_bytes,) = connection.execute(_MEASURE_MESSAGES, where).fetchone()
-        size = chunk_bytes + artifact_bytes + log_bytes + message_bytes
+        (step_bytes,) = connection.execute(_MEASURE_STEPS, where).fetchone()
+        size = chunk_bytes + artifact_bytes + log_bytes + message_bytes + step_bytes
         total += ErasureCounts(1, record.last_sequence, record.message_count, artifacts, chunks, size)
     return total

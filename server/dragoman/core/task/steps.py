@@ -1,0 +1,139 @@
+"""Durable steps of a turn: their records, and the journal in which a repeated turn finds them.
+
+A step is named, and numbered among the steps of its name: together these identify it within a turn, in all runs of that
+turn. Steps called by the turn's own code also have a position, because that code calls them in an order of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha256
+from typing import Final
+
+CURRENT_TURN: Final = 0
+"""The turn of the steps that the next run of the turn finds."""
+
+NO_POSITION: Final = -1
+"""The position of steps that run in other asyncio tasks or threads than the turn's own code."""
+
+
+class StepState(IntEnum):
+    """What is known of a step. The numbers are stored."""
+
+    RUNNING = 1
+    """It has begun, and runs again if the turn is interrupted."""
+    DONE = 2
+    """Its result is stored. It never runs again."""
+    FAILED = 3
+    """Its last attempt failed. It runs again if the turn does."""
+    SLEEPING = 4
+    """A pause until `wake_at`."""
+
+
+class StepMismatch(Exception):
+    """The turn's code called another step than in its earlier run. The text names both."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A step as it is stored. Times are milliseconds since the epoch, 0 for none. Not changed, but not frozen."""
+
+    name: str
+    number: int
+    """Which of the steps with this name it is, from 1."""
+    position: int
+    """Its place among the steps of the turn's own code, from 0; else NO_POSITION."""
+    state: StepState
+    attempt: int = 1
+    started: int = 0
+    ended: int = 0
+    wake_at: int = 0
+    """When a pause ends."""
+    result: bytes = b""
+    """The encoded result: a serialized `lf.a2a.v1.Part` with `raw` and `media_type`."""
+    size: int = 0
+    """Bytes of the result."""
+    error: str = ""
+    """Of the last failed attempt."""
+    turn: int = CURRENT_TURN
+    """CURRENT_TURN; for steps of an earlier turn the number of the message with which that turn ended."""
+
+    @property
+    def label(self) -> str:
+        """Its name, with its number from the second of that name on."""
+        return step_label(self.name, self.number)
+
+
+def step_label(name: str, number: int) -> str:
+    """`search`, `search#2`, ..."""
+    return name if number == 1 else f"{name}#{number}"
+
+
+class StepJournal:
+    """The steps of a turn: those that earlier runs have stored, and the order in which this run calls its own.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, stored: Iterable[Step], task_key: bytes) -> None:
+        """stored: all steps of the task. task_key: the key of the task."""
+        self._generation = 0
+        self._stored: dict[tuple[str, int], Step] = {}
+        self._by_position: dict[int, Step] = {}
+        for step in stored:
+            self._generation = max(self._generation, step.turn)
+            if step.turn == CURRENT_TURN:
+                self._stored[step.name, step.number] = step
+                if step.position != NO_POSITION:
+                    self._by_position[step.position] = step
+        self._task_key = task_key
+        self._position = 0
+        self._uses: dict[str, int] = {}
+        self._unpositioned: set[str] = set()
+        self._last_position = max(self._by_position, default=NO_POSITION)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the turn's own code has yet to reach the last step that an earlier run stored."""
+        return self._position <= self._last_position
+
+    def begin(self, name: str, now: int, *, own_code: bool) -> Step:
+        """The stored step that is called now, or a new one.
+
+        own_code: whether the turn's own code calls it, and not another asyncio task or thread. Raises StepMismatch
+        when an earlier run called another step at this position, and ValueError when another asyncio task uses a name
+        for the second time: the order of such steps may differ between runs, so a number would not identify them.
+        """
+        number = self._uses.get(name, 0) + 1
+        if (not own_code and number > 1) or name in self._unpositioned:
+            raise ValueError(
+                f'step "{name}" is called twice by concurrent tasks, whose order may change when the turn runs again; '
+                f'give each call a name of its own, such as f"{name} {{item}}"'
+            )
+        position = self._position if own_code else NO_POSITION
+        step = self._stored.get((name, number))
+        if own_code:
+            there = self._by_position.get(position)
+            if there is not None and (there.name, there.number) != (name, number):
+                raise StepMismatch(
+                    f'step {position + 1} of this turn is "{step_label(name, number)}", and was "{there.label}" in '
+                    "its earlier run: the code has changed, or takes another path; cancel the task, or run the code "
+                    "with which it began"
+                )
+            self._position += 1
+        else:
+            self._unpositioned.add(name)
+        if step is not None and step.position != position:
+            raise StepMismatch(
+                f'step "{step.label}" of this turn was called at another place in its earlier run: the code has '
+                "changed, or takes another path; cancel the task, or run the code with which it began"
+            )
+        self._uses[name] = number
+        return step or Step(name, number, position, StepState.RUNNING, started=now)
+
+    def key(self, step: Step) -> str:
+        """The idempotency key of a step: 32 hex digits, the same in every run of its turn and in no other turn."""
+        parts = (self._task_key.hex(), str(self._generation), str(step.number), step.name)
+        return sha256("\n".join(parts).encode()).hexdigest()[:32]
