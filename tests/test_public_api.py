@@ -13,7 +13,21 @@ from dragoman.client import Result
 
 PUBLIC: Final = {
     "dragoman": {
-        *("agent", "retry", "on_startup", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types"),
+        *(
+            "agent",
+            "retry",
+            "Retry",
+            "StepCall",
+            "StepMismatch",
+            "TurnSuspended",
+            "on_startup",
+            "Turn",
+            "TurnEnded",
+            "Skill",
+            "Provider",
+            "Extension",
+            "types",
+        ),
         *("open_app", "RunningServer", "__version__"),
     },
     "dragoman.types": {

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from dragoman.agents.functions.declaration import agent
     from dragoman.agents.functions.spec import retry
     from dragoman.agents.functions.startup import on_startup
+    from dragoman.agents.functions.steps import Retry, StepCall, TurnSuspended
     from dragoman.agents.functions.turn import Turn, TurnEnded
     from dragoman.core.cards.agent_spec import Extension, Provider, Skill
+    from dragoman.core.task.steps import StepMismatch
     from dragoman.wiring.embedding import RunningServer, open_app
 
 __all__ = [
-    "agent", "retry", "on_startup", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types",
+    "agent", "retry", "Retry", "StepCall", "StepMismatch", "TurnSuspended",
+    "on_startup", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types",
     "open_app", "RunningServer", "__version__",
 ]  # fmt: skip
 
@@ -32,6 +35,10 @@ __version__: str
 _MODULES: Final = {
     "agent": "agents.functions.declaration",
     "retry": "agents.functions.spec",
+    "Retry": "agents.functions.steps",
+    "StepCall": "agents.functions.steps",
+    "StepMismatch": "core.task.steps",
+    "TurnSuspended": "agents.functions.steps",
     "on_startup": "agents.functions.startup",
     "Turn": "agents.functions.turn",
     "TurnEnded": "agents.functions.turn",

@@ -14,6 +14,7 @@ from dragoman.core.task import projection, states
 from dragoman.core.task.log import Append, ArtifactChange, IncomingMessage, New, NewTask, StatusChange, TaskRef
 from dragoman.core.task.plan import plan
 from dragoman.core.task.projection import merge_metadata
+from dragoman.core.task.steps import StepJournal, StepRecord
 from dragoman.ports import NO_CHANGE, Agent, StateUpdate, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -68,6 +69,8 @@ class RecordingTurnContext:
         self.room = CountingAwaitable()
         self.event_put = asyncio.Event()
         self.flushes = 0
+        self.steps: list[StepRecord] = []
+        self.journal = StepJournal((), "task-1")
         self.used: list[UsageReport] = []
         self.put_error: Exception | None = None
         self.queued_messages: asyncio.Queue[pb.Message] = asyncio.Queue()
@@ -88,6 +91,10 @@ class RecordingTurnContext:
                 self.metadata_updates.append(struct_to_json(struct_of(state_update.task_metadata)))
             self.task_metadata = merge_metadata(self.task_metadata, state_update.task_metadata)
         self._loop.call_soon_threadsafe(self.event_put.set)
+        return self.room
+
+    def store(self, state_update: StateUpdate) -> Awaitable[None]:
+        self.steps += state_update.steps
         return self.room
 
     async def flush(self) -> None:

@@ -121,6 +121,7 @@ AGENT_OPTIONS = (
     "cancelable",
     "while_working",
     "on_crash",
+    "retry",
     "idle_limit",
     "time_limit",
     "id",

@@ -12,6 +12,7 @@ from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.projection import merge_metadata
+from dragoman.core.task.steps import StepJournal, StepRecord
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -49,6 +50,8 @@ class StateUpdate:
     context_state: bytes | None = None
     task_metadata: bytes = b""
     """A serialized Struct, merged into Task.metadata by key (1.0 §4.1.1)."""
+    steps: tuple[StepRecord, ...] = ()
+    """Steps to store, each in place of the same one stored before."""
 
     def merged_with(self, later: StateUpdate) -> StateUpdate:
         """Combines two updates; `later` wins where both have a value."""
@@ -56,6 +59,7 @@ class StateUpdate:
             self.task_state if later.task_state is None else later.task_state,
             self.context_state if later.context_state is None else later.context_state,
             merge_metadata(self.task_metadata, later.task_metadata),
+            self.steps + later.steps,
         )
 
 
@@ -63,6 +67,16 @@ NO_CHANGE = StateUpdate()
 
 AGENT_STOP_TIMEOUT: Final = 12.0
 """Seconds that a canceled turn may still take. Longer than the runtime waits: the task has ended by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The turn is not over: the agent is called again with the same message, at `until` or later."""
+
+    until: int
+    """Milliseconds since the epoch."""
+    error: str = ""
+    """Why this attempt failed; empty when the agent sleeps, which is no attempt of its own."""
 
 
 @dataclass(slots=True)
@@ -78,6 +92,8 @@ class TurnResult:
     state_update: StateUpdate = NO_CHANGE
     error: A2AError | None = None
     """What a sender gets in place of a task that nobody has seen yet. The task ends with `status` all the same."""
+    pause: Pause | None = None
+    """Then `status` and `artifacts` count only if the turn cannot continue, because its stop was requested."""
 
 
 class TurnContext(Protocol):
@@ -192,6 +208,18 @@ class TurnContext(Protocol):
 
     async def flush(self) -> None:
         """Waits until everything put so far is committed. Raises the error of a failed commit."""
+        ...
+
+    @property
+    def journal(self) -> StepJournal:
+        """The steps that earlier runs of this turn have stored, and the calls of this run."""
+        ...
+
+    def store(self, state_update: StateUpdate) -> Awaitable[None]:
+        """Adds a change without an event to the open batch. To be called on the event loop.
+
+        The awaitable completes when it is committed, together with all events put before. Raises as `put`.
+        """
         ...
 
     def report_usage(self, report: UsageReport) -> None:

@@ -9,6 +9,7 @@ from typing import Protocol
 from dragoman.core.access.identity import Identity
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.task import states
+from dragoman.core.task.steps import StepRecord, StepState
 from dragoman.ports.agent import RemoteAgent
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -193,6 +194,42 @@ class UpstreamRegistry(Protocol):
     def status(self) -> Sequence[UpstreamStatus]:
         """The state of each, by id."""
         ...
+
+
+def encode_step(step: StepRecord) -> wk.Step:
+    """A step as a message of the worker protocol."""
+    encoded = wk.Step(
+        name=step.name,
+        number=step.number,
+        position=step.position,
+        state=wk.StepState.Name(step.state),
+        attempt=step.attempt,
+        error=step.error,
+    )
+    for name in ("started", "ended", "wake_at"):
+        if milliseconds := getattr(step, name):
+            getattr(encoded, name).FromMilliseconds(milliseconds)
+    if step.result:
+        encoded.result.MergeFromString(step.result)
+    return encoded
+
+
+def decode_step(step: wk.Step) -> StepRecord:
+    """The step of a message of the worker protocol, unchecked."""
+    result = step.result.SerializeToString() if step.HasField("result") else b""
+    return StepRecord(
+        step.name,
+        step.number,
+        step.position,
+        StepState(step.state),
+        step.attempt,
+        step.started.ToMilliseconds(),
+        step.ended.ToMilliseconds(),
+        step.wake_at.ToMilliseconds(),
+        result,
+        len(step.result.raw),
+        step.error,
+    )
 
 
 def failed_turn_end(turn_id: str, text: str) -> wk.TurnEnd:

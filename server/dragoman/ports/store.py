@@ -14,7 +14,7 @@ from dragoman.core.names import Owner
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.core.task.log import ROLE_USER, Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
-from dragoman.core.task.steps import Step
+from dragoman.core.task.steps import StepRecord
 from dragoman.ports.push import PushStore
 from dragoman.ports.remote_agents import UpstreamStore, WorkerRegistry
 from dragoman.ports.security import ApiKeys, AuditLog
@@ -300,7 +300,7 @@ class Store(Protocol):
         """
         ...
 
-    async def steps(self, task: TaskRef, *, results: bool = False) -> list[Step]:
+    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         """The steps of a task's turns, those of the current turn last; of each turn in the order of their start.
 
         With `results` those of the current turn have their results; the others never have them.

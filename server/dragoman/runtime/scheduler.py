@@ -24,6 +24,7 @@ from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSign
 from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, JobSubscriptions, Reservation, RunRegistry
 from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
+from dragoman.runtime.wakeups import Wakeups
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.runtime")
@@ -72,6 +73,9 @@ class Scheduler:
         self.runs_agents = options.runs_agents
         self.runs = RunRegistry(options.slots)
         self.queues = AgentQueues(agents, self.runs, options.worker_wait, runs_agents=options.runs_agents)
+        self.wakeups = Wakeups(
+            services.store, services.event_log, agents, self.reserve, services.timings.backlog_poll_interval
+        )
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
         self._on_unserved = on_unserved
@@ -91,6 +95,7 @@ class Scheduler:
         if self.queues.local.begin_fetch():
             await self._fetch(self.queues.local)
         self._fill_slots()
+        await self.wakeups.poll()
 
     def capacity_changed(self) -> None:
         """A remote agent was added or removed, or its capacity grew."""
@@ -205,7 +210,9 @@ class Scheduler:
         if self.runs.by_task.get(record.ref) is runner:
             del self.runs.by_task[record.ref]
         queue.running -= 1
-        if record.ready:  # released, to be repeated
+        if record.wake_at:
+            self.wakeups.note(record)
+        elif record.ready:  # released, to be repeated
             self._announce_waiting(record)
         self.place_freed(queue)
 
@@ -240,6 +247,7 @@ class Scheduler:
             for queue in self.queues:
                 queue.assume_backlog()
             self._fill_slots()
+            await self.wakeups.poll()
 
     async def _fetch(self, queue: AgentQueue) -> None:
         """Takes the waiting tasks of a queue, as far as it has room."""
@@ -330,6 +338,7 @@ class Scheduler:
     async def stop(self) -> int:
         """Ends running turns as FAILED and unsubscribes. Returns the number of agents that did not stop."""
         self._draining = self._stopping = True
+        self.wakeups.stop()
         for runner in self.runs:
             runner.drain()
         try:

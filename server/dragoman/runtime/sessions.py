@@ -312,8 +312,8 @@ class ClaimRecovery:
         self.claims.deadlines.pop(task, None)
 
     async def _give_back(self, record: TaskRecord) -> None:
-        events = [retry_status(record.attempt + 1)] if record.visible else []
-        change = Append(task=record.ref, guard=ClaimHeld(record.session, record.token), events=events, retry=True)
+        # It has not begun, so the next run of it is no further attempt.
+        change = Append(task=record.ref, guard=ClaimHeld(record.session, record.token), suspend=True)
         try:
             await self._log.insist(
                 change,

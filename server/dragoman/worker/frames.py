@@ -12,7 +12,7 @@ from dragoman.core.cards.agent_spec import AgentSpec, Skill
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.maintenance import RETENTION_STATES
 from dragoman.ports import NO_CHANGE, StateUpdate, TurnResult
-from dragoman.ports.remote_agents import oversized_event_text
+from dragoman.ports.remote_agents import encode_step, oversized_event_text
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -109,7 +109,10 @@ def encode_artifact(change: ArtifactChange) -> wk.ArtifactChange:
 def encode_turn_end(turn_id: str, result: TurnResult, max_frame_bytes: int) -> wk.TurnEnd:
     """Encodes the result of a turn. Raises EventTooLarge."""
     encoded = wk.TurnEnd(turn_id=turn_id, artifacts=map(encode_artifact, result.artifacts))
-    if result.reply is not None:
+    if result.pause is not None:
+        encoded.pause.error = result.pause.error
+        encoded.pause.until.FromMilliseconds(result.pause.until)
+    elif result.reply is not None:
         encoded.reply.CopyFrom(result.reply)
     else:
         encoded.status.CopyFrom(encode_status(result.status))
@@ -129,6 +132,7 @@ def encode_state_update(state_update: StateUpdate) -> wk.StateUpdate:
         encoded.context_state = state_update.context_state.decode()
     if state_update.task_metadata:
         encoded.task_metadata.MergeFromString(state_update.task_metadata)
+    encoded.steps.extend(map(encode_step, state_update.steps))
     return encoded
 
 
@@ -171,6 +175,7 @@ def encode_registration(spec: AgentSpec, turns: int) -> wk.AgentRegistration:
         uncancelable=not spec.cancelable,
         refuses_messages=spec.while_working == "refuse",
         retries=spec.retries,
+        attempts=spec.attempts,
         turns=turns,
     )
     for limit in ("idle_limit", "time_limit"):

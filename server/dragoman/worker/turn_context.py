@@ -11,8 +11,9 @@ from typing import Any
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.core.task.steps import StepJournal
 from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult
-from dragoman.ports.remote_agents import failed_turn_end
+from dragoman.ports.remote_agents import decode_step, failed_turn_end
 from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.turn.events import EventBatch
 from dragoman.worker import frames
@@ -48,6 +49,7 @@ class RemoteTurnContext:
         self.waiting_messages = 0  # only upstream agents use it, and they run at the server
         self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)
         self.traceparent = start.traceparent
+        self.journal = StepJournal(map(decode_step, start.steps), start.task_id, start.turn_number)
         self.stopping = False
         self.canceled = False
         self.cancel_reason = ""
@@ -80,6 +82,11 @@ class RemoteTurnContext:
         if self._hold.lost:
             raise LeaseLost("the lease of this worker has lapsed")
         return self._batch.put(change, state_update)
+
+    def store(self, state_update: StateUpdate) -> Awaitable[None]:
+        if self._hold.lost:
+            raise LeaseLost("the lease of this worker has lapsed")
+        return self._batch.store(state_update)
 
     async def flush(self) -> None:
         await self._batch.flush()
@@ -149,7 +156,7 @@ class RemoteTurnContext:
         self.finishing = True
         try:
             changes, state_update = await self._batch.take_pending()
-            if changes:
+            if changes or state_update.steps:
                 self._send_events(changes, state_update)
             if result is not None:
                 self._send_frame(turn_end=frames.encode_turn_end(self.turn_id, result, self._frame_bytes))
@@ -176,7 +183,7 @@ class RemoteTurnContext:
         self.finishing = True
         try:
             changes, state_update = await self._batch.take_pending()
-            if changes:
+            if changes or state_update.steps:
                 self._send_events(changes, state_update)
         except LeaseLost:
             return

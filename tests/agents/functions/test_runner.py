@@ -16,7 +16,8 @@ from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, 
 
 from dragoman import Turn, agent, types
 from dragoman.agents.functions.declaration import DeclaredAgent
-from dragoman.agents.functions.runner import DaemonThreadPool, take_turn
+from dragoman.agents.functions.runner import take_turn
+from dragoman.agents.functions.threads import DaemonThreadPool
 from dragoman.core.task import states
 from dragoman.core.task.log import FENCED, AppendRejected
 from dragoman.ports import BufferFull, LeaseLost, TurnResult
@@ -287,17 +288,3 @@ async def test_a_turn_that_lost_its_lease_ends_without_an_error_and_closes_its_g
         assert isinstance(result, TurnResult)
     assert closed == ["loop", "sync"]
     assert not caplog.records
-
-
-# Threads -----------------------------------------------------------------------------------------------------------
-
-
-def test_idle_threads_are_reused_and_stay_within_the_limit() -> None:
-    threads = DaemonThreadPool(3)
-    names = [threads.submit(lambda: threading.current_thread().name).result() for _ in range(20)]
-    assert len(set(names)) <= 3
-    assert all(thread.daemon for thread in threading.enumerate() if thread.name in names)
-    assert threads.submit(int, "7").result() == 7
-    with pytest.raises(ValueError, match="invalid literal"):
-        threads.submit(int, "x").result()
-    threads.shutdown()

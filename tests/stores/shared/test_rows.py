@@ -15,7 +15,7 @@ from dragoman.testing.fixtures import new_ref
 
 RECORD = TaskRecord(
     new_ref(), "echo", "id", "context", states.WORKING, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-    True, False, 20, 21, True, "1.0", True, "alice",
+    True, False, 20, 21, True, 22, "1.0", True, "alice",
 )  # fmt: skip
 
 

@@ -9,8 +9,10 @@ from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_origin, overload
 
-from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, take_turn
-from dragoman.agents.functions.spec import ExtensionLike, ProviderLike, RetentionLike, Retry, SkillLike, spec_of
+from dragoman.agents.functions.runner import take_turn
+from dragoman.agents.functions.spec import CrashRetry, ExtensionLike, ProviderLike, RetentionLike, SkillLike, spec_of
+from dragoman.agents.functions.steps import ONCE, Retry
+from dragoman.agents.functions.threads import DaemonThreadPool, LeakedThreads
 from dragoman.agents.functions.turn import Turn
 from dragoman.agents.values import NewId
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
@@ -27,7 +29,8 @@ THREAD_POOL: Final = DaemonThreadPool(64)
 class DeclaredAgent(Generic[P, R]):
     """A function declared as an agent. Implements `dragoman.ports.Agent`; calling it calls the function.
 
-    new_id: creates the ids of its messages and artifacts. thread_pool: runs a sync function.
+    retry: how failed turns are tried again. new_id: creates the ids of its messages and artifacts. thread_pool: runs a
+    sync function.
     """
 
     __name__: str
@@ -37,12 +40,14 @@ class DeclaredAgent(Generic[P, R]):
         function: Callable[P, R],
         spec: AgentSpec,
         *,
+        retry: Retry = ONCE,
         new_id: NewId = IDS.hex,
         thread_pool: Executor = THREAD_POOL,
     ) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
         self._spec = spec
+        self._retry = retry
         self._new_id = new_id
         self._thread_pool = thread_pool
         self._leaked = LeakedThreads()
@@ -67,6 +72,7 @@ class DeclaredAgent(Generic[P, R]):
             new_id=self._new_id,
             thread_pool=self._thread_pool,
             leaked=self._leaked,
+            retry=self._retry,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -101,7 +107,8 @@ def agent(
     direct: bool = False,
     cancelable: bool = True,
     while_working: Literal["queue", "refuse"] = "queue",
-    on_crash: Literal["fail"] | Retry = "fail",
+    on_crash: Literal["fail"] | CrashRetry = "fail",
+    retry: Retry | None = None,
     idle_limit: float = 0.0,
     time_limit: float = 0.0,
     retention: RetentionLike | None = None,
@@ -130,7 +137,8 @@ def agent(
     direct: bool = False,
     cancelable: bool = True,
     while_working: Literal["queue", "refuse"] = "queue",
-    on_crash: Literal["fail"] | Retry = "fail",
+    on_crash: Literal["fail"] | CrashRetry = "fail",
+    retry: Retry | None = None,
     idle_limit: float = 0.0,
     time_limit: float = 0.0,
     retention: RetentionLike | None = None,
@@ -154,6 +162,8 @@ def agent(
     - `direct`: whether the agent may answer with a Message instead of a task (`turn.reply`).
     - `cancelable`: whether clients may cancel its tasks.
     - `on_crash`: after the process died, "fail" ends the task as FAILED; retry(n) repeats the turn up to n times.
+    - `retry`: a turn that failed runs again after a while, and its finished steps return their stored results:
+      Retry(attempts=5, backoff=2.0, on=ConnectionError). Attempts after a crash count, too.
     - `idle_limit`, `time_limit`: seconds without an event, and seconds in total, until a turn ends as FAILED.
     - `while_working`: "queue" passes messages for a running task to the agent, "refuse" rejects them.
     - `retention`: how long to keep tasks: "30d" for all ended tasks, or {"completed": "1d", "input-required": "7d"};
@@ -187,11 +197,12 @@ def agent(
             cancelable=cancelable,
             while_working=while_working,
             on_crash=on_crash,
+            retry=retry,
             idle_limit=idle_limit,
             time_limit=time_limit,
             retention=retention,
         )
-        return DeclaredAgent(function, spec)
+        return DeclaredAgent(function, spec, retry=retry or ONCE)
 
     return declare if function is None else declare(function)
 

@@ -14,29 +14,29 @@ the author's line. The caller sees the error's name and text; only the log has t
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from concurrent.futures import Executor
+from dataclasses import replace
 from enum import Enum
-from functools import lru_cache, partial
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from queue import SimpleQueue
 from traceback import walk_tb
-from typing import Final, ParamSpec, TypeVar, cast
+from typing import Final, cast
 
 from dragoman.agents.functions.output import TurnOutput
+from dragoman.agents.functions.steps import ONCE, Retry, TurnSteps, TurnSuspended
+from dragoman.agents.functions.threads import LeakedThreads, ThreadRunner
 from dragoman.agents.functions.turn import Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type
 from dragoman.core import trace
 from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, TurnContext, TurnResult
+from dragoman.core.task.steps import StepMismatch
+from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, Pause, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.agents")
@@ -53,18 +53,21 @@ async def take_turn(
     thread_pool: Executor,
     leaked: LeakedThreads | None = None,
     stop_timeout: float = AGENT_STOP_TIMEOUT,
+    retry: Retry = ONCE,
 ) -> TurnResult:
     """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through.
+
+    A failure that `retry` covers becomes a pause until the next attempt.
 
     SystemExit and KeyboardInterrupt are failures of the agent, too: signals never raise here.
     """
     output = TurnOutput(turn_context, new_id)
-    turn = Turn(output, agent)
+    steps = TurnSteps(turn_context)
+    turn = Turn(output, agent, steps)
     trace.CURRENT_DELEGATION.set(turn.delegation)
     try:
-        value = await _call_function(
-            function, turn, ThreadRunner(agent, thread_pool, leaked or LeakedThreads(), stop_timeout, turn_context)
-        )
+        thread = ThreadRunner(agent, thread_pool, leaked or LeakedThreads(), stop_timeout, turn_context)
+        value = await _call_function(function, turn, steps, thread)
         try:
             return _completed_result(output, value)
         except InvalidAgentResponse as error:
@@ -76,7 +79,11 @@ async def take_turn(
                 raise
             if isinstance(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
                 raise
-            return _result_of_exception(function, output, agent, cause, error)
+            result = _result_of_exception(function, output, agent, cause, error)
+            if result.status.state == states.FAILED and _may_repeat(cause, retry, turn_context.attempt):
+                until = steps.clock() + round(retry.delay(turn_context.attempt) * 1000)
+                result.pause = Pause(until, describe_exception(cause, error))
+            return result
         except AgentStillRuns:
             raise
         except Exception as late:  # the result cannot be built: a state that is not JSON, a failing __str__
@@ -85,8 +92,13 @@ async def take_turn(
             del cause  # its traceback references this frame
 
 
-async def _call_function(function: AgentFunction, turn: Turn, thread: ThreadRunner) -> object:
+async def _call_function(function: AgentFunction, turn: Turn, steps: TurnSteps, thread: ThreadRunner) -> object:
     """Returns the function's value, after all yielded values were sent."""
+
+    def in_thread(call: Callable[[Turn], object]) -> object:
+        steps.adopt_thread()
+        return call(turn)
+
     match _function_kind(function):
         case FunctionKind.ASYNC_GENERATOR:
             await _drain_async(cast("AsyncGenerator[object, None]", function(turn)), turn)
@@ -94,9 +106,11 @@ async def _call_function(function: AgentFunction, turn: Turn, thread: ThreadRunn
         case FunctionKind.COROUTINE:
             return await cast("Awaitable[object]", function(turn))
         case FunctionKind.GENERATOR:
-            return await thread.run(lambda: _drain(cast("Generator[object, None, object]", function(turn)), turn))
+            return await thread.run(
+                lambda: in_thread(lambda turn: _drain(cast("Generator[object, None, object]", function(turn)), turn))
+            )
         case FunctionKind.PLAIN:
-            return await thread.run(lambda: function(turn))
+            return await thread.run(lambda: in_thread(function))
 
 
 class FunctionKind(Enum):
@@ -174,80 +188,6 @@ def _drain(stream: Generator[object, None, object], turn: Turn) -> object:
         stream.close()
 
 
-# Threads -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadRunner:
-    """Runs an agent's sync function in a thread. After `stop_timeout` seconds a canceled one counts as leaked."""
-
-    agent: str
-    thread_pool: Executor
-    leaked: LeakedThreads
-    stop_timeout: float
-    turn_context: TurnContext
-
-    async def run(self, work: Callable[[], object]) -> object:
-        """Runs `work` in a thread, with a copy of the current context.
-
-        A cancel cannot stop a thread, and CANCELED means that it stopped: for a client, and for a process that lost its
-        lease, this waits as long as it takes. For other reasons it returns after the timeout or a second cancel. Raises
-        AgentStillRuns when the process shuts down before the thread of a canceled turn has stopped.
-        """
-        context = contextvars.copy_context()
-        running = self.thread_pool.submit(context.run, _without_stop_iteration, work)
-        result = asyncio.wrap_future(running)
-        try:
-            await asyncio.wait([result])  # does not cancel the future
-        except asyncio.CancelledError:
-            if running.cancel():  # it had not started
-                raise
-            try:
-                await self._wait_until_stopped(running, result)
-            finally:
-                if not result.done():
-                    result.cancel()  # its outcome is ignored from here on
-            if result.cancelled():
-                raise
-        return result.result()
-
-    async def _wait_until_stopped(self, running: Future[object], result: asyncio.Future[object]) -> None:
-        context, timeout, counted = self.turn_context, self.stop_timeout, False
-        while not result.done():
-            stopped_waiting = False
-            try:
-                await asyncio.wait([result], timeout=None if counted else timeout)
-            except asyncio.CancelledError:
-                if context.cancel_reason == "client" and not context.stopping:
-                    continue
-                stopped_waiting = True
-            if result.done():
-                return
-            if not counted:
-                self._mark_leaked(running)
-                counted = True
-            if stopped_waiting and context.cancel_reason == "client":
-                raise AgentStillRuns
-            if stopped_waiting or context.cancel_reason not in ("client", "fenced"):
-                return
-
-    def _mark_leaked(self, running: Future[object]) -> None:
-        self.leaked.add(running)
-        log.warning(
-            "agent %s: a thread still runs after its turn ended; call turn.check() in long loops; leaked threads: %d",
-            self.agent,
-            self.leaked.count,
-            extra={"agent": self.agent},
-        )
-
-
-def _without_stop_iteration(work: Callable[[], object]) -> object:
-    try:
-        return work()
-    except StopIteration as error:  # a Future cannot hold it
-        raise RuntimeError("the function raised StopIteration") from error
-
-
 # Results -----------------------------------------------------------------------------------------------------------
 
 
@@ -267,10 +207,20 @@ def _result_of_exception(
     """Converts an exception to the result of the turn."""
     if isinstance(cause, TurnEnded):
         return output.turn_result(cause.status, reply=cause.reply)
+    if isinstance(cause, TurnSuspended):
+        result = output.turn_result(StatusChange(states.WORKING))
+        result.state_update = replace(result.state_update, steps=(cause.step,))
+        result.pause = Pause(cause.wake_at)
+        return result
     if isinstance(cause, (LeaseLost, AppendRejected)):
         # The task continued without this run and the store rejects our writes: not a failure of the agent.
         return TurnResult(StatusChange(states.CANCELED))
     return _failed_result(function, output, agent, cause, error)
+
+
+def _may_repeat(cause: BaseException, retry: Retry, attempt: int) -> bool:
+    """Whether a failed turn is tried again: not where the code would fail in the same way."""
+    return retry.covers(cause, attempt) and not isinstance(cause, (StepMismatch, InvalidAgentResponse))
 
 
 def _failed_result(
@@ -301,11 +251,11 @@ MAX_ERROR_TEXT_CHARS: Final = 4_000
 
 
 def primary_exception(error: BaseException) -> BaseException:
-    """The decisive exception: of a group, its TurnEnded if there is one, otherwise the first."""
+    """The decisive exception: of a group, the one that ends or suspends the turn if there is one, else the first."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     leaves = _flatten_group(error)
-    return next((one for one in leaves if isinstance(one, TurnEnded)), leaves[0])
+    return next((one for one in leaves if isinstance(one, TurnEnded | TurnSuspended)), leaves[0])
 
 
 def describe_exception(cause: BaseException, error: BaseException) -> str:
@@ -339,81 +289,3 @@ def _flatten_group(group: BaseExceptionGroup[BaseException]) -> list[BaseExcepti
     for error in group.exceptions:
         leaves += _flatten_group(error) if isinstance(error, BaseExceptionGroup) else [error]
     return leaves
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-Work = Callable[[], None]
-
-
-class LeakedThreads:
-    """Counts calls that still run after their turn ended. A thread cannot be stopped from outside."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        """Calls that still run."""
-        return self._count
-
-    def add(self, call: Future[T]) -> None:
-        """Counts a call until it returns."""
-        with self._lock:
-            self._count += 1
-        call.add_done_callback(self._returned)
-
-    def _returned(self, _: Future[T]) -> None:
-        with self._lock:
-            self._count -= 1
-
-
-class DaemonThreadPool(Executor):
-    """An executor with at most `limit` daemon threads, started on demand. Other work waits."""
-
-    def __init__(self, limit: int, name: str = "dragoman-agent") -> None:
-        self._limit = limit
-        self._name = name
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._started = 0
-        self._idle = 0
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-        with self._lock:
-            self._queue.put(partial(_run_call, future, partial(fn, *args, **kwargs)))
-            if self._idle > 0:
-                self._idle -= 1
-            elif self._started < self._limit:
-                self._started += 1
-                threading.Thread(target=self._run_worker, name=f"{self._name}-{self._started}", daemon=True).start()
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Lets the threads end when the queue is empty. Never waits: a thread may run forever."""
-        with self._lock:
-            for _ in range(self._started):
-                self._queue.put(None)
-
-    def _run_worker(self) -> None:
-        while (work := self._queue.get()) is not None:
-            work()
-            del work  # frees the agent's values while this thread is idle
-            with self._lock:
-                if self._queue.empty():
-                    self._idle += 1
-
-
-def _run_call(future: Future[T], call: Callable[[], T]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = call()
-    except BaseException as error:
-        future.set_exception(error)
-        del future, error  # breaks the cycle of traceback and future
-    else:
-        future.set_result(result)

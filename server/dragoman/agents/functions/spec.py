@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from dragoman.agents.functions.steps import Retry
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
 from dragoman.core.names import check_agent_id
 from dragoman.core.task.maintenance import parse_retention_ages
@@ -50,6 +51,7 @@ def spec_of(
     cancelable: bool,
     while_working: Any,
     on_crash: Any,
+    retry: object,
     idle_limit: float,
     time_limit: float,
     retention: RetentionLike | None,
@@ -95,6 +97,7 @@ def spec_of(
         cancelable=cancelable,
         while_working=while_working,
         retries=_retries(on_crash),
+        attempts=_attempts(retry),
         idle_limit=_seconds("idle_limit", idle_limit),
         time_limit=_seconds("time_limit", time_limit),
         retention=_retention(retention),
@@ -102,25 +105,31 @@ def spec_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class CrashRetry:
     """Repeats a turn whose process died, up to `times` times."""
 
     times: int
 
 
-def retry(times: int) -> Retry:
+def retry(times: int) -> CrashRetry:
     """`@agent(on_crash=retry(2))` repeats a turn whose process died, up to twice. Raises ValueError."""
     if times not in range(1, 101):
         raise ValueError(f"retry({times!r}): must be 1 to 100")
-    return Retry(times)
+    return CrashRetry(times)
 
 
 def _retries(on_crash: object) -> int:
-    if isinstance(on_crash, Retry):
+    if isinstance(on_crash, CrashRetry):
         return on_crash.times
     if on_crash != "fail":
         raise ValueError(f'@agent: on_crash={on_crash!r} must be "fail" or retry(n)')
     return 0
+
+
+def _attempts(retry: object) -> int:
+    if retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"@agent: retry={retry!r} must be a Retry, such as Retry(attempts=3)")
+    return 1 if retry is None else retry.attempts
 
 
 def _seconds(argument: str, value: object) -> float:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import threading
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial, wraps
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
+from dragoman.agents.functions.incoming import Incoming
 from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, TurnOutput
-from dragoman.agents.values import struct_of, struct_to_json, value_to_json
+from dragoman.agents.functions.steps import ONCE, Retry, Sleep, StepCall, TurnSteps
+from dragoman.agents.values import struct_of, struct_to_json
 from dragoman.core import trace
-from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import UsageReport, checked_usage_report
 from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states
@@ -21,58 +21,8 @@ from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-
-@dataclass(frozen=True, slots=True)
-class ReceivedFile:
-    """A file of a message: its bytes or its URL. With a URL, `bytes` is empty: nothing is fetched."""
-
-    name: str
-    media_type: str
-    bytes: builtins.bytes = b""
-    url: str = ""
-
-
-class Incoming:
-    """One message of the caller, with the options of its request."""
-
-    def __init__(self, message: pb.Message, envelope: pb.SendMessageRequest) -> None:
-        self.message = message
-        """The protocol message, `lf.a2a.v1.Message` (A2A 1.0 §4.1.4)."""
-        self._envelope = envelope
-
-    @cached_property
-    def text(self) -> str:
-        """The text parts, joined with newlines. Empty if there are none."""
-        return "\n".join([part.text for part in self.message.parts if part.WhichOneof("content") == "text"])
-
-    @cached_property
-    def files(self) -> list[ReceivedFile]:
-        """The parts with bytes or a URL, in order."""
-        return [
-            ReceivedFile(part.filename, media_type_of(part), part.raw, part.url)
-            for part in self.message.parts
-            if part.WhichOneof("content") in ("raw", "url")
-        ]
-
-    @cached_property
-    def data(self) -> list[Any]:
-        """The JSON values of the data parts, in order. Integral numbers are int."""
-        return [value_to_json(part.data) for part in self.message.parts if part.WhichOneof("content") == "data"]
-
-    @cached_property
-    def request_metadata(self) -> dict[str, Any]:
-        """The metadata of the request (1.0 §3.2.1). `message.metadata` is the message's own."""
-        return struct_to_json(self._envelope.metadata)
-
-    @cached_property
-    def accepts(self) -> list[str]:
-        """The media types that the caller accepts. Empty if the request names none."""
-        return list(self._envelope.configuration.accepted_output_modes)
-
-    @cached_property
-    def extensions(self) -> list[str]:
-        """URIs of this agent's extensions that the caller activated (1.0 §4.6)."""
-        return list(self._envelope.message.extensions)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class TurnEnded(BaseException):
@@ -99,10 +49,11 @@ class Turn(Incoming):
     again (A2A 1.0 §3.4.3); store in `state` what that call needs.
     """
 
-    def __init__(self, output: TurnOutput, agent: str = "") -> None:
+    def __init__(self, output: TurnOutput, agent: str = "", steps: TurnSteps | None = None) -> None:
         super().__init__(output.turn_context.message, output.turn_context.envelope)
         self._agent = agent
         self._output = output
+        self._steps = steps or TurnSteps(output.turn_context)
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
 
@@ -224,7 +175,11 @@ class Turn(Incoming):
 
         `state` is WORKING or AUTH_REQUIRED. AUTH_REQUIRED tells clients that the running agent waits for authentication
         elsewhere; streams stay open. Raises ValueError for the other states, which end a turn.
+
+        When the turn runs again, WORKING is not sent again until its last stored step is reached.
         """
+        if state == states.WORKING and self._steps.replaying:
+            return _CompletedAwaitable()  # an earlier run of this turn has sent it
         if state not in (states.WORKING, states.AUTH_REQUIRED):
             raise ValueError(
                 f"turn.status: {states.name(state)} ends a turn; return, raise, or call ask, need_auth or reject"
@@ -306,6 +261,109 @@ class Turn(Incoming):
         self._turn_context.report_usage(UsageReport())  # makes the runtime read the total before the turn ends
         return {trace.DELEGATION_URI: {"agent": self._agent, "task": self.task_id}}
 
+    # Durable steps ------------------------------------------------------------------------------------------------
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[T]],
+        /,
+        *args: Any,
+        retry: Retry | None = None,
+        timeout: float = 0.0,
+        **kwargs: Any,
+    ) -> StepCall[T]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        retry: Retry | None = None,
+        timeout: float = 0.0,
+        **kwargs: Any,
+    ) -> StepCall[T]: ...
+    @overload
+    def step(self, name: str, /) -> StepCall[Any]: ...
+    @overload
+    def step(self, function: Callable[P, Awaitable[T]], /) -> Callable[P, StepCall[T]]: ...
+    @overload
+    def step(
+        self, *, retry: Retry | None = None, timeout: float = 0.0
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, StepCall[T]]]: ...
+    def step(  # type: ignore[misc]  # mypy does not see that the decorator form passes no positional argument
+        self,
+        target: Any = None,
+        function: Any = None,
+        /,
+        *args: Any,
+        retry: Retry | None = None,
+        timeout: float = 0.0,
+        **kwargs: Any,
+    ) -> Any:
+        """Runs a function once for this turn: `result = await turn.step("search", search, query)`.
+
+        Its result is stored before it is returned. When the turn runs again (after a crash, a failed attempt, an
+        answered question, or `sleep`), a finished step returns the stored result and does not run. Other forms:
+        `@turn.step` or `@turn.step(retry=, timeout=)` above a function, which is then called as usual; and
+        `async with turn.step("pay") as step:`, where `step.done` tells whether `step.result` is stored already.
+        A sync agent calls `turn.step("search", search, query).wait()`, or uses `with`.
+
+        A step is known by its name, and by how many of that name the turn has called before. Steps of other asyncio
+        tasks need names of their own. Raises StepMismatch if the turn calls another step than in its earlier run.
+
+        Results: JSON values, tuples, sets, bytes, dates, dataclasses, pydantic models, enums and protobuf messages, up
+        to 16 MiB; TypeError or ValueError for others. `retry`: tries the step again. `timeout`: seconds for each
+        attempt, then TimeoutError. Sync functions run in a thread. A step that was interrupted runs again: pass
+        `step.key` to services that accept an idempotency key.
+        """
+        _check_step_options(retry, timeout)
+        if callable(target):
+            return self._decorate_step(target, retry, timeout)
+        if target is None:
+            return partial(self._decorate_step, retry=retry, timeout=timeout)
+        if function is not None and not callable(function):
+            raise TypeError(
+                f"turn.step: {function!r} is not a function; write turn.step({target!r}, function, argument), "
+                "without calling the function"
+            )
+        call = None if function is None else partial(function, *args, **kwargs)
+        return StepCall(self._steps, self._steps.begin(target), call, retry or ONCE, timeout)
+
+    def _decorate_step(
+        self, function: Callable[P, Awaitable[T]], retry: Retry | None, timeout: float
+    ) -> Callable[P, StepCall[T]]:
+        name = getattr(function, "__name__", "")
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> StepCall[T]:
+            work = partial(function, *args, **kwargs)
+            return StepCall(self._steps, self._steps.begin(name), work, retry or ONCE, timeout)
+
+        return call
+
+    def sleep(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0) -> Sleep:
+        """Pauses the turn: `await turn.sleep(hours=3)`. In a sync agent: `turn.sleep(hours=3).wait()`.
+
+        From one second on nothing stays in memory: the turn is released, and afterwards the function is called again,
+        where its finished steps return their stored results. The pause survives restarts; a cancel ends it at once.
+        It is a step named `sleep`. While other steps run beside it, the turn stays in memory.
+        """
+        length = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        if length < timedelta(0):
+            raise ValueError(f"turn.sleep: {length} is negative; pass seconds=, minutes=, hours= or days=")
+        return Sleep(self._steps, self._steps.begin("sleep"), self._steps.clock() + length // timedelta(milliseconds=1))
+
+    def sleep_until(self, when: datetime) -> Sleep:
+        """Pauses the turn until a time, as `sleep` does. Raises ValueError for a time without a timezone."""
+        if when.tzinfo is None:
+            raise ValueError(
+                f"turn.sleep_until: {when!r} has no timezone; use datetime(..., tzinfo=UTC) or .astimezone()"
+            )
+        return Sleep(self._steps, self._steps.begin("sleep"), round(when.timestamp() * 1000))
+
     # Ends of the turn ---------------------------------------------------------------------------------------------
 
     def ask(self, question: object) -> NoReturn:
@@ -357,6 +415,13 @@ class _CompletedAwaitable:
 
     def __await__(self) -> Any:
         return iter(())
+
+
+def _check_step_options(retry: object, timeout: object) -> None:
+    if retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"turn.step: retry={retry!r} must be a Retry, such as Retry(attempts=3)")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0:
+        raise ValueError(f"turn.step: timeout={timeout!r} must be seconds, 0 for no limit")
 
 
 def _check_content(method: str, value: object) -> object:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dragoman.agents.functions.spec import retry, spec_of
+from dragoman.agents.functions.steps import MAX_ATTEMPTS, Retry
 from dragoman.agents.values import NewId, struct_to_json
 from dragoman.agents.workers.turn import RemoteTurn
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
@@ -285,6 +286,8 @@ def read_registration(registration: wk.AgentRegistration, field: str = "registra
         raise InvalidParams.field(f"{field}.id", str(error).removesuffix("; set id=")) from error
     if registration.retries > MAX_WORKER_RETRIES:
         raise InvalidParams.field(f"{field}.retries", f"{registration.retries} is more than {MAX_WORKER_RETRIES}")
+    if registration.attempts > MAX_ATTEMPTS:
+        raise InvalidParams.field(f"{field}.attempts", f"{registration.attempts} is more than {MAX_ATTEMPTS}")
     if registration.turns > MAX_WORKER_CREDITS:
         raise InvalidParams.field(f"{field}.turns", f"{registration.turns} is more than {MAX_WORKER_CREDITS}")
     try:
@@ -327,6 +330,7 @@ def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
         extended_skills=_skills(registration.extended_skills),
         default=False,
         streaming=card.capabilities.streaming if card.capabilities.HasField("streaming") else True,
+        retry=Retry(attempts=registration.attempts or 1),
         direct=registration.direct,
         cancelable=not registration.uncancelable,
         while_working="refuse" if registration.refuses_messages else "queue",

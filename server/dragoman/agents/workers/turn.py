@@ -23,14 +23,22 @@ from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
+from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.core.trace import CURRENT_TRACE
-from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, StateUpdate, TurnContext, TurnResult, WorkerLost
+from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, Pause, StateUpdate, TurnContext, TurnResult, WorkerLost
+from dragoman.ports.remote_agents import decode_step, encode_step
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.workers")
 
 SendToWorker = Callable[[wk.ConnectResponse], None]
+
+
+STEP_STATES: Final = frozenset(int(state) for state in StepState)
+
+MAX_PAUSE_ERROR_CHARS: Final = 2_000
+"""Characters of the error of a step or of an attempt; the rest is cut off."""
 
 
 class AgentStopped(Exception):
@@ -84,8 +92,8 @@ class RemoteTurn:
             self.abort(error)
 
     def _put_events(self, frame: wk.Events) -> None:
-        if not frame.events:
-            raise InvalidAgentResponse("events.events is empty; send at least one event")
+        if not frame.events and not frame.HasField("state_update"):
+            raise InvalidAgentResponse("events.events is empty; send at least one event, or a state_update")
         if frame.number <= self._received_number:
             raise InvalidAgentResponse(
                 f"events.number: {frame.number} follows {self._received_number}; numbers must increase, from 1"
@@ -94,12 +102,12 @@ class RemoteTurn:
         state_update = (
             decode_state_update(frame.state_update, self.turn_context) if frame.HasField("state_update") else None
         )
+        if not changes and state_update is not None:
+            self.turn_context.store(state_update)
         for change in changes[:-1]:
             self.turn_context.put(change)
-        if state_update is None:
-            self.turn_context.put(changes[-1])
-        else:
-            self.turn_context.put(changes[-1], state_update=state_update)
+        if changes:
+            self.turn_context.put(changes[-1], state_update=state_update or NO_CHANGE)
         self._received_number = frame.number
         if self._commit_task is None or self._commit_task.done():
             self._commit_task = self._spawn(self._commit(), "commits")
@@ -166,6 +174,8 @@ class RemoteTurn:
             attempt=turn_context.attempt,
             previous_artifacts=turn_context.previous_artifacts,
             traceparent=CURRENT_TRACE.get(),
+            steps=map(encode_step, turn_context.journal.stored),
+            turn_number=turn_context.journal.turn_number,
         )
         if turn_context.task_metadata:
             start.task_metadata.MergeFromString(turn_context.task_metadata)
@@ -300,7 +310,11 @@ def decode_turn_end(end: wk.TurnEnd, turn_context: TurnContext, new_id: NewId) -
             change = StatusChange(states.COMPLETED, message.SerializeToString())
             message.ClearField("task_id")  # the task will not exist
             return TurnResult(change, artifacts, message, state_update)
-    raise InvalidAgentResponse("turn_end has no outcome; set one of status, reply, canceled, released")
+        case "pause":
+            result = failed_turn_result(end.pause.error, turn_context, new_id)
+            pause = Pause(end.pause.until.ToMilliseconds(), end.pause.error[:MAX_PAUSE_ERROR_CHARS])
+            return replace(result, artifacts=artifacts, state_update=state_update, pause=pause)
+    raise InvalidAgentResponse("turn_end has no outcome; set one of status, reply, canceled, released, pause")
 
 
 def failed_turn_result(text: str, turn_context: TurnContext, new_id: NewId) -> TurnResult:
@@ -317,7 +331,25 @@ def decode_state_update(update: wk.StateUpdate, turn_context: TurnContext) -> St
         check_task_metadata("state_update.task_metadata", turn_context.task_metadata, update.task_metadata)
         if update.HasField("task_metadata")
         else b"",
+        tuple(map(_checked_step, update.steps)),
     )
+
+
+def _checked_step(step: wk.Step) -> StepRecord:
+    field = f'state_update.steps: step "{step.name}"'
+    if not 0 < len(step.name) <= MAX_STEP_NAME_CHARS or not step.name.isprintable():
+        raise InvalidAgentResponse(
+            f"state_update.steps.name: {step.name!r} must be 1 to {MAX_STEP_NAME_CHARS} printable characters"
+        )
+    if not step.number:
+        raise InvalidAgentResponse(f"{field}: number must be 1 or more")
+    if step.position < NO_POSITION:
+        raise InvalidAgentResponse(f"{field}: position must be -1 or more")
+    if step.state not in STEP_STATES:
+        raise InvalidAgentResponse(f"{field}: state {step.state} is not known")
+    if len(step.result.raw) > MAX_RESULT_BYTES:
+        raise InvalidAgentResponse(f"{field}: the result has more than {MAX_RESULT_BYTES} bytes")
+    return replace(decode_step(step), error=step.error[:MAX_PAUSE_ERROR_CHARS])
 
 
 def _check_json_object(text: str, field: str) -> bytes:

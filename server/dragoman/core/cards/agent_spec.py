@@ -87,6 +87,8 @@ class AgentSpec:
     cancelable: bool = True
     retries: int = 0
     """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""
+    attempts: int = 1
+    """How often a turn is run that fails."""
     idle_limit: float = 0.0
     """Seconds without an event after which a turn is stopped; 0 for none."""
     time_limit: float = 0.0

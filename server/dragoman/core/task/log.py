@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from dragoman.core.limits.quotas import Quota, Usage, UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import PushConfig
-from dragoman.core.task.steps import Step
+from dragoman.core.task.steps import StepRecord
 
 ROLE_USER: Final = 1
 ROLE_AGENT: Final = 2
@@ -364,7 +364,7 @@ class Append:
     """With `retry` or `suspend`: not before this time, in milliseconds since the epoch."""
     wake: bool = False
     """The sleeping turn is ready to be claimed."""
-    steps: Sequence[Step] = ()
+    steps: Sequence[StepRecord] = ()
     """Steps of the turn to store, each in place of the same one stored before."""
     idempotency_key: IdempotencyKey | None = None
     """Stored with the append. Raises DuplicateKey when it was used before."""

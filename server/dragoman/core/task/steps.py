@@ -6,11 +6,16 @@ turn. Steps called by the turn's own code also have a position, because that cod
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Final
+
+MAX_STEP_NAME_CHARS: Final = 200
+
+MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
+"""The largest result of a step."""
 
 CURRENT_TURN: Final = 0
 """The turn of the steps that the next run of the turn finds."""
@@ -37,7 +42,7 @@ class StepMismatch(Exception):
 
 
 @dataclass(slots=True)
-class Step:
+class StepRecord:
     """A step as it is stored. Times are milliseconds since the epoch, 0 for none. Not changed, but not frozen."""
 
     name: str
@@ -77,29 +82,36 @@ class StepJournal:
     Not thread-safe.
     """
 
-    def __init__(self, stored: Iterable[Step], task_key: bytes) -> None:
-        """stored: all steps of the task. task_key: the key of the task."""
-        self._generation = 0
-        self._stored: dict[tuple[str, int], Step] = {}
-        self._by_position: dict[int, Step] = {}
+    def __init__(self, stored: Iterable[StepRecord], task: str, turn_number: int = 0) -> None:
+        """stored: steps of the task. task: identifies the task. turn_number: the number of the current turn, unless
+        `stored` has steps of earlier turns."""
+        self.turn_number = turn_number
+        """The same in all runs of this turn, and in no other turn of the task that has steps."""
+        self._stored: dict[tuple[str, int], StepRecord] = {}
+        self._by_position: dict[int, StepRecord] = {}
         for step in stored:
-            self._generation = max(self._generation, step.turn)
+            self.turn_number = max(self.turn_number, step.turn)
             if step.turn == CURRENT_TURN:
                 self._stored[step.name, step.number] = step
                 if step.position != NO_POSITION:
                     self._by_position[step.position] = step
-        self._task_key = task_key
+        self._task = task
         self._position = 0
         self._uses: dict[str, int] = {}
         self._unpositioned: set[str] = set()
         self._last_position = max(self._by_position, default=NO_POSITION)
 
     @property
+    def stored(self) -> Collection[StepRecord]:
+        """The steps of this turn that earlier runs have stored."""
+        return self._stored.values()
+
+    @property
     def replaying(self) -> bool:
         """Whether the turn's own code has yet to reach the last step that an earlier run stored."""
         return self._position <= self._last_position
 
-    def begin(self, name: str, now: int, *, own_code: bool) -> Step:
+    def begin(self, name: str, now: int, *, own_code: bool) -> StepRecord:
         """The stored step that is called now, or a new one.
 
         own_code: whether the turn's own code calls it, and not another asyncio task or thread. Raises StepMismatch
@@ -131,9 +143,9 @@ class StepJournal:
                 "changed, or takes another path; cancel the task, or run the code with which it began"
             )
         self._uses[name] = number
-        return step or Step(name, number, position, StepState.RUNNING, started=now)
+        return step or StepRecord(name, number, position, StepState.RUNNING, started=now)
 
-    def key(self, step: Step) -> str:
+    def key(self, step: StepRecord) -> str:
         """The idempotency key of a step: 32 hex digits, the same in every run of its turn and in no other turn."""
-        parts = (self._task_key.hex(), str(self._generation), str(step.number), step.name)
+        parts = (self._task, str(self.turn_number), str(step.number), step.name)
         return sha256("\n".join(parts).encode()).hexdigest()[:32]

@@ -74,7 +74,7 @@ class CancelOperation:
             await self._store.cancel_requests.request(ref, metadata)
             if (runner := self._scheduler.runs.find(ref)) is not None and not runner.canceled:
                 await self.poll()  # a turn ended meanwhile and the next message began another
-        elif current.record.ready:  # its runner released it
+        elif current.record.has_open_turn:  # its runner released it
             await self._end_idle_task(ref, metadata)
             current = await read_task(self._store, ref)
         if states.is_terminal(current.record.state) and current.record.state != states.CANCELED:

@@ -14,6 +14,7 @@ from dragoman.core.limits.quotas import NO_BUDGETS, NO_USAGE, TaskBudget, TaskBu
 from dragoman.core.names import Owner, task_id_of
 from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState, Event, TaskRecord
 from dragoman.core.task.projection import merge_metadata
+from dragoman.core.task.steps import StepJournal
 from dragoman.ports import NO_CHANGE, Agent, LeaseLost, RemoteAgent, StateUpdate, Store, StoredMessage
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
@@ -89,6 +90,7 @@ class AgentFacade:
     _metadata_set = b""
     """Task metadata that this turn has set, repeated in the event that ends it."""
     _message_arrived: asyncio.Event | None = None
+    _journal: StepJournal | None = None
 
     def __init__(
         self,
@@ -164,6 +166,12 @@ class AgentFacade:
     def cancel_metadata(self) -> bytes:
         return self.stop.metadata
 
+    @property
+    def journal(self) -> StepJournal:
+        if self._journal is None:  # the first run of its first turn
+            self._journal = StepJournal((), self.record.ref.key.hex())
+        return self._journal
+
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         arrived = self._message_arrived = self._message_arrived or asyncio.Event()
         while True:
@@ -185,8 +193,7 @@ class AgentFacade:
     # Calls ------------------------------------------------------------------------------------------------------
 
     def put(self, change: Change, *, state_update: StateUpdate = NO_CHANGE) -> Awaitable[None]:
-        if self._hold is not None and self._hold.lost and not isinstance(self._agent, RemoteAgent):
-            raise LeaseLost("the lease of this process has lapsed")
+        self._check_lease()
         self.deadlines.last_activity = time.monotonic()
         if self._transitions is not None:
             self._transitions.check(change)
@@ -197,12 +204,21 @@ class AgentFacade:
             self.task_metadata = merge_metadata(self.task_metadata, state_update.task_metadata)
         return accepted
 
+    def _check_lease(self) -> None:
+        if self._hold is not None and self._hold.lost and not isinstance(self._agent, RemoteAgent):
+            raise LeaseLost("the lease of this process has lapsed")
+
     def _replace_on_retry(self, change: Change) -> Change:
         """In a repeated turn, the first write to an artifact replaces the content of the dead attempt."""
         if not isinstance(change, ArtifactChange) or change.artifact_id in self._written_artifacts:
             return change
         self._written_artifacts.add(change.artifact_id)
         return replace(change, append=False) if change.append else change
+
+    def store(self, state_update: StateUpdate) -> Awaitable[None]:
+        self._check_lease()
+        self.deadlines.last_activity = time.monotonic()
+        return self._batch.store(state_update)
 
     async def flush(self) -> None:
         await self._batch.flush()
@@ -259,6 +275,8 @@ class AgentFacade:
         self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
         messages = {stored.number: pb.Message.FromString(stored.message) for stored in conversation.messages}
         usage = await store.usage(ref)
+        if self.record.token > 1 or self.record.last_completed:
+            self._journal = StepJournal(await store.steps(ref, results=True), ref.key.hex())
         self.task_state, self.task_metadata = conversation.task_state, conversation.task_metadata
         self.question = messages.get(conversation.record.question)
         self.history = [message for number, message in messages.items() if number < unread[0].number]
@@ -302,6 +320,7 @@ class AgentFacade:
             context_state=context,
             last_delivered=self._last_delivered,
             release=release,
+            steps=state_update.steps,
         )
 
     def _send(self, changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:

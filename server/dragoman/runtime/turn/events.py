@@ -121,6 +121,8 @@ class EventBatch:
         self._lock = threading.RLock()
         self._pending: list[Change] = []
         self._waiters: list[asyncio.Future[None]] = []
+        self._stored: list[asyncio.Future[None]] = []
+        """Done when the pending changes without an event are committed."""
 
     @property
     def full(self) -> bool:
@@ -170,6 +172,22 @@ class EventBatch:
                     self._has_room.wait()
         return self
 
+    def store(self, state_update: StateUpdate) -> asyncio.Future[None]:
+        """Adds a change without an event. Done when it is committed, with all events put before; on the loop only.
+
+        Raises LeaseLost after the turn, or the error of an earlier append.
+        """
+        with self._lock:
+            self._check()
+            self._state_update = self._state_update.merged_with(state_update)
+            done = self._loop.create_future()
+            self._stored.append(done)
+            self._send_at = 0.0
+            if not self._scheduled or self._timer is not None:
+                self._scheduled = True
+                self._loop.call_soon(self._send_pending)
+        return done
+
     def __await__(self) -> Generator[Any, None, None]:
         while (self._events >= MAX_PENDING_EVENTS or self._bytes >= MAX_PENDING_BYTES) and self._error is None:
             yield from self._wait_for_commit().__await__()
@@ -198,10 +216,12 @@ class EventBatch:
             self._timer = None
         if self._waiters:
             self._wake()
+        stored, self._stored = self._stored, []
+        _end(stored, self._error)
 
     async def take_pending(self) -> tuple[list[Change], StateUpdate]:
         """Waits for the append in flight and takes the pending events, for the last append of a turn."""
-        while self._events > len(self._pending) and self._error is None:
+        while (self._in_flight or self._events > len(self._pending)) and self._error is None:
             await self._wait_for_commit()
         with self._lock:
             if self._error is not None:
@@ -229,24 +249,26 @@ class EventBatch:
             self._timer = None
         with self._lock:
             changes, state_update = self._pending, self._state_update
-            if not changes or self._error is not None:
+            if not (changes or self._stored) or self._error is not None:
                 self._scheduled = False
                 return
             if not self._is_urgent and self._send_at > self._loop.time():
                 self._timer = self._loop.call_at(self._send_at, self._send_pending)
                 return
-            size = self._pending_bytes
-            self._pending, self._pending_bytes, self._state_update = [], 0, NO_CHANGE
+            size, stored = self._pending_bytes, self._stored
+            self._pending, self._pending_bytes, self._state_update, self._stored = [], 0, NO_CHANGE, []
             self._in_flight = True
         self._send(self._coalesced(changes), state_update).add_done_callback(
-            lambda done: self._on_sent(done, len(changes), size)
+            lambda done: self._on_sent(done, len(changes), size, stored)
         )
 
     def _coalesced(self, changes: list[Change]) -> list[Change]:
         limit = self._coalesce.limit
         return coalesce_changes(changes, limit) if limit else changes
 
-    def _on_sent(self, done: asyncio.Future[Appended], events: int, size: int) -> None:
+    def _on_sent(
+        self, done: asyncio.Future[Appended], events: int, size: int, stored: list[asyncio.Future[None]]
+    ) -> None:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         self._in_flight = False
         with self._lock:
@@ -255,6 +277,8 @@ class EventBatch:
             self._error = self._error or error
             if self._has_room is not None:
                 self._has_room.notify_all()
+        if stored:
+            _end(stored, error)
         self._wake()
         self._send_pending()
 
@@ -268,6 +292,17 @@ class EventBatch:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _end(futures: list[asyncio.Future[None]], error: BaseException | None) -> None:
+    for future in futures:
+        if future.done():  # its caller was canceled
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+            future.exception()  # its caller may not wait for it any more
 
 
 def _send_closed(changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:

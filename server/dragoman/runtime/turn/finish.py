@@ -16,7 +16,7 @@ from dragoman.core.errors import A2AError
 from dragoman.core.task import states
 from dragoman.core.task.log import CHANGED, AppendRejected, StatusChange, TaskRecord
 from dragoman.ids import IDS
-from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult, WorkerLost
+from dragoman.ports import NO_CHANGE, LeaseLost, Pause, StateUpdate, TurnResult, WorkerLost
 from dragoman.runtime.turn.events import Change
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -142,9 +142,12 @@ INVALID_TRANSITION: Final = SystemStatus(
 )
 
 
-def retry_status(attempt: int) -> StatusChange:
-    """The status update that begins a repeated turn; its metadata carry the number of the attempt."""
-    message = pb.Message(metadata={"attempt": attempt})
+def retry_status(attempt: int, error: str = "") -> StatusChange:
+    """The status update that begins a repeated turn.
+
+    Its metadata carry the number of the attempt, and why the agent failed before, if it did.
+    """
+    message = pb.Message(metadata={"attempt": attempt, **({"error": error} if error else {})})
     return StatusChange(states.WORKING, metadata=message.metadata.SerializeToString())
 
 
@@ -211,6 +214,7 @@ class FinishKind(Enum):
 
     END = "the changes; their last one is the status, and releases the claim"
     RETRY = "the changes, and a release for the next attempt"
+    SUSPEND = "the changes, and a release until the agent wakes"
     REPLY = "a Message in place of the task"
     NOTHING = "nothing"
 
@@ -222,7 +226,8 @@ class Finish(NamedTuple):
     |---|---|
     | its claim is lost, or a fence has ended its task | nothing: the store rejects its writes, or has its end |
     | its output could not be stored | its end as FAILED, and without that output |
-    | it was interrupted and may be repeated | a release, for the next attempt |
+    | it was interrupted, or failed, and may be repeated | a release, for the next attempt |
+    | its agent sleeps | a release, until it wakes |
     | its result is a Message, and the task is not visible | that Message, in place of the task |
     | otherwise | its last artifacts and its final status |
     """
@@ -233,6 +238,8 @@ class Finish(NamedTuple):
     reply: pb.Message | None = None
     error: A2AError | None = None
     """What the sender gets in place of a task that nobody has seen."""
+    wake_at: int = 0
+    """After a release: when the turn continues, in milliseconds since the epoch; 0: at once."""
 
 
 WRITES_NOTHING: Final = Finish(FinishKind.NOTHING)
@@ -274,6 +281,11 @@ def decide(
             case failure:
                 result = TurnResult(system_status(NOT_WRITTEN, record, str(failure)))
     changes = with_working(changes, record)
+    if result.pause is not None and output.failure is None:
+        if stop.state is Stop.NONE:
+            return _pause(result.pause, changes, output.state_update.merged_with(result.state_update), record)
+        if not result.pause.error:
+            result = TurnResult(stop_status(), state_update=result.state_update)
     if result.status.state == states.FAILED and _may_retry(stop, lost, record, retries):
         if record.visible:
             changes = [*changes, retry_status(record.attempt + 1)]
@@ -290,6 +302,17 @@ def decide(
         else output.state_update.merged_with(result.state_update),
         error=None if changes or record.visible else result.error,
     )
+
+
+def _pause(pause: Pause, changes: Sequence[Change], state_update: StateUpdate, record: TaskRecord) -> Finish:
+    """A turn that sleeps is visible: others can see its task, and cancel it."""
+    state_update = replace(state_update, context_state=None) if pause.error else state_update
+    if pause.error:
+        status = retry_status(record.attempt + 1, pause.error)
+        return Finish(FinishKind.RETRY, [*changes, status], state_update, wake_at=pause.until)
+    if record.state == states.SUBMITTED and not changes:
+        changes = [StatusChange(states.WORKING)]
+    return Finish(FinishKind.SUSPEND, changes, state_update, wake_at=pause.until)
 
 
 def _may_retry(stop: StopToken, lost: WorkerLost | None, record: TaskRecord, retries: int) -> bool:

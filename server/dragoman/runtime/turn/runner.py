@@ -299,9 +299,11 @@ class TurnRunner(AgentFacade):
 
     async def _finish_without_end(self, finish: Finish) -> None:
         """Releases the turn for another attempt, or waits for the end that a fence writes."""
-        if finish.kind is FinishKind.RETRY:
+        if finish.kind in (FinishKind.RETRY, FinishKind.SUSPEND):
+            retry, suspend = finish.kind is FinishKind.RETRY, finish.kind is FinishKind.SUSPEND
             append = self._build_append(finish.changes, finish.state_update)
-            await self._insist(replace(append, last_delivered=0, retry=True))
+            append = replace(append, last_delivered=0, retry=retry, suspend=suspend, wake_at=finish.wake_at)
+            await self._insist(append)
         elif self._fence_task is not None:
             await self._fence_task
 

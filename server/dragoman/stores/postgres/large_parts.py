@@ -28,7 +28,7 @@ from dragoman.core.task.blob_references import (
 )
 from dragoman.core.task.cursors import TaskPage
 from dragoman.core.task.log import Append, Event
-from dragoman.core.task.steps import Step
+from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs
 from dragoman.stores.postgres.database import Database, SideConnection
@@ -107,7 +107,7 @@ class PostgresBlobRestorer(BlobRestorer):
         messages = [replace(stored, message=data) for stored, data in zip(found.messages, restored, strict=True)]
         return replace(found, messages=messages)
 
-    async def steps(self, steps: list[Step]) -> list[Step]:
+    async def steps(self, steps: list[StepRecord]) -> list[StepRecord]:
         large = [step for step in steps if self._marker in step.result]
         restored = await self._restore_all([step.result for step in large], PART_TREE, UNLIMITED_BYTES)
         for step, result in zip(large, restored, strict=True):

@@ -7,7 +7,7 @@ from typing import Final
 from asyncpg import Connection
 
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.steps import CURRENT_TURN, Step
+from dragoman.core.task.steps import CURRENT_TURN, StepRecord
 from dragoman.stores.postgres.rows import TABLE_RECORD_COLUMNS, insert_statement, records_with_owners
 from dragoman.stores.shared.rows import STEP_COLUMNS, step_from_row
 
@@ -36,7 +36,7 @@ WHERE t.wakes > 0 AND t.wakes <= $1 ORDER BY t.wakes LIMIT $2
 """
 
 
-async def read_steps(connection: Connection, ref: TaskRef, results: bool) -> list[Step]:
+async def read_steps(connection: Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
     """The steps of a task, those of the current turn last; with `results`, these have their stored results."""
     sql = _SELECT_STEPS.format(columns=_WITH_RESULT if results else _WITHOUT_RESULT)
     return [step_from_row(row) for row in await connection.fetch(sql, ref.owner.scope, ref.owner.principal, ref.key)]

@@ -33,7 +33,7 @@ from dragoman.core.task.maintenance import (
     StorageOptions,
     TaskSelection,
 )
-from dragoman.core.task.steps import Step
+from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.postgres import blobs, claims, reads, steps, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
@@ -239,7 +239,7 @@ class PostgresStore:
     async def usage(self, task: TaskRef) -> Usage:
         return await self._database.read_snapshot(task_tables.read_usage, task)
 
-    async def steps(self, task: TaskRef, *, results: bool = False) -> list[Step]:
+    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self.blobs.steps(await self._database.read(steps.read_steps, task, results))
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:

@@ -14,7 +14,7 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.steps import Step, StepState
+from dragoman.core.task.steps import StepRecord, StepState
 
 RECORD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
@@ -54,7 +54,7 @@ def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
 STEP_COLUMNS: Final = "turn, name, number, position, state, attempt, started, ended, wakes, size, result, error"
 
 
-def step_values(step: Step) -> tuple[Any, ...]:
+def step_values(step: StepRecord) -> tuple[Any, ...]:
     """The values of STEP_COLUMNS."""
     return (
         step.turn, step.name, step.number, step.position, int(step.state), step.attempt, step.started, step.ended,
@@ -62,10 +62,12 @@ def step_values(step: Step) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def step_from_row(row: Sequence[Any]) -> Step:
+def step_from_row(row: Sequence[Any]) -> StepRecord:
     """The step in a row of STEP_COLUMNS."""
     turn, name, number, position, state, attempt, started, ended, wake_at, size, result, error = row
-    return Step(name, number, position, StepState(state), attempt, started, ended, wake_at, result, size, error, turn)
+    return StepRecord(
+        name, number, position, StepState(state), attempt, started, ended, wake_at, result, size, error, turn
+    )
 
 
 # Idempotency keys -------------------------------------------------------------------------------------------------

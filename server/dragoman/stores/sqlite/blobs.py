@@ -37,7 +37,7 @@ from dragoman.core.task.blob_references import (
 )
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.core.task.log import Append, Appended, Blob, Event, TaskRef
-from dragoman.core.task.steps import Step
+from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads, steps
@@ -232,7 +232,7 @@ class SqliteBlobRestorer(BlobRestorer):
         ]
         return replace(found, messages=messages)
 
-    def steps(self, connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[Step]:
+    def steps(self, connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
         found = steps.read_steps(connection, ref, results)
         for step in found:
             if self._marker in step.result:

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.core.task.steps import CURRENT_TURN, Step
+from dragoman.core.task.steps import CURRENT_TURN, StepRecord
 from dragoman.stores.shared.rows import STEP_COLUMNS, step_from_row
 from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, SqliteBulkStatement, records_with_owners
 
@@ -32,7 +32,7 @@ def end_turn(connection: sqlite3.Connection, owner: int, key: bytes, turn: int) 
     connection.execute(_END_TURN, (turn, owner, key))
 
 
-def read_steps(connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[Step]:
+def read_steps(connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
     """The steps of a task, those of the current turn last; with `results`, these have their stored results."""
     sql = _SELECT_STEPS.format(columns=_WITH_RESULT if results else _WITHOUT_RESULT)
     return [step_from_row(row) for row in connection.execute(sql, (ref.owner.scope, ref.owner.principal, ref.key))]

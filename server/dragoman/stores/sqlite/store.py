@@ -28,7 +28,7 @@ from dragoman.core.task.maintenance import (
     StorageOptions,
     TaskSelection,
 )
-from dragoman.core.task.steps import Step
+from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.erasure import Eraser
 from dragoman.stores.sqlite import blobs, claims, reads, steps, task_tables
@@ -258,7 +258,7 @@ class SqliteStore:
     async def usage(self, task: TaskRef) -> Usage:
         return await self._read(task_tables.read_usage, task)
 
-    async def steps(self, task: TaskRef, *, results: bool = False) -> list[Step]:
+    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self._read(self.blobs.steps, task, results)
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:

@@ -22,7 +22,7 @@ from dragoman.core.task.log import (
     Ready,
 )
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman.core.task.steps import NO_POSITION, Step, StepState
+from dragoman.core.task.steps import NO_POSITION, StepRecord, StepState
 from dragoman.ports import Store
 from dragoman.testing.fixtures import (
     OWNER,
@@ -38,18 +38,18 @@ from dragoman.testing.fixtures import (
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-def finished_step(name: str, number: int = 1, position: int = 0, result: bytes = b"{}") -> Step:
+def finished_step(name: str, number: int = 1, position: int = 0, result: bytes = b"{}") -> StepRecord:
     """Returns a step whose result is stored."""
     part = pb.Part(raw=result, media_type="application/json").SerializeToString()
-    return Step(name, number, position, StepState.DONE, 2, 1_000, 2_000, 0, part, len(result), "ValueError: once")
+    return StepRecord(name, number, position, StepState.DONE, 2, 1_000, 2_000, 0, part, len(result), "ValueError: once")
 
 
-def with_steps(claimed: Appended, *steps: Step) -> Append:
+def with_steps(claimed: Appended, *steps: StepRecord) -> Append:
     """Returns an append of the holder of the claim that stores only steps."""
     return replace(by_runner(claimed), steps=steps)
 
 
-def suspended(claimed: Appended, wake_at: int, *steps: Step) -> Append:
+def suspended(claimed: Appended, wake_at: int, *steps: StepRecord) -> Append:
     """Returns an append with which the turn goes to sleep."""
     return replace(by_runner(claimed, status(states.WORKING)), steps=steps, suspend=True, wake_at=wake_at)
 
@@ -78,7 +78,7 @@ class StoreSteps:
 
     async def test_a_step_replaces_the_same_one_stored_before(self, store: Store) -> None:
         claimed = await running(store)
-        begun = Step("search", 1, 0, StepState.RUNNING, started=1_000)
+        begun = StepRecord("search", 1, 0, StepState.RUNNING, started=1_000)
         await asyncio.gather(
             store.append(with_steps(claimed, begun)), store.append(with_steps(claimed, finished_step("search")))
         )

@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64ragoman/worker/v1/worker.proto\x12\x12\x64ragoman.worker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xb2\x04\n\x0e\x43onnectRequest\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32\x19.dragoman.worker.v1.HelloH\x00R\x05hello\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12\x34\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1a.dragoman.worker.v1.CreditH\x00R\x06\x63redit\x12\x34\n\x06\x65vents\x18\x04 \x01(\x0b\x32\x1a.dragoman.worker.v1.EventsH\x00R\x06\x65vents\x12M\n\x0fmessage_request\x18\x05 \x01(\x0b\x32\".dragoman.worker.v1.MessageRequestH\x00R\x0emessageRequest\x12J\n\x0e\x63\x61ncel_refused\x18\x06 \x01(\x0b\x32!.dragoman.worker.v1.CancelRefusedH\x00R\rcancelRefused\x12\x38\n\x08turn_end\x18\x07 \x01(\x0b\x32\x1b.dragoman.worker.v1.TurnEndH\x00R\x07turnEnd\x12\x31\n\x05\x64rain\x18\x08 \x01(\x0b\x32\x19.dragoman.worker.v1.DrainH\x00R\x05\x64rain\x12\x31\n\x05usage\x18\t \x01(\x0b\x32\x19.dragoman.worker.v1.UsageH\x00R\x05usageB\x07\n\x05\x66rame\"\x98\x04\n\x0f\x43onnectResponse\x12\x37\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.dragoman.worker.v1.WelcomeH\x00R\x07welcome\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12>\n\nturn_start\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TurnStartH\x00R\tturnStart\x12=\n\tcommitted\x18\x04 \x01(\x0b\x32\x1d.dragoman.worker.v1.CommittedH\x00R\tcommitted\x12M\n\x0fmessage_arrived\x18\x05 \x01(\x0b\x32\".dragoman.worker.v1.MessageArrivedH\x00R\x0emessageArrived\x12\x34\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1a.dragoman.worker.v1.CancelH\x00R\x06\x63\x61ncel\x12:\n\x08stopping\x18\x07 \x01(\x0b\x32\x1c.dragoman.worker.v1.StoppingH\x00R\x08stopping\x12\x44\n\x0cturn_revoked\x18\x08 \x01(\x0b\x32\x1f.dragoman.worker.v1.TurnRevokedH\x00R\x0bturnRevokedB\x07\n\x05\x66rame\"Z\n\x05Hello\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12=\n\x06\x61gents\x18\x02 \x03(\x0b\x32%.dragoman.worker.v1.AgentRegistrationR\x06\x61gents\"\x84\x05\n\x11\x41gentRegistration\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12(\n\x04\x63\x61rd\x18\x02 \x01(\x0b\x32\x14.lf.a2a.v1.AgentCardR\x04\x63\x61rd\x12>\n\x0f\x65xtended_skills\x18\x03 \x03(\x0b\x32\x15.lf.a2a.v1.AgentSkillR\x0e\x65xtendedSkills\x12\x16\n\x06\x64irect\x18\x04 \x01(\x08R\x06\x64irect\x12\"\n\x0cuncancelable\x18\x05 \x01(\x08R\x0cuncancelable\x12)\n\x10refuses_messages\x18\x06 \x01(\x08R\x0frefusesMessages\x12\x18\n\x07retries\x18\x07 \x01(\rR\x07retries\x12\x38\n\nidle_limit\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\tidleLimit\x12\x38\n\ntime_limit\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x12R\n\tretention\x18\n \x03(\x0b\x32\x34.dragoman.worker.v1.AgentRegistration.RetentionEntryR\tretention\x12*\n\x0ehistory_length\x18\x0b \x01(\rH\x00R\rhistoryLength\x88\x01\x01\x12\x14\n\x05turns\x18\x0c \x01(\rR\x05turns\x1aW\n\x0eRetentionEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05value:\x02\x38\x01\x42\x11\n\x0f_history_length\"T\n\tHeartbeat\x12\x16\n\x06number\x18\x01 \x01(\x04R\x06number\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\"9\n\x06\x43redit\x12\x19\n\x08\x61gent_id\x18\x01 \x01(\tR\x07\x61gentId\x12\x14\n\x05turns\x18\x02 \x01(\rR\x05turns\"\xb0\x01\n\x06\x45vents\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\x12\x31\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x19.dragoman.worker.v1.EventR\x06\x65vents\x12\x42\n\x0cstate_update\x18\x04 \x01(\x0b\x32\x1f.dragoman.worker.v1.StateUpdateR\x0bstateUpdate\"\xc3\x01\n\x05\x45vent\x12:\n\x06status\x18\x01 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12@\n\x08\x61rtifact\x18\x02 \x01(\x0b\x32\".dragoman.worker.v1.ArtifactChangeH\x00R\x08\x61rtifact\x12\x33\n\x04text\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TextChunkH\x00R\x04textB\x07\n\x05\x65vent\"\x9d\x01\n\x0cStatusChange\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xad\x01\n\x0e\x41rtifactChange\x12/\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x08\x61rtifact\x12\x16\n\x06\x61ppend\x18\x02 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x03 \x01(\x08R\tlastChunk\x12\x33\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xac\x01\n\tTextChunk\x12\x1f\n\x0b\x61rtifact_id\x18\x01 \x01(\tR\nartifactId\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n\x06\x61ppend\x18\x03 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x04 \x01(\x08R\tlastChunk\x12\x33\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xba\x01\n\x0bStateUpdate\x12\"\n\ntask_state\x18\x01 \x01(\tH\x00R\ttaskState\x88\x01\x01\x12(\n\rcontext_state\x18\x02 \x01(\tH\x01R\x0c\x63ontextState\x88\x01\x01\x12<\n\rtask_metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x0ctaskMetadataB\r\n\x0b_task_stateB\x10\n\x0e_context_state\"<\n\tCommitted\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\"^\n\x05Usage\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06tokens\x18\x02 \x01(\x04R\x06tokens\x12\x12\n\x04\x63ost\x18\x03 \x01(\x04R\x04\x63ost\x12\x10\n\x03key\x18\x04 \x01(\tR\x03key\")\n\x0eMessageRequest\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\"\x92\x01\n\x0eMessageArrived\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x03 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\"@\n\rCancelRefused\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"\x93\x03\n\x07TurnEnd\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12:\n\x06status\x18\x02 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12*\n\x05reply\x18\x03 \x01(\x0b\x32\x12.lf.a2a.v1.MessageH\x00R\x05reply\x12:\n\x08\x63\x61nceled\x18\x04 \x01(\x0b\x32\x1c.dragoman.worker.v1.CanceledH\x00R\x08\x63\x61nceled\x12:\n\x08released\x18\x05 \x01(\x0b\x32\x1c.dragoman.worker.v1.ReleasedH\x00R\x08released\x12@\n\tartifacts\x18\x06 \x03(\x0b\x32\".dragoman.worker.v1.ArtifactChangeR\tartifacts\x12\x42\n\x0cstate_update\x18\x07 \x01(\x0b\x32\x1f.dragoman.worker.v1.StateUpdateR\x0bstateUpdateB\t\n\x07outcome\"\n\n\x08\x43\x61nceled\"\n\n\x08Released\"\x07\n\x05\x44rain\"\xb9\x01\n\x07Welcome\x12\x1c\n\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x37\n\theartbeat\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\theartbeat\x12/\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12&\n\x0fmax_frame_bytes\x18\x04 \x01(\x04R\rmaxFrameBytes\"\xec\x05\n\tTurnStart\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n\x08\x61gent_id\x18\x02 \x01(\tR\x07\x61gentId\x12\x17\n\x07task_id\x18\x03 \x01(\tR\x06taskId\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12\x1c\n\tprincipal\x18\x05 \x01(\tR\tprincipal\x12,\n\x07message\x18\x06 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x07 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\x12,\n\x07history\x18\x08 \x03(\x0b\x32\x12.lf.a2a.v1.MessageR\x07history\x12!\n\x0cturns_before\x18\t \x01(\rR\x0bturnsBefore\x12.\n\x08question\x18\n \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x08question\x12/\n\nreferences\x18\x0b \x03(\x0b\x32\x0f.lf.a2a.v1.TaskR\nreferences\x12\x1d\n\ntask_state\x18\x0c \x01(\tR\ttaskState\x12#\n\rcontext_state\x18\r \x01(\tR\x0c\x63ontextState\x12\x18\n\x07\x61ttempt\x18\x0e \x01(\rR\x07\x61ttempt\x12\x42\n\x12previous_artifacts\x18\x0f \x03(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x11previousArtifacts\x12\x38\n\ntime_limit\x18\x10 \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x12 \n\x0btraceparent\x18\x11 \x01(\tR\x0btraceparent\x12<\n\rtask_metadata\x18\x12 \x01(\x0b\x32\x17.google.protobuf.StructR\x0ctaskMetadata\"n\n\x06\x43\x61ncel\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"#\n\x08Stopping\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\">\n\x0bTurnRevoked\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason2g\n\rWorkerService\x12V\n\x07\x43onnect\x12\".dragoman.worker.v1.ConnectRequest\x1a#.dragoman.worker.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64ragoman/worker/v1/worker.proto\x12\x12\x64ragoman.worker.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xb2\x04\n\x0e\x43onnectRequest\x12\x31\n\x05hello\x18\x01 \x01(\x0b\x32\x19.dragoman.worker.v1.HelloH\x00R\x05hello\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12\x34\n\x06\x63redit\x18\x03 \x01(\x0b\x32\x1a.dragoman.worker.v1.CreditH\x00R\x06\x63redit\x12\x34\n\x06\x65vents\x18\x04 \x01(\x0b\x32\x1a.dragoman.worker.v1.EventsH\x00R\x06\x65vents\x12M\n\x0fmessage_request\x18\x05 \x01(\x0b\x32\".dragoman.worker.v1.MessageRequestH\x00R\x0emessageRequest\x12J\n\x0e\x63\x61ncel_refused\x18\x06 \x01(\x0b\x32!.dragoman.worker.v1.CancelRefusedH\x00R\rcancelRefused\x12\x38\n\x08turn_end\x18\x07 \x01(\x0b\x32\x1b.dragoman.worker.v1.TurnEndH\x00R\x07turnEnd\x12\x31\n\x05\x64rain\x18\x08 \x01(\x0b\x32\x19.dragoman.worker.v1.DrainH\x00R\x05\x64rain\x12\x31\n\x05usage\x18\t \x01(\x0b\x32\x19.dragoman.worker.v1.UsageH\x00R\x05usageB\x07\n\x05\x66rame\"\x98\x04\n\x0f\x43onnectResponse\x12\x37\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.dragoman.worker.v1.WelcomeH\x00R\x07welcome\x12=\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.dragoman.worker.v1.HeartbeatH\x00R\theartbeat\x12>\n\nturn_start\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TurnStartH\x00R\tturnStart\x12=\n\tcommitted\x18\x04 \x01(\x0b\x32\x1d.dragoman.worker.v1.CommittedH\x00R\tcommitted\x12M\n\x0fmessage_arrived\x18\x05 \x01(\x0b\x32\".dragoman.worker.v1.MessageArrivedH\x00R\x0emessageArrived\x12\x34\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x1a.dragoman.worker.v1.CancelH\x00R\x06\x63\x61ncel\x12:\n\x08stopping\x18\x07 \x01(\x0b\x32\x1c.dragoman.worker.v1.StoppingH\x00R\x08stopping\x12\x44\n\x0cturn_revoked\x18\x08 \x01(\x0b\x32\x1f.dragoman.worker.v1.TurnRevokedH\x00R\x0bturnRevokedB\x07\n\x05\x66rame\"Z\n\x05Hello\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12=\n\x06\x61gents\x18\x02 \x03(\x0b\x32%.dragoman.worker.v1.AgentRegistrationR\x06\x61gents\"\xa0\x05\n\x11\x41gentRegistration\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12(\n\x04\x63\x61rd\x18\x02 \x01(\x0b\x32\x14.lf.a2a.v1.AgentCardR\x04\x63\x61rd\x12>\n\x0f\x65xtended_skills\x18\x03 \x03(\x0b\x32\x15.lf.a2a.v1.AgentSkillR\x0e\x65xtendedSkills\x12\x16\n\x06\x64irect\x18\x04 \x01(\x08R\x06\x64irect\x12\"\n\x0cuncancelable\x18\x05 \x01(\x08R\x0cuncancelable\x12)\n\x10refuses_messages\x18\x06 \x01(\x08R\x0frefusesMessages\x12\x18\n\x07retries\x18\x07 \x01(\rR\x07retries\x12\x38\n\nidle_limit\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\tidleLimit\x12\x38\n\ntime_limit\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x12R\n\tretention\x18\n \x03(\x0b\x32\x34.dragoman.worker.v1.AgentRegistration.RetentionEntryR\tretention\x12*\n\x0ehistory_length\x18\x0b \x01(\rH\x00R\rhistoryLength\x88\x01\x01\x12\x14\n\x05turns\x18\x0c \x01(\rR\x05turns\x12\x1a\n\x08\x61ttempts\x18\r \x01(\rR\x08\x61ttempts\x1aW\n\x0eRetentionEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12/\n\x05value\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05value:\x02\x38\x01\x42\x11\n\x0f_history_length\"T\n\tHeartbeat\x12\x16\n\x06number\x18\x01 \x01(\x04R\x06number\x12/\n\x05lease\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\"9\n\x06\x43redit\x12\x19\n\x08\x61gent_id\x18\x01 \x01(\tR\x07\x61gentId\x12\x14\n\x05turns\x18\x02 \x01(\rR\x05turns\"\xb0\x01\n\x06\x45vents\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\x12\x31\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x19.dragoman.worker.v1.EventR\x06\x65vents\x12\x42\n\x0cstate_update\x18\x04 \x01(\x0b\x32\x1f.dragoman.worker.v1.StateUpdateR\x0bstateUpdate\"\xc3\x01\n\x05\x45vent\x12:\n\x06status\x18\x01 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12@\n\x08\x61rtifact\x18\x02 \x01(\x0b\x32\".dragoman.worker.v1.ArtifactChangeH\x00R\x08\x61rtifact\x12\x33\n\x04text\x18\x03 \x01(\x0b\x32\x1d.dragoman.worker.v1.TextChunkH\x00R\x04textB\x07\n\x05\x65vent\"\x9d\x01\n\x0cStatusChange\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xad\x01\n\x0e\x41rtifactChange\x12/\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x08\x61rtifact\x12\x16\n\x06\x61ppend\x18\x02 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x03 \x01(\x08R\tlastChunk\x12\x33\n\x08metadata\x18\x04 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xac\x01\n\tTextChunk\x12\x1f\n\x0b\x61rtifact_id\x18\x01 \x01(\tR\nartifactId\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n\x06\x61ppend\x18\x03 \x01(\x08R\x06\x61ppend\x12\x1d\n\nlast_chunk\x18\x04 \x01(\x08R\tlastChunk\x12\x33\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"\xea\x01\n\x0bStateUpdate\x12\"\n\ntask_state\x18\x01 \x01(\tH\x00R\ttaskState\x88\x01\x01\x12(\n\rcontext_state\x18\x02 \x01(\tH\x01R\x0c\x63ontextState\x88\x01\x01\x12<\n\rtask_metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x0ctaskMetadata\x12.\n\x05steps\x18\x04 \x03(\x0b\x32\x18.dragoman.worker.v1.StepR\x05stepsB\r\n\x0b_task_stateB\x10\n\x0e_context_state\"\xf9\x02\n\x04Step\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n\x06number\x18\x02 \x01(\rR\x06number\x12\x1a\n\x08position\x18\x03 \x01(\x05R\x08position\x12\x33\n\x05state\x18\x04 \x01(\x0e\x32\x1d.dragoman.worker.v1.StepStateR\x05state\x12\x18\n\x07\x61ttempt\x18\x05 \x01(\rR\x07\x61ttempt\x12\x34\n\x07started\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07started\x12\x30\n\x05\x65nded\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x65nded\x12\x33\n\x07wake_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x06wakeAt\x12\'\n\x06result\x18\t \x01(\x0b\x32\x0f.lf.a2a.v1.PartR\x06result\x12\x14\n\x05\x65rror\x18\n \x01(\tR\x05\x65rror\"<\n\tCommitted\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06number\x18\x02 \x01(\x04R\x06number\"^\n\x05Usage\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06tokens\x18\x02 \x01(\x04R\x06tokens\x12\x12\n\x04\x63ost\x18\x03 \x01(\x04R\x04\x63ost\x12\x10\n\x03key\x18\x04 \x01(\tR\x03key\")\n\x0eMessageRequest\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\"\x92\x01\n\x0eMessageArrived\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12,\n\x07message\x18\x02 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x03 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\"@\n\rCancelRefused\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\"\xc6\x03\n\x07TurnEnd\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12:\n\x06status\x18\x02 \x01(\x0b\x32 .dragoman.worker.v1.StatusChangeH\x00R\x06status\x12*\n\x05reply\x18\x03 \x01(\x0b\x32\x12.lf.a2a.v1.MessageH\x00R\x05reply\x12:\n\x08\x63\x61nceled\x18\x04 \x01(\x0b\x32\x1c.dragoman.worker.v1.CanceledH\x00R\x08\x63\x61nceled\x12:\n\x08released\x18\x05 \x01(\x0b\x32\x1c.dragoman.worker.v1.ReleasedH\x00R\x08released\x12\x31\n\x05pause\x18\x08 \x01(\x0b\x32\x19.dragoman.worker.v1.PauseH\x00R\x05pause\x12@\n\tartifacts\x18\x06 \x03(\x0b\x32\".dragoman.worker.v1.ArtifactChangeR\tartifacts\x12\x42\n\x0cstate_update\x18\x07 \x01(\x0b\x32\x1f.dragoman.worker.v1.StateUpdateR\x0bstateUpdateB\t\n\x07outcome\"\n\n\x08\x43\x61nceled\"\n\n\x08Released\"O\n\x05Pause\x12\x30\n\x05until\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05until\x12\x14\n\x05\x65rror\x18\x02 \x01(\tR\x05\x65rror\"\x07\n\x05\x44rain\"\xb9\x01\n\x07Welcome\x12\x1c\n\tprincipal\x18\x01 \x01(\tR\tprincipal\x12\x37\n\theartbeat\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\theartbeat\x12/\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x05lease\x12&\n\x0fmax_frame_bytes\x18\x04 \x01(\x04R\rmaxFrameBytes\"\xbd\x06\n\tTurnStart\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n\x08\x61gent_id\x18\x02 \x01(\tR\x07\x61gentId\x12\x17\n\x07task_id\x18\x03 \x01(\tR\x06taskId\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12\x1c\n\tprincipal\x18\x05 \x01(\tR\tprincipal\x12,\n\x07message\x18\x06 \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x07message\x12\x39\n\x08\x65nvelope\x18\x07 \x01(\x0b\x32\x1d.lf.a2a.v1.SendMessageRequestR\x08\x65nvelope\x12,\n\x07history\x18\x08 \x03(\x0b\x32\x12.lf.a2a.v1.MessageR\x07history\x12!\n\x0cturns_before\x18\t \x01(\rR\x0bturnsBefore\x12.\n\x08question\x18\n \x01(\x0b\x32\x12.lf.a2a.v1.MessageR\x08question\x12/\n\nreferences\x18\x0b \x03(\x0b\x32\x0f.lf.a2a.v1.TaskR\nreferences\x12\x1d\n\ntask_state\x18\x0c \x01(\tR\ttaskState\x12#\n\rcontext_state\x18\r \x01(\tR\x0c\x63ontextState\x12\x18\n\x07\x61ttempt\x18\x0e \x01(\rR\x07\x61ttempt\x12\x42\n\x12previous_artifacts\x18\x0f \x03(\x0b\x32\x13.lf.a2a.v1.ArtifactR\x11previousArtifacts\x12\x38\n\ntime_limit\x18\x10 \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x12 \n\x0btraceparent\x18\x11 \x01(\tR\x0btraceparent\x12<\n\rtask_metadata\x18\x12 \x01(\x0b\x32\x17.google.protobuf.StructR\x0ctaskMetadata\x12.\n\x05steps\x18\x13 \x03(\x0b\x32\x18.dragoman.worker.v1.StepR\x05steps\x12\x1f\n\x0bturn_number\x18\x14 \x01(\x04R\nturnNumber\"n\n\x06\x43\x61ncel\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"#\n\x08Stopping\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\">\n\x0bTurnRevoked\x12\x17\n\x07turn_id\x18\x01 \x01(\tR\x06turnId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason*\x84\x01\n\tStepState\x12\x1a\n\x16STEP_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12STEP_STATE_RUNNING\x10\x01\x12\x13\n\x0fSTEP_STATE_DONE\x10\x02\x12\x15\n\x11STEP_STATE_FAILED\x10\x03\x12\x17\n\x13STEP_STATE_SLEEPING\x10\x04\x32g\n\rWorkerService\x12V\n\x07\x43onnect\x12\".dragoman.worker.v1.ConnectRequest\x1a#.dragoman.worker.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,60 +37,66 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_AGENTREGISTRATION_RETENTIONENTRY']._loaded_options = None
   _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_options = b'8\001'
-  _globals['_CONNECTREQUEST']._serialized_start=139
-  _globals['_CONNECTREQUEST']._serialized_end=701
-  _globals['_CONNECTRESPONSE']._serialized_start=704
-  _globals['_CONNECTRESPONSE']._serialized_end=1240
-  _globals['_HELLO']._serialized_start=1242
-  _globals['_HELLO']._serialized_end=1332
-  _globals['_AGENTREGISTRATION']._serialized_start=1335
-  _globals['_AGENTREGISTRATION']._serialized_end=1979
-  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_start=1873
-  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_end=1960
-  _globals['_HEARTBEAT']._serialized_start=1981
-  _globals['_HEARTBEAT']._serialized_end=2065
-  _globals['_CREDIT']._serialized_start=2067
-  _globals['_CREDIT']._serialized_end=2124
-  _globals['_EVENTS']._serialized_start=2127
-  _globals['_EVENTS']._serialized_end=2303
-  _globals['_EVENT']._serialized_start=2306
-  _globals['_EVENT']._serialized_end=2501
-  _globals['_STATUSCHANGE']._serialized_start=2504
-  _globals['_STATUSCHANGE']._serialized_end=2661
-  _globals['_ARTIFACTCHANGE']._serialized_start=2664
-  _globals['_ARTIFACTCHANGE']._serialized_end=2837
-  _globals['_TEXTCHUNK']._serialized_start=2840
-  _globals['_TEXTCHUNK']._serialized_end=3012
-  _globals['_STATEUPDATE']._serialized_start=3015
-  _globals['_STATEUPDATE']._serialized_end=3201
-  _globals['_COMMITTED']._serialized_start=3203
-  _globals['_COMMITTED']._serialized_end=3263
-  _globals['_USAGE']._serialized_start=3265
-  _globals['_USAGE']._serialized_end=3359
-  _globals['_MESSAGEREQUEST']._serialized_start=3361
-  _globals['_MESSAGEREQUEST']._serialized_end=3402
-  _globals['_MESSAGEARRIVED']._serialized_start=3405
-  _globals['_MESSAGEARRIVED']._serialized_end=3551
-  _globals['_CANCELREFUSED']._serialized_start=3553
-  _globals['_CANCELREFUSED']._serialized_end=3617
-  _globals['_TURNEND']._serialized_start=3620
-  _globals['_TURNEND']._serialized_end=4023
-  _globals['_CANCELED']._serialized_start=4025
-  _globals['_CANCELED']._serialized_end=4035
-  _globals['_RELEASED']._serialized_start=4037
-  _globals['_RELEASED']._serialized_end=4047
-  _globals['_DRAIN']._serialized_start=4049
-  _globals['_DRAIN']._serialized_end=4056
-  _globals['_WELCOME']._serialized_start=4059
-  _globals['_WELCOME']._serialized_end=4244
-  _globals['_TURNSTART']._serialized_start=4247
-  _globals['_TURNSTART']._serialized_end=4995
-  _globals['_CANCEL']._serialized_start=4997
-  _globals['_CANCEL']._serialized_end=5107
-  _globals['_STOPPING']._serialized_start=5109
-  _globals['_STOPPING']._serialized_end=5144
-  _globals['_TURNREVOKED']._serialized_start=5146
-  _globals['_TURNREVOKED']._serialized_end=5208
-  _globals['_WORKERSERVICE']._serialized_start=5210
-  _globals['_WORKERSERVICE']._serialized_end=5313
+  _globals['_STEPSTATE']._serialized_start=5913
+  _globals['_STEPSTATE']._serialized_end=6045
+  _globals['_CONNECTREQUEST']._serialized_start=172
+  _globals['_CONNECTREQUEST']._serialized_end=734
+  _globals['_CONNECTRESPONSE']._serialized_start=737
+  _globals['_CONNECTRESPONSE']._serialized_end=1273
+  _globals['_HELLO']._serialized_start=1275
+  _globals['_HELLO']._serialized_end=1365
+  _globals['_AGENTREGISTRATION']._serialized_start=1368
+  _globals['_AGENTREGISTRATION']._serialized_end=2040
+  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_start=1934
+  _globals['_AGENTREGISTRATION_RETENTIONENTRY']._serialized_end=2021
+  _globals['_HEARTBEAT']._serialized_start=2042
+  _globals['_HEARTBEAT']._serialized_end=2126
+  _globals['_CREDIT']._serialized_start=2128
+  _globals['_CREDIT']._serialized_end=2185
+  _globals['_EVENTS']._serialized_start=2188
+  _globals['_EVENTS']._serialized_end=2364
+  _globals['_EVENT']._serialized_start=2367
+  _globals['_EVENT']._serialized_end=2562
+  _globals['_STATUSCHANGE']._serialized_start=2565
+  _globals['_STATUSCHANGE']._serialized_end=2722
+  _globals['_ARTIFACTCHANGE']._serialized_start=2725
+  _globals['_ARTIFACTCHANGE']._serialized_end=2898
+  _globals['_TEXTCHUNK']._serialized_start=2901
+  _globals['_TEXTCHUNK']._serialized_end=3073
+  _globals['_STATEUPDATE']._serialized_start=3076
+  _globals['_STATEUPDATE']._serialized_end=3310
+  _globals['_STEP']._serialized_start=3313
+  _globals['_STEP']._serialized_end=3690
+  _globals['_COMMITTED']._serialized_start=3692
+  _globals['_COMMITTED']._serialized_end=3752
+  _globals['_USAGE']._serialized_start=3754
+  _globals['_USAGE']._serialized_end=3848
+  _globals['_MESSAGEREQUEST']._serialized_start=3850
+  _globals['_MESSAGEREQUEST']._serialized_end=3891
+  _globals['_MESSAGEARRIVED']._serialized_start=3894
+  _globals['_MESSAGEARRIVED']._serialized_end=4040
+  _globals['_CANCELREFUSED']._serialized_start=4042
+  _globals['_CANCELREFUSED']._serialized_end=4106
+  _globals['_TURNEND']._serialized_start=4109
+  _globals['_TURNEND']._serialized_end=4563
+  _globals['_CANCELED']._serialized_start=4565
+  _globals['_CANCELED']._serialized_end=4575
+  _globals['_RELEASED']._serialized_start=4577
+  _globals['_RELEASED']._serialized_end=4587
+  _globals['_PAUSE']._serialized_start=4589
+  _globals['_PAUSE']._serialized_end=4668
+  _globals['_DRAIN']._serialized_start=4670
+  _globals['_DRAIN']._serialized_end=4677
+  _globals['_WELCOME']._serialized_start=4680
+  _globals['_WELCOME']._serialized_end=4865
+  _globals['_TURNSTART']._serialized_start=4868
+  _globals['_TURNSTART']._serialized_end=5697
+  _globals['_CANCEL']._serialized_start=5699
+  _globals['_CANCEL']._serialized_end=5809
+  _globals['_STOPPING']._serialized_start=5811
+  _globals['_STOPPING']._serialized_end=5846
+  _globals['_TURNREVOKED']._serialized_start=5848
+  _globals['_TURNREVOKED']._serialized_end=5910
+  _globals['_WORKERSERVICE']._serialized_start=6047
+  _globals['_WORKERSERVICE']._serialized_end=6150
 # @@protoc_insertion_point(module_scope)

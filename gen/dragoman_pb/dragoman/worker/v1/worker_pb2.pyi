@@ -2,14 +2,29 @@ import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from ....lf.a2a.v1 import a2a_pb2 as _a2a_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class StepState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STEP_STATE_UNSPECIFIED: _ClassVar[StepState]
+    STEP_STATE_RUNNING: _ClassVar[StepState]
+    STEP_STATE_DONE: _ClassVar[StepState]
+    STEP_STATE_FAILED: _ClassVar[StepState]
+    STEP_STATE_SLEEPING: _ClassVar[StepState]
+STEP_STATE_UNSPECIFIED: StepState
+STEP_STATE_RUNNING: StepState
+STEP_STATE_DONE: StepState
+STEP_STATE_FAILED: StepState
+STEP_STATE_SLEEPING: StepState
 
 class ConnectRequest(_message.Message):
     __slots__ = ("hello", "heartbeat", "credit", "events", "message_request", "cancel_refused", "turn_end", "drain", "usage")
@@ -62,7 +77,7 @@ class Hello(_message.Message):
     def __init__(self, name: _Optional[str] = ..., agents: _Optional[_Iterable[_Union[AgentRegistration, _Mapping]]] = ...) -> None: ...
 
 class AgentRegistration(_message.Message):
-    __slots__ = ("id", "card", "extended_skills", "direct", "uncancelable", "refuses_messages", "retries", "idle_limit", "time_limit", "retention", "history_length", "turns")
+    __slots__ = ("id", "card", "extended_skills", "direct", "uncancelable", "refuses_messages", "retries", "idle_limit", "time_limit", "retention", "history_length", "turns", "attempts")
     class RetentionEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +97,7 @@ class AgentRegistration(_message.Message):
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     HISTORY_LENGTH_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     card: _a2a_pb2.AgentCard
     extended_skills: _containers.RepeatedCompositeFieldContainer[_a2a_pb2.AgentSkill]
@@ -94,7 +110,8 @@ class AgentRegistration(_message.Message):
     retention: _containers.MessageMap[str, _duration_pb2.Duration]
     history_length: int
     turns: int
-    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: bool = ..., uncancelable: bool = ..., refuses_messages: bool = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ...) -> None: ...
+    attempts: int
+    def __init__(self, id: _Optional[str] = ..., card: _Optional[_Union[_a2a_pb2.AgentCard, _Mapping]] = ..., extended_skills: _Optional[_Iterable[_Union[_a2a_pb2.AgentSkill, _Mapping]]] = ..., direct: bool = ..., uncancelable: bool = ..., refuses_messages: bool = ..., retries: _Optional[int] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retention: _Optional[_Mapping[str, _duration_pb2.Duration]] = ..., history_length: _Optional[int] = ..., turns: _Optional[int] = ..., attempts: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("number", "lease")
@@ -171,14 +188,40 @@ class TextChunk(_message.Message):
     def __init__(self, artifact_id: _Optional[str] = ..., text: _Optional[str] = ..., append: bool = ..., last_chunk: bool = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class StateUpdate(_message.Message):
-    __slots__ = ("task_state", "context_state", "task_metadata")
+    __slots__ = ("task_state", "context_state", "task_metadata", "steps")
     TASK_STATE_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_STATE_FIELD_NUMBER: _ClassVar[int]
     TASK_METADATA_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     task_state: str
     context_state: str
     task_metadata: _struct_pb2.Struct
-    def __init__(self, task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    def __init__(self, task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("name", "number", "position", "state", "attempt", "started", "ended", "wake_at", "result", "error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    WAKE_AT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    number: int
+    position: int
+    state: StepState
+    attempt: int
+    started: _timestamp_pb2.Timestamp
+    ended: _timestamp_pb2.Timestamp
+    wake_at: _timestamp_pb2.Timestamp
+    result: _a2a_pb2.Part
+    error: str
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., position: _Optional[int] = ..., state: _Optional[_Union[StepState, str]] = ..., attempt: _Optional[int] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., wake_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result: _Optional[_Union[_a2a_pb2.Part, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("turn_id", "number")
@@ -225,12 +268,13 @@ class CancelRefused(_message.Message):
     def __init__(self, turn_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TurnEnd(_message.Message):
-    __slots__ = ("turn_id", "status", "reply", "canceled", "released", "artifacts", "state_update")
+    __slots__ = ("turn_id", "status", "reply", "canceled", "released", "pause", "artifacts", "state_update")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     CANCELED_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     STATE_UPDATE_FIELD_NUMBER: _ClassVar[int]
     turn_id: str
@@ -238,9 +282,10 @@ class TurnEnd(_message.Message):
     reply: _a2a_pb2.Message
     canceled: Canceled
     released: Released
+    pause: Pause
     artifacts: _containers.RepeatedCompositeFieldContainer[ArtifactChange]
     state_update: StateUpdate
-    def __init__(self, turn_id: _Optional[str] = ..., status: _Optional[_Union[StatusChange, _Mapping]] = ..., reply: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., canceled: _Optional[_Union[Canceled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactChange, _Mapping]]] = ..., state_update: _Optional[_Union[StateUpdate, _Mapping]] = ...) -> None: ...
+    def __init__(self, turn_id: _Optional[str] = ..., status: _Optional[_Union[StatusChange, _Mapping]] = ..., reply: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., canceled: _Optional[_Union[Canceled, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., artifacts: _Optional[_Iterable[_Union[ArtifactChange, _Mapping]]] = ..., state_update: _Optional[_Union[StateUpdate, _Mapping]] = ...) -> None: ...
 
 class Canceled(_message.Message):
     __slots__ = ()
@@ -249,6 +294,14 @@ class Canceled(_message.Message):
 class Released(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("until", "error")
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    until: _timestamp_pb2.Timestamp
+    error: str
+    def __init__(self, until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Drain(_message.Message):
     __slots__ = ()
@@ -267,7 +320,7 @@ class Welcome(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., heartbeat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
 
 class TurnStart(_message.Message):
-    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "question", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent", "task_metadata")
+    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "question", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent", "task_metadata", "steps", "turn_number")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +339,8 @@ class TurnStart(_message.Message):
     TIME_LIMIT_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     TASK_METADATA_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TURN_NUMBER_FIELD_NUMBER: _ClassVar[int]
     turn_id: str
     agent_id: str
     task_id: str
@@ -304,7 +359,9 @@ class TurnStart(_message.Message):
     time_limit: _duration_pb2.Duration
     traceparent: str
     task_metadata: _struct_pb2.Struct
-    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., question: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    turn_number: int
+    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., question: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., turn_number: _Optional[int] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("turn_id", "reason", "metadata")

@@ -1,4 +1,4 @@
-"""Cancel of each kind of function."""
+"""Threads of sync functions, and the cancel of each kind of function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.eventually import eventually
 
 from dragoman import Turn, agent
 from dragoman.agents.functions.declaration import DeclaredAgent
-from dragoman.agents.functions.runner import DaemonThreadPool, LeakedThreads, take_turn
+from dragoman.agents.functions.runner import take_turn
+from dragoman.agents.functions.threads import DaemonThreadPool, LeakedThreads
 from dragoman.ports import AgentStillRuns
 
 
@@ -240,3 +241,14 @@ async def test_a_cancellation_without_a_request_fails_the_task() -> None:
 
     task, _ = await run_turn(it, "go")
     assert (state_of(task), status_text(task)) == ("FAILED", "CancelledError")
+
+
+def test_idle_threads_are_reused_and_stay_within_the_limit() -> None:
+    threads = DaemonThreadPool(3)
+    names = [threads.submit(lambda: threading.current_thread().name).result() for _ in range(20)]
+    assert len(set(names)) <= 3
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name in names)
+    assert threads.submit(int, "7").result() == 7
+    with pytest.raises(ValueError, match="invalid literal"):
+        threads.submit(int, "x").result()
+    threads.shutdown()

@@ -1,0 +1,157 @@
+"""Results of steps as bytes: JSON, in which values that JSON does not have are objects with one key, `$kind`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any, Final
+from uuid import UUID
+
+from google.protobuf.message import Message
+
+JSON_MEDIA_TYPE: Final = "application/json"
+BYTES_MEDIA_TYPE: Final = "application/octet-stream"
+
+_PLAIN_TYPES: Final = frozenset({str, int, float, bool, type(None)})
+
+_TEXT_KINDS: Final[Mapping[type, tuple[str, Callable[[Any], str]]]] = {
+    datetime: ("datetime", datetime.isoformat),
+    date: ("date", date.isoformat),
+    time: ("time", time.isoformat),
+    timedelta: ("timedelta", lambda value: f"{value.days} {value.seconds} {value.microseconds}"),
+    Decimal: ("decimal", str),
+    UUID: ("uuid", str),
+    bytes: ("bytes", lambda value: b64encode(value).decode()),
+}
+_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "timedelta": lambda text: timedelta(*map(int, text.split())),
+    "decimal": Decimal,
+    "uuid": UUID,
+    "bytes": b64decode,
+}
+
+
+def encode_result(value: object) -> tuple[bytes, str]:
+    """The bytes of a result, and their media type. Raises TypeError for a value that cannot be stored."""
+    if type(value) is bytes:
+        return value, BYTES_MEDIA_TYPE
+    return json.dumps(_to_json(value), separators=(",", ":")).encode(), JSON_MEDIA_TYPE
+
+
+def decode_result(data: bytes, media_type: str) -> Any:
+    """The value of `encode_result`: equal to the original, and of the same type.
+
+    Raises ValueError when its class has disappeared from its module since.
+    """
+    return data if media_type == BYTES_MEDIA_TYPE else _from_json(json.loads(data))
+
+
+def _to_json(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN_TYPES:
+        return value
+    if kind is list:
+        return [_to_json(item) for item in value]
+    if kind is dict:
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return {key: _to_json(item) for key, item in value.items()}
+        return {"$dict": [[_to_json(key), _to_json(item)] for key, item in value.items()]}
+    if kind in (tuple, set, frozenset):
+        return {f"${kind.__name__}": [_to_json(item) for item in value]}
+    if (text_kind := _TEXT_KINDS.get(kind)) is not None:
+        return {f"${text_kind[0]}": text_kind[1](value)}
+    return _class_to_json(value)
+
+
+def _class_to_json(value: Any) -> Any:
+    kind = type(value)
+    if isinstance(value, Enum):
+        return {"$enum": [_class_path(kind), value.name]}
+    if isinstance(value, Message):
+        return {"$protobuf": [_class_path(kind), b64encode(value.SerializeToString()).decode()]}
+    if hasattr(kind, "__pydantic_validator__") and hasattr(value, "model_dump_json"):
+        return {"$model": [_class_path(kind), value.model_dump_json()]}
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"$dataclass": [_class_path(kind), fields]}
+    if isinstance(value, PurePath):
+        return {"$path": [_class_path(kind), str(value)]}
+    raise TypeError(
+        f"a {kind.__module__}.{kind.__qualname__} cannot be stored; return JSON values, bytes, a dataclass, a pydantic "
+        "model or a protobuf message"
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((key, content),) = value.items()
+        if key.startswith("$"):
+            return _from_kind(key[1:], content)
+    return {key: _from_json(item) for key, item in value.items()}
+
+
+def _from_kind(kind: str, content: Any) -> Any:
+    if kind in _PARSERS:
+        return _PARSERS[kind](content)
+    match kind:
+        case "dict":
+            return {_from_json(key): _from_json(item) for key, item in content}
+        case "tuple":
+            return tuple(map(_from_json, content))
+        case "set":
+            return set(map(_from_json, content))
+        case "frozenset":
+            return frozenset(map(_from_json, content))
+        case "enum":
+            return _find_class(content[0], Enum)[content[1]]
+        case "protobuf":
+            return _find_class(content[0], Message).FromString(b64decode(content[1]))
+        case "model":
+            return _find_class(content[0], object).model_validate_json(content[1])
+        case "path":
+            return _find_class(content[0], PurePath)(content[1])
+        case "dataclass":
+            return _new_dataclass(_find_class(content[0], object), content[1])
+    raise ValueError(f'a stored result has the unknown kind "{kind}": it was written by a newer Dragoman')
+
+
+def _new_dataclass(cls: Any, fields: Mapping[str, Any]) -> Any:
+    value = object.__new__(cls)
+    for name, content in fields.items():  # not by its constructor, which may compute or check
+        object.__setattr__(value, name, _from_json(content))
+    return value
+
+
+def _class_path(cls: type) -> str:
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    if "<locals>" in path:
+        raise TypeError(f"{cls.__qualname__} is defined inside a function, where it cannot be found again; move it out")
+    return path
+
+
+def _find_class(path: str, base: type) -> Any:
+    module_name, _, name = path.partition(":")
+    try:
+        found: Any = sys.modules.get(module_name) or import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"a stored result is a {path}, which no longer exists: {error}") from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise ValueError(f"a stored result is a {path}, which is now another thing")
+    return found

@@ -1,0 +1,350 @@
+"""Durable steps of an agent function: `turn.step`, `turn.sleep` and `turn.sleep_until`.
+
+A step's result is stored before its caller gets it. When the turn runs again, after a crash, a failure, a pause or an
+answered question, the function is called from its beginning, and its finished steps return what is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from dragoman.agents.functions.step_values import decode_result, encode_result
+from dragoman.agents.functions.threads import DaemonThreadPool
+from dragoman.core.durations import Backoff
+from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
+from dragoman.ports import StateUpdate, TurnContext
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS: Final = 1_000
+"""How often a turn or a step may be tried."""
+
+MAX_ERROR_CHARS: Final = 2_000
+"""Characters of an error that are stored."""
+
+SHOW_RUNNING_AFTER: Final = 0.25
+"""Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
+
+STEP_THREADS: Final = DaemonThreadPool(64, "dragoman-step")
+"""Runs sync functions of steps: not those of sync agents, because all of these may wait for steps."""
+
+SUSPEND_AFTER_MS: Final = 1_000
+"""Milliseconds from which a pause releases the turn; during a shorter one it stays in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When and how often something that failed runs again.
+
+    attempts: how often it runs in all, 1 to 1,000. backoff: seconds before the second attempt, doubled for each later
+    one up to max_backoff. on: the exceptions that are tried again.
+    """
+
+    attempts: int = 3
+    backoff: float = 1.0
+    max_backoff: float = 60.0
+    on: type[Exception] | tuple[type[Exception], ...] = Exception
+
+    def __post_init__(self) -> None:
+        if self.attempts not in range(1, MAX_ATTEMPTS + 1):
+            raise ValueError(f"Retry: attempts={self.attempts!r} must be 1 to {MAX_ATTEMPTS}")
+        for name in ("backoff", "max_backoff"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+                raise ValueError(f"Retry: {name}={value!r} must be seconds, 0 or more")
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after this many failures."""
+        return Backoff(self.backoff, max(self.max_backoff, self.backoff)).delay(failures)
+
+    def covers(self, error: BaseException, attempt: int) -> bool:
+        """Whether to try again after this error of an attempt."""
+        return attempt < self.attempts and isinstance(error, self.on)
+
+
+ONCE: Final = Retry(attempts=1)
+
+
+class TurnSuspended(BaseException):
+    """Raised by a pause that releases the turn. Do not catch it.
+
+    A BaseException, so that an agent's `except Exception` does not swallow it.
+    """
+
+    def __init__(self, wake_at: int, step: StepRecord) -> None:
+        super().__init__("the turn sleeps")
+        self.wake_at = wake_at
+        self.step = step
+
+
+class TurnSteps:
+    """The steps of one turn. Create it in the asyncio task of the turn."""
+
+    def __init__(
+        self,
+        context: TurnContext,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """`clock`: milliseconds since the epoch."""
+        self.context = context
+        self.clock = clock
+        self.loop = asyncio.get_running_loop()
+        self.running = 0
+        """Steps under way."""
+        self._loop_thread = threading.get_ident()
+        self._own_task = asyncio.current_task()
+        self._own_thread = 0
+        self._lock = threading.Lock()
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the agent's own code has yet to reach the last step that an earlier run stored."""
+        return self.context.journal.replaying and self._is_own_code
+
+    def adopt_thread(self) -> None:
+        """The agent's own code runs in the calling thread: it is a sync function."""
+        self._own_thread = threading.get_ident()
+
+    def begin(self, name: object) -> StepRecord:
+        """The step that is called now. Raises StepMismatch, and ValueError for a name that cannot be used."""
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_STEP_NAME_CHARS or not name.isprintable():
+            raise ValueError(
+                f"turn.step: the name {name!r} must be 1 to {MAX_STEP_NAME_CHARS} printable characters; "
+                'write turn.step("search", function, argument)'
+            )
+        with self._lock:
+            return self.context.journal.begin(name, self.clock(), own_code=self._is_own_code)
+
+    def run_from_thread(self, work: Awaitable[T]) -> T:
+        """Runs it on the event loop while the calling thread waits."""
+        if threading.get_ident() == self._loop_thread:
+            raise RuntimeError("wait() blocks the event loop: in an async function, await the step instead")
+        return asyncio.run_coroutine_threadsafe(_awaited(work), self.loop).result()
+
+    @property
+    def _is_own_code(self) -> bool:
+        thread = threading.get_ident()
+        if thread != self._loop_thread:
+            return thread == self._own_thread
+        return not self._own_thread and asyncio.current_task() is self._own_task
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+class StepCall(Generic[T]):
+    """A step that was called: await it for its result, or use it in `async with`. In a thread: `wait()`, or `with`.
+
+    In a block, `done` tells whether the result is stored already; if it is not, set `result`, which is stored at the
+    end of the block. A block that ends without setting it stores None.
+    """
+
+    def __init__(
+        self,
+        steps: TurnSteps,
+        step: StepRecord,
+        function: Callable[[], Any] | None = None,
+        retry: Retry = ONCE,
+        timeout: float = 0.0,
+    ) -> None:
+        self._steps = steps
+        self._step = step
+        self._function = function
+        self._retry = retry
+        self._timeout = timeout
+        self._shown_running: asyncio.TimerHandle | None = None
+        self.result: T = None  # type: ignore[assignment]  # the result of a block that sets none
+
+    @property
+    def name(self) -> str:
+        """The name of the step."""
+        return self._step.name
+
+    @property
+    def key(self) -> str:
+        """An idempotency key for calls to other services: the same in every attempt and every run of this step."""
+        return self._steps.context.journal.key(self._step)
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._step.attempt
+
+    @property
+    def done(self) -> bool:
+        """Whether the result is stored: an earlier run of the turn has finished this step."""
+        return self._step.state is StepState.DONE
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._run().__await__()
+
+    def wait(self) -> T:
+        """The result, for a sync agent: blocks the thread until the step has ended."""
+        return self._steps.run_from_thread(self)
+
+    # As a block -------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> StepCall[T]:
+        self._enter()
+        return self
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        await self._leave(error)
+
+    def __enter__(self) -> StepCall[T]:
+        self._enter()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self._steps.run_from_thread(self._leave(error))
+
+    def _enter(self) -> None:
+        if self._function is not None:
+            raise TypeError(f'step "{self.name}" has a function: await it, or leave the function out of the block')
+        if self.done:
+            self.result = self._stored_result()
+        else:
+            self._steps.running += 1
+            self._step = replace(self._step, state=StepState.RUNNING, started=self._steps.clock())
+
+    async def _leave(self, error: BaseException | None) -> None:
+        if self.done:
+            return
+        self._steps.running -= 1
+        if error is None:
+            await self._finish(self.result)
+        elif isinstance(error, Exception):
+            self._fail(error)
+
+    # As a call --------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> T:
+        if self._function is None:
+            raise TypeError(f'step "{self.name}" has no function: pass one, or write async with turn.step(...)')
+        if self.done:
+            return self._stored_result()
+        self._steps.running += 1
+        try:
+            return await self._attempt()
+        finally:
+            self._steps.running -= 1
+            self._stop_timer()
+
+    async def _attempt(self) -> T:
+        steps, number = self._steps, 1
+        while True:
+            self._step = replace(
+                self._step, state=StepState.RUNNING, attempt=number, started=self._step.started or steps.clock()
+            )
+            self._shown_running = steps.loop.call_later(SHOW_RUNNING_AFTER, self._store_soon, self._step)
+            try:
+                async with asyncio.timeout(self._timeout or None):
+                    value: T = await self._call_function()
+            except Exception as error:
+                self._stop_timer()
+                if not self._retry.covers(error, number):
+                    self._fail(error)
+                    raise
+                self._step = replace(self._step, error=_error_text(error), attempt=number + 1)
+                self._store_soon(self._step)
+                await asyncio.sleep(self._retry.delay(number))
+                number += 1
+            else:
+                self._stop_timer()
+                await self._finish(value)
+                return value
+
+    async def _call_function(self) -> Any:
+        """Sync functions run in a thread, because they may block."""
+        function = self._function
+        assert function is not None
+        if inspect.iscoroutinefunction(inspect.unwrap(getattr(function, "func", function))):
+            return await function()
+        call = partial(contextvars.copy_context().run, function)
+        value = await self._steps.loop.run_in_executor(STEP_THREADS, call)
+        return await value if inspect.isawaitable(value) else value
+
+    # Storing ----------------------------------------------------------------------------------------------------
+
+    def _stored_result(self) -> T:
+        part = pb.Part.FromString(self._step.result)
+        value: T = decode_result(part.raw, part.media_type)
+        return value
+
+    async def _finish(self, value: object) -> None:
+        try:
+            data, media_type = encode_result(value)
+        except TypeError as error:
+            raise TypeError(f'the result of step "{self._step.label}": {error}') from None
+        if len(data) > MAX_RESULT_BYTES:
+            raise ValueError(
+                f'the result of step "{self._step.label}" has {len(data)} bytes; at most {MAX_RESULT_BYTES} can be '
+                "stored: store it elsewhere, and return where it is"
+            )
+        result = pb.Part(raw=data, media_type=media_type).SerializeToString()
+        done = replace(
+            self._step, state=StepState.DONE, result=result, size=len(data), ended=self._steps.clock(), wake_at=0
+        )
+        await self._steps.context.store(StateUpdate(steps=(done,)))
+        self._step = done
+
+    def _fail(self, error: Exception) -> None:
+        self._step = replace(self._step, state=StepState.FAILED, error=_error_text(error), ended=self._steps.clock())
+        self._store_soon(self._step)
+
+    def _store_soon(self, step: StepRecord) -> None:
+        """Stores it for people, without waiting for the commit."""
+        with suppress(Exception):  # the turn is over, or its next verb fails with the same error
+            self._steps.context.store(StateUpdate(steps=(step,)))
+
+    def _stop_timer(self) -> None:
+        if self._shown_running is not None:
+            self._shown_running.cancel()
+            self._shown_running = None
+
+
+class Sleep:
+    """A durable pause that was called: await it; in a thread: `wait()`."""
+
+    def __init__(self, steps: TurnSteps, step: StepRecord, until: int) -> None:
+        """`until`: milliseconds since the epoch; an earlier run's own counts."""
+        self._steps = steps
+        self._step = step
+        self._is_new = step.state is not StepState.SLEEPING
+        if self._is_new:
+            self._step = replace(step, state=StepState.SLEEPING, wake_at=until)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._run().__await__()
+
+    def wait(self) -> None:
+        """For a sync agent: blocks the thread, or releases it together with the turn."""
+        self._steps.run_from_thread(self)
+
+    async def _run(self) -> None:
+        steps, step = self._steps, self._step
+        remaining = step.wake_at - steps.clock()
+        if remaining <= 0 and not self._is_new:
+            return
+        # A pause beside other steps stays in memory: to release the turn would interrupt them.
+        if remaining >= SUSPEND_AFTER_MS and step.position != NO_POSITION and not steps.running:
+            raise TurnSuspended(step.wake_at, step)
+        await steps.context.store(StateUpdate(steps=(step,)))
+        if remaining > 0:
+            await asyncio.sleep(remaining / 1000)
+
+
+def _error_text(error: BaseException) -> str:
+    text = str(error).encode(errors="backslashreplace").decode()
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:MAX_ERROR_CHARS]

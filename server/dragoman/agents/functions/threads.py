@@ -1,0 +1,166 @@
+"""Threads for sync functions: they run on demand, and cannot be stopped from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import ParamSpec, TypeVar
+
+from dragoman.ports import AgentStillRuns, TurnContext
+
+log = logging.getLogger("dragoman.agents")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Work = Callable[[], None]
+
+
+class LeakedThreads:
+    """Counts calls that still run after their turn ended. A thread cannot be stopped from outside."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Calls that still run."""
+        return self._count
+
+    def add(self, call: Future[T]) -> None:
+        """Counts a call until it returns."""
+        with self._lock:
+            self._count += 1
+        call.add_done_callback(self._returned)
+
+    def _returned(self, _: Future[T]) -> None:
+        with self._lock:
+            self._count -= 1
+
+
+class DaemonThreadPool(Executor):
+    """An executor with at most `limit` daemon threads, started on demand. Other work waits."""
+
+    def __init__(self, limit: int, name: str = "dragoman-agent") -> None:
+        self._limit = limit
+        self._name = name
+        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._started = 0
+        self._idle = 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            self._queue.put(partial(_run_call, future, partial(fn, *args, **kwargs)))
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._started < self._limit:
+                self._started += 1
+                threading.Thread(target=self._run_worker, name=f"{self._name}-{self._started}", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Lets the threads end when the queue is empty. Never waits: a thread may run forever."""
+        with self._lock:
+            for _ in range(self._started):
+                self._queue.put(None)
+
+    def _run_worker(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work()
+            del work  # frees the agent's values while this thread is idle
+            with self._lock:
+                if self._queue.empty():
+                    self._idle += 1
+
+
+def _run_call(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+        del future, error  # breaks the cycle of traceback and future
+    else:
+        future.set_result(result)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRunner:
+    """Runs an agent's sync function in a thread. After `stop_timeout` seconds a canceled one counts as leaked."""
+
+    agent: str
+    thread_pool: Executor
+    leaked: LeakedThreads
+    stop_timeout: float
+    turn_context: TurnContext
+
+    async def run(self, work: Callable[[], object]) -> object:
+        """Runs `work` in a thread, with a copy of the current context.
+
+        A cancel cannot stop a thread, and CANCELED means that it stopped: for a client, and for a process that lost its
+        lease, this waits as long as it takes. For other reasons it returns after the timeout or a second cancel. Raises
+        AgentStillRuns when the process shuts down before the thread of a canceled turn has stopped.
+        """
+        context = contextvars.copy_context()
+        running = self.thread_pool.submit(context.run, _without_stop_iteration, work)
+        result = asyncio.wrap_future(running)
+        try:
+            await asyncio.wait([result])  # does not cancel the future
+        except asyncio.CancelledError:
+            if running.cancel():  # it had not started
+                raise
+            try:
+                await self._wait_until_stopped(running, result)
+            finally:
+                if not result.done():
+                    result.cancel()  # its outcome is ignored from here on
+            if result.cancelled():
+                raise
+        return result.result()
+
+    async def _wait_until_stopped(self, running: Future[object], result: asyncio.Future[object]) -> None:
+        context, timeout, counted = self.turn_context, self.stop_timeout, False
+        while not result.done():
+            stopped_waiting = False
+            try:
+                await asyncio.wait([result], timeout=None if counted else timeout)
+            except asyncio.CancelledError:
+                if context.cancel_reason == "client" and not context.stopping:
+                    continue
+                stopped_waiting = True
+            if result.done():
+                return
+            if not counted:
+                self._mark_leaked(running)
+                counted = True
+            if stopped_waiting and context.cancel_reason == "client":
+                raise AgentStillRuns
+            if stopped_waiting or context.cancel_reason not in ("client", "fenced"):
+                return
+
+    def _mark_leaked(self, running: Future[object]) -> None:
+        self.leaked.add(running)
+        log.warning(
+            "agent %s: a thread still runs after its turn ended; call turn.check() in long loops; leaked threads: %d",
+            self.agent,
+            self.leaked.count,
+            extra={"agent": self.agent},
+        )
+
+
+def _without_stop_iteration(work: Callable[[], object]) -> object:
+    try:
+        return work()
+    except StopIteration as error:  # a Future cannot hold it
+        raise RuntimeError("the function raised StopIteration") from error
