@@ -142,7 +142,7 @@ def test_a_process_that_ends_says_so_and_has_a_code_of_its_own() -> None:
 UNSUPERVISED: Final[Mapping[str, str]] = {
     "agents/executors/process.py": "reads the errors of one child; ends with it",
     "agents/executors/supervisor.py": "exchanges frames with one child; whoever ends first ends the others",
-    "agents/functions/runner.py": "threads of sync agents, which hand every outcome to the turn",
+    "agents/functions/threads.py": "threads of sync agents, which hand every outcome to the turn",
     "agents/upstream/agent.py": "part of a turn, which awaits it",
     "agents/upstream/recovery.py": "part of a turn, which awaits it",
     "agents/upstream/turn.py": "part of a turn, which awaits it",
@@ -165,6 +165,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "runtime/push/scheduler.py": "one delivery; a failed one is claimed again by the next poll",
     "runtime/registry.py": "one end of a task; what fails is found by the poll for absent agents",
     "runtime/scheduler.py": "the end of a turn, which is tried again, or one fetch, which the poll repeats",
+    "runtime/wakeups.py": "one wake-up; what fails is found by the next poll",
     "runtime/turn/runner.py": "one run, whose end the scheduler handles, or one end of a task, which the run awaits",
     "security/authenticators/api_keys.py": "one write of a last use, written again at the next use",
     "security/authenticators/composite.py": "awaited at the start",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragoman import Turn, agent, types
+from dragoman import Retry, Turn, agent, types
 
 
 @agent(default=True, input_modes=["*/*"], output_modes=["text/plain"])
@@ -34,3 +34,12 @@ async def still(turn: Turn) -> str:
     if turn.text == "ask":
         turn.ask("what?")
     return turn.text
+
+
+@agent(retry=Retry(attempts=2, backoff=0.0))
+async def steps(turn: Turn) -> str:
+    """Has steps, one of which fails once."""
+    found = [await turn.step("page", lambda number=number: number) for number in range(2)]
+    if turn.attempt == 1:
+        raise ConnectionError("away")
+    return str(found)

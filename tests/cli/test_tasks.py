@@ -232,7 +232,24 @@ def test_watch_prints_a_finished_task(dragoman: Run) -> None:
     assert dragoman("watch", failed).code == 1
 
 
-@pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain"])
+def test_the_steps_of_a_task_are_listed(dragoman: Run, served: Server) -> None:
+    at = ("--grpc", served.grpc)
+    task = json.loads(dragoman("send", "go", "--agent", "steps", "--json", *at).out)["task"]["id"]
+    lines = [line.split() for line in dragoman("steps", task, *at).out.splitlines()]
+    assert [(line[0], line[1], line[-2:]) for line in lines] == [
+        ("page", "DONE", ["1", "bytes"]),
+        ("page#2", "DONE", ["1", "bytes"]),
+    ]
+    first, _ = map(json.loads, dragoman("steps", task, "--json", *at).out.splitlines())
+    assert (first["name"], first["state"], first["attempt"]) == ("page", "TASK_STEP_STATE_DONE", 1)
+    exported = [json.loads(line) for line in dragoman("export", task, *at).out.splitlines()]
+    assert [one["step"]["result"]["raw"] for one in exported if "step" in one] == ["MA==", "MQ=="]
+    assert exported[-1]["end"]["steps"] == 2
+    plain = json.loads(dragoman("send", "hi", "--agent", "quote", "--json", *at).out)["task"]["id"]
+    assert dragoman("steps", plain, *at).out == "no steps\n"
+
+
+@pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain", "steps"])
 def test_a_missing_task_is_exit_code_3(dragoman: Run, command: str) -> None:
     result = dragoman(command, NOT_THERE)
     assert (result.code, result.out) == (3, "")

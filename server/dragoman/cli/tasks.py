@@ -1,4 +1,4 @@
-"""`send`, `get`, `watch`, `list`, `cancel`, `explain`: the commands that work with tasks, and their options."""
+"""The commands that work with tasks: `send`, `get`, `watch`, `list`, `cancel`, `explain`, `steps`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
+from dragoman_pb.dragoman.ops.v1 import steps_pb2 as ops_steps
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
 
@@ -46,6 +47,7 @@ def register(cli: typer.Typer) -> None:
         ("list", list_tasks),
         ("cancel", cancel),
         ("explain", explain),
+        ("steps", list_steps),
     ):
         cli.command(name)(command)
 
@@ -262,6 +264,64 @@ def explain(
     """
     request = ops.ExplainRequest(task_id=task, agent=agent, principal=principal, scope=scope)
     task_calls.run_command(grpc, print_explanation(grpc, request, token=token, json=json))
+
+
+def list_steps(
+    task: TaskId,
+    agent: AgentFilter = "",
+    principal: PrincipalFilter = "",
+    scope: ScopeFilter = "",
+    json: Json = False,
+    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    ca: Ca = None,
+    cert: Cert = None,
+    token: Token = "",
+) -> None:
+    """List the durable steps of a task: state, attempt, duration, result, error.
+
+    For operators. The columns are step, state, attempt, start, duration or end of a pause, bytes of the result, and the
+    error of the last failed attempt. The steps of earlier turns of the task come first.
+
+    **Example**: `dragoman steps 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    """
+    request = ops_steps.ListStepsRequest(task_id=task, agent=agent, principal=principal, scope=scope)
+    task_calls.run_command(grpc, print_steps(grpc, request, token=token, json=json))
+
+
+async def print_steps(address: str, request: ops_steps.ListStepsRequest, *, token: str, json: bool) -> ExitCode:
+    """Prints a table of steps, or a line of JSON for each."""
+    async with Operator(address, token=token) as operator:
+        response = await operator.list_steps(request)
+    out = ConsoleOutput()
+    if json:
+        for step in response.steps:
+            out.line(MessageToJson(step, indent=None))
+        return ExitCode.OK
+    if not response.steps:
+        out.line("no steps")
+    width = max((len(step.name) for step in response.steps), default=0)
+    turn = 0
+    for step in response.steps:
+        if step.turn != turn:
+            out.line(f"turn that ended with message {step.turn}" if step.turn else "current turn")
+            turn = step.turn
+        out.line(_format_step(step, width))
+    return ExitCode.OK
+
+
+def _format_step(step: ops_steps.TaskStep, width: int) -> str:
+    state = ops_steps.TaskStepState.Name(step.state).removeprefix("TASK_STEP_STATE_")
+    started, ended, wake_at = (at.ToMilliseconds() for at in (step.started, step.ended, step.wake_at))
+    columns = [step.name.ljust(width), f"{state:<8}", f"attempt {step.attempt:<3}", format_time(started)]
+    if wake_at:
+        columns.append(f"until {format_time(wake_at)}")
+    elif ended:
+        columns.append(f"{(ended - started) / 1000:9.3f} s")
+    if state == "DONE":
+        columns.append(f"{step.result_bytes:,} bytes")
+    if step.error:
+        columns.append(step.error)
+    return "  ".join(columns).rstrip()
 
 
 async def print_explanation(address: str, request: ops.ExplainRequest, *, token: str, json: bool) -> ExitCode:

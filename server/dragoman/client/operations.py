@@ -15,6 +15,7 @@ from dragoman.calling.errors import ClientError
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
+from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
@@ -62,6 +63,10 @@ class Operator:
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains the state of a task: why it waits or runs, and where."""
         return await self._unary("Explain", request, ops.ExplainResponse)
+
+    async def list_steps(self, request: steps.ListStepsRequest) -> steps.ListStepsResponse:
+        """Lists the durable steps of a task."""
+        return await self._unary("ListSteps", request, steps.ListStepsResponse)
 
     async def export_audit(self, request: ops.ExportAuditRequest) -> AsyncGenerator[ops.ExportAuditResponse, None]:
         """Yields the audit log."""

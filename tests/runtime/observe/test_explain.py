@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.runtime.harness import Harness, open_harness
 from tests.runtime.test_sessions import Shifted, hold, two
 
-from dragoman import Turn, retry
+from dragoman import Retry, Turn, retry
 from dragoman.core.task import states
 from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.runtime.observe.explain import Explanation
@@ -109,6 +109,32 @@ async def test_the_recovery_of_a_dead_process_s_task_is_explained(tmp_path: Path
         assert explained_next == (
             "The process running this task has died. A server will repeat its turn (attempt 2 of 2) within a few "
             "seconds; if none is running, at the next start."
+        )
+
+
+async def test_a_sleeping_turn_is_explained(tmp_path: Path) -> None:
+    async def sleeps(turn: Turn) -> None:
+        await turn.sleep(hours=3)
+
+    async with open_harness(tmp_path, sleeps) as here:
+        task = await here.start()
+        await here.idle()
+        text = (await explained(here, task.id)).next
+        assert text.startswith("Its agent sleeps until ")
+        assert text.endswith("and then continues behind its finished steps. A cancel ends it.")
+
+
+async def test_a_turn_that_waits_for_its_next_attempt_is_explained(tmp_path: Path) -> None:
+    async def fails(turn: Turn) -> None:
+        raise ConnectionError("the model is away")
+
+    async with open_harness(tmp_path, fails, retry=Retry(attempts=4, backoff=600)) as here:
+        task = await here.start()
+        await here.idle()
+        one = await explained(here, task.id)
+        assert (one.record.attempt, one.attempts_allowed) == (2, 4)
+        assert one.next.startswith(
+            'Its last attempt failed: "ConnectionError: the model is away" Attempt 2 of 4 begins'
         )
 
 

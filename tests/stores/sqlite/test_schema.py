@@ -10,8 +10,8 @@ import pytest
 from tests.stores import next_schema
 
 from dragoman.core.task import maintenance
-from dragoman.stores.sqlite import SchemaTooNew, SqliteStore, StorageOptions, open_store, schema, store
-from dragoman.testing.fixtures import running
+from dragoman.stores.sqlite import SchemaTooNew, open_store, schema, store
+from dragoman.testing.fixtures import new_ref
 
 ROOT = Path(__file__).parents[3] / "server" / "dragoman" / "stores"
 
@@ -70,11 +70,15 @@ async def test_a_cancel_request_in_a_file_of_an_older_release_has_no_metadata(tm
     path, older = tmp_path / "tasks.db", [step for step in schema.migrations() if step[0] < 16]
     connection = schema.connect(path)
     schema.migrate(connection, older)
-    before = SqliteStore(path, connection, store.now_ms, StorageOptions())
-    ref = (await running(before)).record.ref
-    await before.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO cancels (owner, task, until) SELECT owner, task, inbox FROM tasks")
+    ref = new_ref()
+    connection.execute("INSERT INTO owners (scope, principal) VALUES (?, ?)", ref.owner)
+    connection.execute(
+        "INSERT INTO tasks (owner, task, agent, id, context, created, updated, state, last, messages, status_message,"
+        " asked, inbox, taken, session, token, ready, visible, metadata)"
+        " VALUES (1, ?, 'echo', 'id', 'context', 1, 1, 2, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1, x'')",
+        (ref.key,),
+    )
+    connection.execute("INSERT INTO cancels (owner, task, until) SELECT owner, task, inbox FROM tasks")
     connection.close()
     after = open_store(path)
     assert await after.cancel_requests.pending([ref]) == {ref: b""}

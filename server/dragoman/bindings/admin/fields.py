@@ -9,9 +9,14 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
+from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps_pb
 
 TaskRequest = (
-    events_pb.ListEventsRequest | ops.ExportTaskRequest | push_pb.ListPushConfigsRequest | push_pb.RedeliverRequest
+    events_pb.ListEventsRequest
+    | steps_pb.ListStepsRequest
+    | ops.ExportTaskRequest
+    | push_pb.ListPushConfigsRequest
+    | push_pb.RedeliverRequest
 )
 """Requests that select tasks by id; agent, principal and scope narrow the selection."""
 

@@ -98,6 +98,7 @@ class _OperationTable:
             "RemoveUpstream": agents.remove_upstream,
             "Explain": tasks.explain,
             "ListEvents": tasks.list_events,
+            "ListSteps": tasks.list_steps,
             "ListPushConfigs": tasks.list_push_configs,
             "Redeliver": tasks.redeliver,
             "Purge": maintenance.purge,

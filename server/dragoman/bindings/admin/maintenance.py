@@ -13,7 +13,7 @@ from typing import Final
 
 from dragoman import __version__
 from dragoman.bindings.admin.fields import set_timestamps, task_selection
-from dragoman.bindings.admin.tasks import event_time, push_config_message
+from dragoman.bindings.admin.tasks import event_time, push_config_message, step_message
 from dragoman.core.audit import format_audit_line
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
@@ -52,6 +52,8 @@ class MaintenanceOperations:
                     end.events += 1
                 elif entry.push_history is not None:
                     end.pushes += 1
+                elif entry.step is not None:
+                    end.steps += 1
                 elif entry.message is not None:
                     end.messages += 1
                 else:
@@ -131,6 +133,8 @@ def _receipt_message(receipt: ErasureReceipt) -> ops.Receipt:
 def _export_message(entry: ExportEntry) -> ops.ExportTaskResponse:
     if entry.push_history is not None:
         return ops.ExportTaskResponse(push=push_config_message(entry.push_history.push, entry.push_history.attempts))
+    if entry.step is not None:
+        return ops.ExportTaskResponse(step=step_message(entry.step))
     if entry.event is not None:
         event = pb.StreamResponse.FromString(entry.event.data)
         return ops.ExportTaskResponse(

@@ -17,6 +17,7 @@ from dragoman.core.limits.quotas import BILLION
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
+from dragoman.core.task.steps import StepRecord
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.explain import Explainer, Explanation
 from dragoman.runtime.operations.caller_tasks import DEFAULT_TASKS, MAX_TASKS, CallerTasks, TaskFilter
@@ -25,6 +26,7 @@ from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
+from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps_pb
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -68,6 +70,11 @@ class TaskOperations:
             oldest=log.oldest,
             last=log.record.last_sequence,
         )
+
+    async def list_steps(self, request: steps_pb.ListStepsRequest) -> steps_pb.ListStepsResponse:
+        """Lists the durable steps of a task."""
+        steps = await self._maintenance.steps(task_selection(request))
+        return steps_pb.ListStepsResponse(steps=map(step_message, steps))
 
     async def list_push_configs(self, request: push_pb.ListPushConfigsRequest) -> push_pb.ListPushConfigsResponse:
         """Lists the push configurations of a task, or all with pending deliveries."""
@@ -171,6 +178,22 @@ def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> events
         ],
         text=text_format.MessageToString(response, as_utf8=True),
     )
+
+
+def step_message(step: StepRecord) -> steps_pb.TaskStep:
+    """The message for a durable step; with its result, if that was read."""
+    message = steps_pb.TaskStep(
+        name=step.label,
+        state=steps_pb.TaskStepState.Name(step.state),
+        turn=step.turn,
+        attempt=step.attempt,
+        result_bytes=step.size,
+        error=step.error,
+    )
+    set_timestamps(message, started=step.started, ended=step.ended, wake_at=step.wake_at)
+    if step.result:
+        message.result.MergeFromString(step.result)
+    return message
 
 
 def event_time(event: pb.StreamResponse) -> Timestamp | None:

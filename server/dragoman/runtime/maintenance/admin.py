@@ -15,6 +15,7 @@ from dragoman.core.audit import AuditRecord
 from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
+from dragoman.core.task.steps import StepRecord
 from dragoman.ports import BackupProgress, Bus, Store, StoredMessage, TaskSignal
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.observe.audit import Auditor
@@ -26,12 +27,13 @@ EXPORT_READ_EVENTS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class ExportEntry:
-    """One entry of an export: the task first, then each event, message and push configuration."""
+    """One entry of an export: the task first, then each event, message, step and push configuration."""
 
     record: TaskRecord
     task: bytes = b""
     event: Event | None = None
     message: StoredMessage | None = None
+    step: StepRecord | None = None
     push_history: PushHistory | None = None
 
 
@@ -92,6 +94,8 @@ class Maintenance:
         for message in conversation.messages:
             if message.number <= record.message_count:
                 yield ExportEntry(record, message=message)
+        for step in await self._store.steps(record.ref, results=True):
+            yield ExportEntry(record, step=step)
         for push_history in await Redelivery(self._store, self._bus).of_task(record):
             yield ExportEntry(record, push_history=push_history)
 
@@ -116,6 +120,13 @@ class Maintenance:
         except LogTruncated:  # truncated meanwhile: `oldest` tells the caller where to continue
             events = []
         return LogPage(record, snapshot.task, oldest, events[:limit])
+
+    async def steps(self, selection: TaskSelection) -> list[StepRecord]:
+        """The steps of one task without results. Raises TaskNotFound, and InvalidParams as `export`."""
+        records = await self._select_one(selection)
+        if not records:
+            raise TaskNotFound
+        return await self._store.steps(records[0].ref)
 
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         """Copies the store to a new folder, while it is in use."""

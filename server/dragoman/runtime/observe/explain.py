@@ -87,7 +87,9 @@ class Explainer:
         ]
 
     async def _status_text(self, record: TaskRecord) -> str:
-        """The status text of a task that has ended or waits for its caller."""
+        """The status text of a task that has ended or waits for its caller; why an attempt failed, before the next."""
+        if record.wake_at and record.attempt > 1:
+            return await self._last_error(record)
         if record.has_open_turn or record.state == states.COMPLETED:
             return ""
         snapshot = await self._store.read(record.ref, history=0, artifacts=False)
@@ -95,12 +97,19 @@ class Explainer:
             return ""
         return " ".join(part.text for part in pb.Task.FromString(snapshot.task).status.message.parts if part.text)
 
+    async def _last_error(self, record: TaskRecord) -> str:
+        """Why the last attempt of a turn failed: the status update that announces the next one has it."""
+        for event in await self._store.events(record.ref, record.last_sequence - 1, 1):
+            update = pb.StreamResponse.FromString(event.data).status_update
+            return str(update.metadata.fields["error"].string_value)
+        return ""
+
     def _explain_one(
         self, record: TaskRecord, sessions: Mapping[int, int], pushes: Sequence[PushRecord], status_text: str
     ) -> Explanation:
         runner, remote = self._scheduler.runs.find(record.ref), self._scheduler.queues.remote(record.agent)
         spec = self._agents.get(record.agent)
-        allowed = 1 + (spec.retries if spec else 0)
+        allowed = max(1 + spec.retries, spec.attempts) if spec else 1
         expires = sessions.get(record.session, 0)
         return Explanation(
             record,
@@ -165,6 +174,8 @@ def _describe_state(facts: ExplainInput, scheduler: Scheduler) -> str:
         return _describe_running(facts, scheduler)
     if record.ready:
         return _describe_waiting(facts, scheduler)
+    if record.wake_at:
+        return _describe_sleeping(facts)
     until = (
         f"Without an answer it ends as FAILED at about {_format_date(record.updated + facts.retention_ms)}."
         if facts.retention_ms
@@ -222,6 +233,19 @@ def _describe_limits(facts: ExplainInput, elapsed: float, idle: float) -> Sequen
         at = _format_time(facts.now + round((idle_limit - idle) * 1000))
         sentences.append(f"Its idle limit is {idle_limit:g} s: without output it is stopped at about {at}.")
     return sentences or ("It has no time_limit and no idle_limit, so it may run indefinitely; a cancel ends it.",)
+
+
+# Sleeping tasks -----------------------------------------------------------------------------------------------------
+
+
+def _describe_sleeping(facts: ExplainInput) -> str:
+    at = _format_date(facts.record.wake_at)
+    in_ = _format_duration((facts.record.wake_at - facts.now) / 1000)
+    if facts.record.attempt > 1:
+        why = f"Its last attempt failed{_quoted(facts.status_text)}"
+        number = f"{facts.record.attempt} of {facts.max_attempts}"
+        return f"{why} Attempt {number} begins at {at} (in {in_}). A cancel ends it."
+    return f"Its agent sleeps until {at} (in {in_}) and then continues behind its finished steps. A cancel ends it."
 
 
 # Waiting tasks ------------------------------------------------------------------------------------------------------

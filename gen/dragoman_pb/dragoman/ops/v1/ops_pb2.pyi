@@ -3,6 +3,7 @@ import datetime
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
+from ....dragoman.ops.v1 import steps_pb2 as _steps_pb2
 from ....dragoman.ops.v1 import tasks_pb2 as _tasks_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
@@ -202,20 +203,22 @@ class ExportTaskRequest(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class ExportTaskResponse(_message.Message):
-    __slots__ = ("header", "task", "event", "message", "end", "push")
+    __slots__ = ("header", "task", "event", "message", "end", "push", "step")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     PUSH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     header: ExportHeader
     task: _a2a_pb2.Task
     event: ExportedEvent
     message: ExportedMessage
     end: ExportEnd
     push: _push_pb2.PushConfig
-    def __init__(self, header: _Optional[_Union[ExportHeader, _Mapping]] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., event: _Optional[_Union[ExportedEvent, _Mapping]] = ..., message: _Optional[_Union[ExportedMessage, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ..., push: _Optional[_Union[_push_pb2.PushConfig, _Mapping]] = ...) -> None: ...
+    step: _steps_pb2.TaskStep
+    def __init__(self, header: _Optional[_Union[ExportHeader, _Mapping]] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., event: _Optional[_Union[ExportedEvent, _Mapping]] = ..., message: _Optional[_Union[ExportedMessage, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ..., push: _Optional[_Union[_push_pb2.PushConfig, _Mapping]] = ..., step: _Optional[_Union[_steps_pb2.TaskStep, _Mapping]] = ...) -> None: ...
 
 class ExportHeader(_message.Message):
     __slots__ = ("version", "dragoman", "exported", "task_id", "agent", "principal", "scope", "dialect")
@@ -260,14 +263,16 @@ class ExportedMessage(_message.Message):
     def __init__(self, number: _Optional[int] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., accepted_output_modes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExportEnd(_message.Message):
-    __slots__ = ("events", "messages", "pushes")
+    __slots__ = ("events", "messages", "pushes", "steps")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     events: int
     messages: int
     pushes: int
-    def __init__(self, events: _Optional[int] = ..., messages: _Optional[int] = ..., pushes: _Optional[int] = ...) -> None: ...
+    steps: int
+    def __init__(self, events: _Optional[int] = ..., messages: _Optional[int] = ..., pushes: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
 
 class BackupRequest(_message.Message):
     __slots__ = ("destination",)

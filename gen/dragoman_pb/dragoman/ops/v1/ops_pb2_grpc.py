@@ -7,6 +7,7 @@ from ....dragoman.ops.v1 import events_pb2 as dragoman_dot_ops_dot_v1_dot_events
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
 from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signing__pb2
+from ....dragoman.ops.v1 import steps_pb2 as dragoman_dot_ops_dot_v1_dot_steps__pb2
 from ....dragoman.ops.v1 import tasks_pb2 as dragoman_dot_ops_dot_v1_dot_tasks__pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as dragoman_dot_ops_dot_v1_dot_upstreams__pb2
 from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
@@ -109,6 +110,11 @@ class OpsServiceStub(object):
                 request_serializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsResponse.FromString,
                 _registered_method=True)
+        self.ListSteps = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListSteps',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsResponse.FromString,
+                _registered_method=True)
         self.Redeliver = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Redeliver',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.SerializeToString,
@@ -197,8 +203,8 @@ class OpsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExportTask(self, request, context):
-        """Exports everything stored of one task, in this order: header, task, events, messages, push configurations without
-        secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
+        """Exports everything stored of one task, in this order: header, task, events, messages, steps, push configurations
+        without secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -260,6 +266,14 @@ class OpsServiceServicer(object):
     def ListEvents(self, request, context):
         """Lists events of one task as each protocol version encodes them. Errors: NOT_FOUND for an unknown task,
         INVALID_ARGUMENT for an id that several tasks have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSteps(self, request, context):
+        """Lists the durable steps of one task. Errors: NOT_FOUND for an unknown task, INVALID_ARGUMENT for an id that several
+        tasks have.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -403,6 +417,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.ListEvents,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsResponse.SerializeToString,
+            ),
+            'ListSteps': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSteps,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsResponse.SerializeToString,
             ),
             'Redeliver': grpc.unary_unary_rpc_method_handler(
                     servicer.Redeliver,
@@ -805,6 +824,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/ListEvents',
             dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_events__pb2.ListEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSteps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListSteps',
+            dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsResponse.FromString,
             options,
             channel_credentials,
             insecure,

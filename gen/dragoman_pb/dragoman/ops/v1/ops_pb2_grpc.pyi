@@ -8,6 +8,7 @@ from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
+from ....dragoman.ops.v1 import steps_pb2 as _steps_pb2
 from ....dragoman.ops.v1 import tasks_pb2 as _tasks_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
@@ -59,8 +60,8 @@ class OpsServiceStub:
     or context id that several owners have.
     """
     ExportTask: _grpc.UnaryStreamMultiCallable[_ops_pb2.ExportTaskRequest, _ops_pb2.ExportTaskResponse]
-    """Exports everything stored of one task, in this order: header, task, events, messages, push configurations without
-    secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
+    """Exports everything stored of one task, in this order: header, task, events, messages, steps, push configurations
+    without secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
     """
     Backup: _grpc.UnaryStreamMultiCallable[_ops_pb2.BackupRequest, _ops_pb2.BackupResponse]
     """Copies a consistent snapshot of the store to a folder on the server's machine, and verifies the copy. Other calls
@@ -86,6 +87,10 @@ class OpsServiceStub:
     ListEvents: _grpc.UnaryUnaryMultiCallable[_events_pb2.ListEventsRequest, _events_pb2.ListEventsResponse]
     """Lists events of one task as each protocol version encodes them. Errors: NOT_FOUND for an unknown task,
     INVALID_ARGUMENT for an id that several tasks have.
+    """
+    ListSteps: _grpc.UnaryUnaryMultiCallable[_steps_pb2.ListStepsRequest, _steps_pb2.ListStepsResponse]
+    """Lists the durable steps of one task. Errors: NOT_FOUND for an unknown task, INVALID_ARGUMENT for an id that several
+    tasks have.
     """
     Redeliver: _grpc.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]
     """Restarts deliveries: of undelivered events, including dead letters, or of all events from one on. Errors: NOT_FOUND
@@ -145,8 +150,8 @@ class OpsServiceAsyncStub(OpsServiceStub):
     or context id that several owners have.
     """
     ExportTask: _aio.UnaryStreamMultiCallable[_ops_pb2.ExportTaskRequest, _ops_pb2.ExportTaskResponse]  # type: ignore[assignment]
-    """Exports everything stored of one task, in this order: header, task, events, messages, push configurations without
-    secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
+    """Exports everything stored of one task, in this order: header, task, events, messages, steps, push configurations
+    without secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
     """
     Backup: _aio.UnaryStreamMultiCallable[_ops_pb2.BackupRequest, _ops_pb2.BackupResponse]  # type: ignore[assignment]
     """Copies a consistent snapshot of the store to a folder on the server's machine, and verifies the copy. Other calls
@@ -172,6 +177,10 @@ class OpsServiceAsyncStub(OpsServiceStub):
     ListEvents: _aio.UnaryUnaryMultiCallable[_events_pb2.ListEventsRequest, _events_pb2.ListEventsResponse]  # type: ignore[assignment]
     """Lists events of one task as each protocol version encodes them. Errors: NOT_FOUND for an unknown task,
     INVALID_ARGUMENT for an id that several tasks have.
+    """
+    ListSteps: _aio.UnaryUnaryMultiCallable[_steps_pb2.ListStepsRequest, _steps_pb2.ListStepsResponse]  # type: ignore[assignment]
+    """Lists the durable steps of one task. Errors: NOT_FOUND for an unknown task, INVALID_ARGUMENT for an id that several
+    tasks have.
     """
     Redeliver: _aio.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]  # type: ignore[assignment]
     """Restarts deliveries: of undelivered events, including dead letters, or of all events from one on. Errors: NOT_FOUND
@@ -258,8 +267,8 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ops_pb2.ExportTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_ops_pb2.ExportTaskResponse], _abc.AsyncIterator[_ops_pb2.ExportTaskResponse]]:
-        """Exports everything stored of one task, in this order: header, task, events, messages, push configurations without
-        secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
+        """Exports everything stored of one task, in this order: header, task, events, messages, steps, push configurations
+        without secrets, end. An export without an end is incomplete. Errors: NOT_FOUND for an unknown task.
         """
 
     @_abc_1.abstractmethod
@@ -333,6 +342,16 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_events_pb2.ListEventsResponse, _abc.Awaitable[_events_pb2.ListEventsResponse]]:
         """Lists events of one task as each protocol version encodes them. Errors: NOT_FOUND for an unknown task,
         INVALID_ARGUMENT for an id that several tasks have.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSteps(
+        self,
+        request: _steps_pb2.ListStepsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_steps_pb2.ListStepsResponse, _abc.Awaitable[_steps_pb2.ListStepsResponse]]:
+        """Lists the durable steps of one task. Errors: NOT_FOUND for an unknown task, INVALID_ARGUMENT for an id that several
+        tasks have.
         """
 
     @_abc_1.abstractmethod

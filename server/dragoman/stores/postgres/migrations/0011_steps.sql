@@ -1,3 +1,4 @@
+-- since 11
 -- When the turn of a task continues that sleeps, in milliseconds since the epoch.
 ALTER TABLE tasks ADD COLUMN wakes bigint NOT NULL DEFAULT 0;
 
