@@ -312,6 +312,8 @@ async def print_steps(address: str, request: ops_steps.ListStepsRequest, *, toke
 def _format_step(step: ops_steps.TaskStep, width: int) -> str:
     state = ops_steps.TaskStepState.Name(step.state).removeprefix("TASK_STEP_STATE_")
     started, ended, wake_at = (at.ToMilliseconds() for at in (step.started, step.ended, step.wake_at))
+    if 0 < wake_at <= time.time() * 1000:
+        state = "SLEPT"
     columns = [step.name.ljust(width), f"{state:<8}", f"attempt {step.attempt:<3}", format_time(started)]
     if wake_at:
         columns.append(f"until {format_time(wake_at)}")
