@@ -95,6 +95,7 @@ LONG = \
 
 # The longest tests: abuse, overload, upgrades, executors, many workers. CI runs them as a separate step.
 LONGEST = \
+	tests/frameworks \
 	tests/test_step_crash.py \
 	tests/abuse \
 	tests/cli/test_options.py \

@@ -121,9 +121,9 @@ def test_a_missing_module_is_named(name: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("json:JSONDecoder", "the class JSONDecoder is not an executor: an AgentExecutor of a2a-sdk has the methods"),
-        ("math:pi", "of type float is not an executor"),
-        ("time:time", "of type float is not an executor"),
+        ("json:JSONDecoder", "the class JSONDecoder is not an agent that can be served. Known are: pydantic-ai Agent"),
+        ("math:pi", "of type builtins.float is not an agent that can be served"),
+        ("time:time", "of type builtins.float is not an agent that can be served"),
     ],
 )
 def test_a_target_that_is_not_an_executor_is_rejected(name: str, rule: str) -> None:

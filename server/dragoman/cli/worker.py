@@ -167,6 +167,8 @@ def worker(
 
     `dragoman worker --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 
+    `dragoman worker assistant.py:agent --executor-python venv/bin/python`  an agent of pydantic-ai, unchanged
+
     `dragoman worker mycompany.agents --turns 4 --log-format json`  up to four concurrent turns per agent
 
     **Exit codes**: 0 stopped; 1 start-up function failed; 2 invalid usage or agents; 3 rejected by the server.
@@ -174,6 +176,8 @@ def worker(
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
     try:
+        if agent_sources.is_object_name(app):
+            executor, app = [app, *(executor or ())], ""
         executors = agent_sources.parse_executors(executor or ())
         executor_options = ExecutorOptions(executors, executor_python, turns, executor_retries)
     except ValueError as error:

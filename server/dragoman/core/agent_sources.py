@@ -200,6 +200,12 @@ class ExecutorSpec:
         return cls(id, target)
 
 
+def is_object_name(app: str) -> bool:
+    """Whether APP names an object of a module, `MODULE:NAME` or `FILE.py:NAME`, rather than a module."""
+    module, colon, name = app.rpartition(":")
+    return bool(colon and module) and all(part.isidentifier() for part in name.split("."))
+
+
 def parse_executors(value: Any) -> tuple[ExecutorSpec, ...]:
     """Parses the executors of a server: a list of strings, or one string with commas. Raises ValueError."""
     items = [value] if isinstance(value, str) else value

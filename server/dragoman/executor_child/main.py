@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, BinaryIO
 
+from . import frameworks
 from .target import InvalidTarget, create_executor, is_executor, load
 from .turn import ExecutorTurn, describe_error, failed_status
 
@@ -59,6 +60,9 @@ def main(target: str) -> int:
 def open_target(target: str) -> Any:
     """Returns an adapter for the executor that TARGET names. Raises InvalidTarget."""
     module, value = load(target)
+    kind = frameworks.recognize(value)
+    if kind is not None:
+        return frameworks.open_adapter(kind, module, target.rpartition(":")[2], value)
     if not callable(value) and not is_executor(value):
         raise InvalidTarget(_not_an_executor(value))
     if inspect.isclass(value) and not is_executor(value):
@@ -110,12 +114,16 @@ def _is_installed(module: str) -> bool:
 
 
 def _not_an_executor(target: Any) -> str:
+    cls = type(target)
     subject = (
-        f"the class {target.__name__}" if inspect.isclass(target) else f"the value of type {type(target).__name__}"
+        f"the class {target.__name__}"
+        if inspect.isclass(target)
+        else f"the value of type {cls.__module__}.{cls.__qualname__}"
     )
+    known = ", ".join(kind.label for kind in frameworks.KINDS)
     return (
-        f"{subject} is not an executor: an AgentExecutor of a2a-sdk has the methods execute and cancel, "
-        "a Worker of fasta2a has run_task and cancel_task"
+        f"{subject} is not an agent that can be served. Known are: {known}; an AgentExecutor of a2a-sdk, which has the "
+        "methods execute and cancel; and a Worker of fasta2a, which has run_task and cancel_task"
     )
 
 

@@ -150,6 +150,22 @@ class ExecutorTurn:
         self._artifacts.add(id)
         await self._send({"artifact": change})
 
+    async def text(self, artifact_id: str, text: str, *, append: bool) -> None:
+        """Sends a chunk of text of an artifact. Readers see neighboring chunks as one text."""
+        if self._check_late(f"text of artifact {artifact_id}"):
+            return
+        change: dict[str, Any] = {"artifactId": artifact_id, "text": text}
+        if append:
+            change["append"] = True
+        self._artifacts.add(artifact_id)
+        await self._send({"text": change})
+
+    def usage(self, tokens: int, cost: int = 0, key: str = "") -> None:
+        """Reports usage since the last report: tokens, and a cost in billionths of the operator's currency."""
+        if not self._check_late("usage"):
+            frame = {"turnId": self.id, "tokens": str(tokens), "cost": str(cost), "key": key}
+            self._send_frame(usage=frame)
+
     async def ensure_started(self) -> None:
         """Sends WORKING if nothing was sent yet, so that a client that waits for a first response gets it."""
         if not self._last_status and not self.is_over:

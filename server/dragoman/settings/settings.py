@@ -16,7 +16,7 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, Validati
 from dragoman.bindings.options import DEFAULT_MAX_CONNECTIONS
 from dragoman.core.access.caller_credentials import CertificateName
 from dragoman.core.access.identity import Isolation
-from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, FileForm
+from dragoman.core.agent_sources import DEFAULT_EXECUTOR_TURNS, ExecutorSpec, FileForm, is_object_name
 from dragoman.core.audit import AuditLevel
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.limits.quotas import DEFAULT_LIMITS, NO_BUDGETS, Quotas
@@ -334,10 +334,17 @@ class Settings(BaseModel):
         return value
 
     @property
+    def executors(self) -> tuple[ExecutorSpec, ...]:
+        """The executors, after APP if that names an object: `agents.py:graph`."""
+        return (ExecutorSpec.parse(self.app), *self.executor) if is_object_name(self.app) else self.executor
+
+    @property
     def own_app(self) -> str:
-        """APP; empty with `workers_only`, and with upstreams or executors unless APP was given."""
-        has_other_agents = self.upstream or self.executor
-        return "" if self.workers_only or (has_other_agents and "app" not in self.model_fields_set) else self.app
+        """APP; empty with `workers_only`, with upstreams or executors unless APP was given, and if it is an object."""
+        has_other_agents = self.upstream or self.executors
+        if self.workers_only or is_object_name(self.app) or (has_other_agents and "app" not in self.model_fields_set):
+            return ""
+        return self.app
 
     @property
     def sends_push(self) -> bool:

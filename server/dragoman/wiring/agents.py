@@ -108,7 +108,7 @@ async def open_agents(
 def executor_options(settings: Settings) -> ExecutorOptions:
     """The executors in the settings. A server that runs no turns starts them only for their cards."""
     turns = 0 if settings.role == "server" else settings.executor_turns
-    return ExecutorOptions(settings.executor, settings.executor_python, turns, settings.executor_retries)
+    return ExecutorOptions(settings.executors, settings.executor_python, turns, settings.executor_retries)
 
 
 async def _open_worker_hub(infra: Infra, settings: Settings, registry: AgentRegistry) -> LocalWorkerHub:

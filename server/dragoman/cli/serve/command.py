@@ -58,7 +58,11 @@ def register(cli: typer.Typer) -> None:
 
 def serve(
     app: Annotated[
-        str | None, typer.Argument(metavar="APP", help="A .py file or a module with agents. [the playground]")
+        str | None,
+        typer.Argument(
+            metavar="APP",
+            help="Agents: a .py file, a module, or an object in one (FILE.py:NAME). [the playground]",
+        ),
     ] = None,
     *,
     reload: Annotated[
@@ -80,6 +84,8 @@ def serve(
     `dragoman serve`  a playground agent, to try the server
 
     `dragoman serve agents.py --reload`
+
+    `dragoman serve assistant.py:agent --executor-python venv/bin/python`  an agent of pydantic-ai, unchanged
 
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 

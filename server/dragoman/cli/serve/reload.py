@@ -34,7 +34,7 @@ def app_argument(arguments: Mapping[str, Any]) -> str:
         settings = load_settings(arguments)
     except SettingsError:
         return ""
-    return settings.own_app or (settings.executor[0].module if settings.executor else "")
+    return settings.own_app or (settings.executors[0].module if settings.executors else "")
 
 
 def run_with_reload(arguments: Sequence[str], app: str) -> int:

@@ -1,0 +1,44 @@
+"""Agents of frameworks, recognized by their classes: one adapter for each framework.
+
+A framework's package is imported only for an object of its own, so nothing here needs one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FrameworkKind:
+    """A kind of object that can be served."""
+
+    label: str
+    """For people: `pydantic-ai Agent`."""
+    package: str
+    """The package that defines its class."""
+    classes: tuple[str, ...]
+    """Names of classes of which it is an instance."""
+    adapter: str
+    """The module of this package with its adapter, a class named `Adapter`."""
+
+
+KINDS = (FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent"),)
+"""All kinds, in the order of messages."""
+
+
+def recognize(value: Any) -> FrameworkKind | None:
+    """The kind of an object; None for an object of no known framework. Imports nothing."""
+    names = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(value).__mro__}
+    for kind in KINDS:
+        if any((kind.package, name) in names for name in kind.classes):
+            return kind
+    return None
+
+
+def open_adapter(kind: FrameworkKind, module: ModuleType, name: str, value: Any) -> Any:
+    """The adapter of an object, `name` in `module`."""
+    adapter = importlib.import_module(f"{__name__}.{kind.adapter}")
+    return adapter.Adapter(module, name, value, kind)

@@ -1,0 +1,142 @@
+"""Adapter for agents of pydantic-ai 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pydantic
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, messages
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
+
+from .adapter import FrameworkAdapter, FrameworkTurn, InputFile, ToolInfo
+
+_ANY = pydantic.TypeAdapter(Any)
+_REQUESTS = pydantic.TypeAdapter(DeferredToolRequests)
+
+
+class Adapter(FrameworkAdapter):
+    """Runs an agent: text and tool calls are streamed, deferred tool calls become questions."""
+
+    framework = "pydantic_ai"
+
+    def describe(self) -> tuple[str, str, Iterable[ToolInfo]]:
+        tools = [tool for toolset in self.value.toolsets for tool in getattr(toolset, "tools", {}).values()]
+        description = getattr(self.value, "description", None) or ""
+        return (
+            self.value.name or "",
+            description if isinstance(description, str) else "",
+            [ToolInfo(tool.name, tool.description or "") for tool in tools],
+        )
+
+    async def run(self, turn: FrameworkTurn) -> None:
+        history = turn.conversation
+        results: DeferredToolResults | None = None
+        prompt: str | list[Any] | None = turn.prompt
+        if turn.files:
+            prompt = [*([turn.prompt] if turn.prompt else []), *map(_content, turn.files)]
+        if turn.pending is not None:
+            history = turn.pending["messages"]
+            results = _answers(turn, _REQUESTS.validate_python(turn.pending["requests"]))
+            prompt = None
+        stream = TextStream(turn)
+        async with self.value.run_stream_events(
+            prompt,
+            message_history=ModelMessagesTypeAdapter.validate_python(history or []),
+            deferred_tool_results=results,
+            output_type=[self.value.output_type, DeferredToolRequests],
+        ) as events:
+            result = None
+            async for event in events:
+                if isinstance(event, AgentRunResultEvent):
+                    result = event.result
+                else:
+                    await stream.handle(event)
+        assert result is not None, "a run ends with its result"
+        await self._finish(turn, result)
+
+    async def _finish(self, turn: FrameworkTurn, result: AgentRunResult[Any]) -> None:
+        usage = result.usage
+        turn.usage((usage.input_tokens or 0) + (usage.output_tokens or 0))
+        history = ModelMessagesTypeAdapter.dump_python(result.all_messages(), mode="json")
+        if isinstance(result.output, DeferredToolRequests):
+            requests = _REQUESTS.dump_python(result.output, mode="json")
+            turn.keep(None, {"messages": history, "requests": requests})
+            turn.ask(_question(result.output), {"requests": requests})
+            return
+        await _send_output(turn, result.output)
+        turn.keep(history)
+        turn.complete()
+
+
+class TextStream:
+    """Sends the text of the final response as it arrives, and tool calls as progress.
+
+    Text becomes part of the output only once the framework says that it is the result: a model may talk before it
+    calls a tool.
+    """
+
+    def __init__(self, turn: FrameworkTurn) -> None:
+        self._turn = turn
+        self._text = ""
+        """Text of the current part that is not sent."""
+        self._is_final = False
+
+    async def handle(self, event: Any) -> None:
+        if isinstance(event, messages.PartStartEvent):
+            self._text = event.part.content if isinstance(event.part, messages.TextPart) else ""
+        elif isinstance(event, messages.PartDeltaEvent) and isinstance(event.delta, messages.TextPartDelta):
+            self._text += event.delta.content_delta
+        elif isinstance(event, messages.FinalResultEvent):
+            self._is_final = event.tool_name is None
+        elif isinstance(event, messages.FunctionToolCallEvent):
+            self._is_final = False
+            name, arguments = event.part.tool_name, event.part.args_as_dict()
+            await self._turn.progress(
+                "tool_call", name, f"calls {name}", id=event.part.tool_call_id, arguments=arguments
+            )
+        elif isinstance(event, messages.FunctionToolResultEvent):
+            name = event.part.tool_name or ""
+            await self._turn.progress("tool_result", name, f"{name} has answered", id=event.tool_call_id)
+        if self._is_final and self._text:
+            text, self._text = self._text, ""
+            await self._turn.chunk(text)
+
+
+def _content(file: InputFile) -> Any:
+    if not file.url:
+        return messages.BinaryContent(data=file.data, media_type=file.media_type)
+    kinds = {"image": messages.ImageUrl, "audio": messages.AudioUrl, "video": messages.VideoUrl}
+    kind = kinds.get(file.media_type.partition("/")[0], messages.DocumentUrl)
+    return kind(url=file.url, media_type=file.media_type)
+
+
+async def _send_output(turn: FrameworkTurn, output: Any) -> None:
+    if isinstance(output, messages.BinaryContent):
+        await turn.file_artifact(output.data, output.media_type, output.identifier)
+    elif not isinstance(output, str):
+        await turn.data_artifact(_ANY.dump_python(output, mode="json"))
+    elif not turn.has_output:  # an output function made it
+        await turn.chunk(output)
+
+
+def _question(requests: DeferredToolRequests) -> str:
+    approvals = [f"{call.tool_name}({call.args_as_json_str()})" for call in requests.approvals]
+    calls = [f"{call.tool_name}({call.args_as_json_str()})" for call in requests.calls]
+    texts = []
+    if approvals:
+        texts.append(f"Approve {', '.join(approvals)}? Answer yes or no.")
+    if calls:
+        texts.append(f"What is the result of {', '.join(calls)}?")
+    return " ".join(texts)
+
+
+def _answers(turn: FrameworkTurn, requests: DeferredToolRequests) -> DeferredToolResults:
+    """The caller's answers: a data part `{"approvals": {id: true}, "results": {id: value}}`, or one answer for all."""
+    given = next((value for value in turn.data if isinstance(value, dict)), {})
+    approvals = {call.tool_call_id: turn.approval is True for call in requests.approvals}
+    approvals.update({id: value is True for id, value in (given.get("approvals") or {}).items() if id in approvals})
+    calls: dict[str, Any] = {call.tool_call_id: turn.prompt for call in requests.calls}
+    calls.update({id: value for id, value in (given.get("results") or {}).items() if id in calls})
+    return requests.build_results(approvals=approvals, calls=calls)

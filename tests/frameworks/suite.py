@@ -1,0 +1,89 @@
+"""The contract of framework adapters: which cells it has, on which frameworks it runs, and the page with both.
+
+Each framework has an environment of its own, and a file of agents with a model that follows a script: `agents/` has the
+same agents, with the same behavior, for every framework.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tools.environments import ROOT, Environment
+
+HERE: Final = Path(__file__).parent
+PAGE: Final = ROOT / "docs" / "reference" / "frameworks.md"
+BEGIN: Final = "<!-- table: written by `python -m tests.frameworks.suite` -->"
+END: Final = "<!-- end of table -->"
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework under test. `name`: of its files. `label`: what is served, for people."""
+
+    name: str
+    label: str
+
+    @property
+    def requirements(self) -> Path:
+        return HERE / "requirements" / f"{self.name}.txt"
+
+    @property
+    def agents(self) -> Path:
+        return HERE / "agents" / f"{self.name}_agents.py"
+
+    @property
+    def environment(self) -> Environment:
+        return Environment(f"framework_{self.name}", (self.requirements,))
+
+    @property
+    def version(self) -> str:
+        """The first requirement: `pydantic-ai-slim==2.68.0`."""
+        return self.requirements.read_text("utf-8").split()[0]
+
+
+FRAMEWORKS: Final = (Framework("pydantic_ai", "pydantic-ai `Agent`"),)
+
+CELLS: Final = {
+    "text": "text in, text out",
+    "streaming": "text is streamed as it is produced",
+    "structured": "structured data out, as a data part",
+    "files": "files in",
+    "progress": "tool calls as status updates",
+    "approval": "a tool that needs approval asks the caller; the answer goes on where the run stopped",
+    "denial": "a refused approval does not run the tool",
+    "session": "the next task of a conversation knows the earlier ones",
+    "restart": "the same after the server was killed, and the approval too",
+    "cancel": "a cancel stops the run and what it awaits",
+    "usage": "tokens are counted for the task",
+    "error": "an error has the framework's own text",
+    "card": "name, description and tools on the card",
+}
+"""What every adapter has to do: name of the cell, and its meaning."""
+
+UNSUPPORTED: Final[dict[tuple[str, str], str]] = {}
+"""Framework and cell, with the reason why the framework cannot do it."""
+
+
+def table() -> str:
+    """The table of the page."""
+    head = ["| | " + " | ".join(f"{one.label}<br/>{one.version}" for one in FRAMEWORKS) + " |"]
+    head.append("|---|" + "---|" * len(FRAMEWORKS))
+    rows = [
+        f"| {meaning} | " + " | ".join(UNSUPPORTED.get((one.name, cell), "works") for one in FRAMEWORKS) + " |"
+        for cell, meaning in CELLS.items()
+    ]
+    return "\n".join([BEGIN, "", *head, *rows, "", END])
+
+
+def page_with_table(page: str) -> str:
+    """The page with the current table."""
+    before, _, rest = page.partition(BEGIN)
+    return before + table() + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with_table(PAGE.read_text("utf-8")), "utf-8")
+    sys.stdout.write(f"wrote {PAGE.relative_to(ROOT)}\n")

@@ -1,0 +1,208 @@
+"""The contract of framework adapters, on every framework, in its own environment, through a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.server import Server, serving
+from tests.eventually import eventually
+from tests.frameworks.suite import CELLS, FRAMEWORKS, UNSUPPORTED, Framework
+
+from dragoman.agents.values import struct_to_json
+from dragoman.client import Client, NotSupported, message
+from dragoman.core.task import states
+from dragoman.types import data, file
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+AT_ONCE = pb.SendMessageConfiguration(return_immediately=True)
+
+
+class Served:
+    """One framework's agents behind a server, which can be killed and started again."""
+
+    def __init__(self, framework: Framework, folder: Path) -> None:
+        self.framework = framework
+        self.folder = folder
+        self.server: Server | None = None
+        self._running: Any = None
+
+    def start(self) -> None:
+        agents, python = self.framework.agents, str(self.framework.environment.python)
+        store = f"sqlite:///{self.folder}/tasks.db"
+        options = ("--executor", f"{agents}:structured", "--executor-python", python, "--store", store)
+        self._running = serving(f"{agents}:assistant", *options, cwd=self.folder)
+        self.server = self._running.__enter__()
+
+    def stop(self) -> None:
+        """Kills the server."""
+        self._running.__exit__(None, None, None)
+
+    def client(self, agent: str = "assistant") -> Client:
+        assert self.server is not None
+        return Client(self.server.grpc, agent=agent)
+
+
+@pytest.fixture(scope="module", params=FRAMEWORKS, ids=lambda one: one.name)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    request.param.environment.make()
+    running = Served(request.param, tmp_path_factory.mktemp(request.param.name))
+    running.start()
+    yield running
+    running.stop()
+
+
+Check = Callable[[Served], Coroutine[Any, Any, None]]
+
+
+def text_of(task: pb.Task) -> str:
+    """The text of the task's artifacts."""
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+async def send(client: Client, text: str = "", *parts: pb.Part, **how: Any) -> pb.Task:
+    return (await client.send(message(text, parts=parts, **how))).task
+
+
+async def check_text(served: Served) -> None:
+    async with served.client() as client:
+        assert text_of(await send(client, "hello")) == "you said: hello"
+
+
+async def check_streaming(served: Served) -> None:
+    chunks = []
+    async with served.client() as client:
+        async for event in client.stream(message("stream")):
+            update = event.artifact_update
+            chunks += [part.text for part in update.artifact.parts]
+    assert [chunk for chunk in chunks if chunk] == ["chunk 0\n", "chunk 1\n", "chunk 2\n"]
+
+
+async def check_structured(served: Served) -> None:
+    async with served.client("structured") as client:
+        task = await send(client, "which city?")
+    (part,) = task.artifacts[-1].parts
+    assert dict(part.data.struct_value.items()) == {"name": "Rome", "people": 2_800_000}
+
+
+async def check_files(served: Served) -> None:
+    async with served.client() as client:
+        task = await send(client, "file", file(b"\x89PNG....", name="dot.png", media_type="image/png"))
+    assert text_of(task) == "8 bytes of image/png"
+
+
+async def check_progress(served: Served) -> None:
+    seen = []
+    async with served.client() as client:
+        async for event in client.stream(message("tool")):
+            progress = struct_to_json(event.status_update.metadata).get("progress")
+            if progress:
+                seen.append((progress["kind"], progress["name"]))
+            seen += [("text", part.text) for part in event.artifact_update.artifact.parts if part.text]
+    assert seen[:2] == [("tool_call", "double"), ("tool_result", "double")]
+    assert "".join(text for kind, text in seen if kind == "text") == "the tool returned 42"
+
+
+async def check_approval(served: Served) -> None:
+    (served.folder / "deleted").unlink(missing_ok=True)
+    async with served.client() as client:
+        question = await send(client, "delete")
+        assert question.status.state == states.INPUT_REQUIRED
+        assert "delete" in question.status.message.parts[0].text
+        assert not (served.folder / "deleted").exists()
+        task = await send(client, "yes", task=question.id)
+    assert (served.folder / "deleted").read_text() == "all.txt"
+    assert text_of(task) == "the tool returned all.txt is deleted"
+
+
+async def check_denial(served: Served) -> None:
+    (served.folder / "deleted").unlink(missing_ok=True)
+    async with served.client() as client:
+        question = await send(client, "delete")
+        task = await send(client, "", data({"approved": False}), task=question.id)
+    assert task.status.state == states.COMPLETED
+    assert not (served.folder / "deleted").exists()
+
+
+async def check_session(served: Served) -> None:
+    async with served.client() as client:
+        first = await send(client, "remember the sea")
+        second = await send(client, "recall", context=first.context_id)
+        other = await send(client, "recall")
+    assert text_of(second) == "remember the sea"
+    assert "sea" not in text_of(other)
+
+
+async def check_restart(served: Served) -> None:
+    (served.folder / "deleted").unlink(missing_ok=True)
+    async with served.client() as client:
+        first = await send(client, "remember the hills")
+        question = await send(client, "delete")
+    served.stop()
+    served.start()
+    async with served.client() as client:
+        assert text_of(await send(client, "recall", context=first.context_id)) == "remember the hills"
+        task = await send(client, "yes", task=question.id)
+    assert text_of(task) == "the tool returned all.txt is deleted"
+
+
+async def check_cancel(served: Served) -> None:
+    async with served.client() as client:
+        task = (await client.send(message("hang"), configuration=AT_ONCE)).task
+        await asyncio.to_thread(_wait_for, served.folder / "hanging")
+        await client.cancel(task.id)
+        await asyncio.to_thread(_wait_for, served.folder / "stopped")
+        with suppress(NotSupported):  # it has ended already
+            async for _ in client.subscribe(task.id):
+                pass
+        assert (await client.get(task.id)).status.state == states.CANCELED
+
+
+def _wait_for(path: Path) -> None:
+    asyncio.run(eventually(path.exists, seconds=30))
+
+
+async def check_usage(served: Served) -> None:
+    async with served.client() as client:
+        task = await client.get((await send(client, "hello")).id)
+    assert struct_to_json(task.metadata)["usage"]["tokens"] > 0
+
+
+async def check_error(served: Served) -> None:
+    async with served.client() as client:
+        task = await send(client, "fail")
+    assert task.status.state == states.FAILED
+    assert "the model is away" in task.status.message.parts[0].text
+
+
+async def check_card(served: Served) -> None:
+    assert served.server is not None
+    url = f"{served.server.http}/assistant/.well-known/agent-card.json"
+    with await asyncio.to_thread(urllib.request.urlopen, url) as response:
+        card = json.load(response)
+    assert (card["name"], card["description"]) == ("Assistant", "Follows a script")
+    skills = {skill["id"]: skill["description"] for skill in card["skills"]}
+    assert {"double": "Doubles a number.", "delete": "Deletes a file."}.items() <= skills.items()
+
+
+CHECKS: dict[str, Check] = {
+    name.removeprefix("check_"): check for name, check in globals().items() if name.startswith("check_")
+}
+
+
+def test_every_cell_has_a_check() -> None:
+    assert CHECKS.keys() == CELLS.keys()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("cell", CELLS)
+async def test_a_framework_fulfills_the_contract(served: Served, cell: str) -> None:
+    if reason := UNSUPPORTED.get((served.framework.name, cell)):
+        pytest.skip(reason)
+    await CHECKS[cell](served)
