@@ -44,7 +44,10 @@ class Framework:
         return self.requirements.read_text("utf-8").split()[0]
 
 
-FRAMEWORKS: Final = (Framework("pydantic_ai", "pydantic-ai `Agent`"),)
+FRAMEWORKS: Final = (
+    Framework("langgraph", "LangGraph compiled graph"),
+    Framework("pydantic_ai", "pydantic-ai `Agent`"),
+)
 
 CELLS: Final = {
     "text": "text in, text out",

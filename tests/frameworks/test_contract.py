@@ -102,7 +102,7 @@ async def check_progress(served: Served) -> None:
     async with served.client() as client:
         async for event in client.stream(message("tool")):
             progress = struct_to_json(event.status_update.metadata).get("progress")
-            if progress:
+            if progress and progress["kind"].startswith("tool"):
                 seen.append((progress["kind"], progress["name"]))
             seen += [("text", part.text) for part in event.artifact_update.artifact.parts if part.text]
     assert seen[:2] == [("tool_call", "double"), ("tool_result", "double")]

@@ -167,7 +167,7 @@ def worker(
 
     `dragoman worker --executor mycompany.agent:HelloWorldAgentExecutor --executor-python venv/bin/python`
 
-    `dragoman worker assistant.py:agent --executor-python venv/bin/python`  an agent of pydantic-ai, unchanged
+    `dragoman worker assistant.py:agent --executor-python venv/bin/python`  an agent of a framework, unchanged
 
     `dragoman worker mycompany.agents --turns 4 --log-format json`  up to four concurrent turns per agent
 

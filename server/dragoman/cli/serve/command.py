@@ -85,7 +85,7 @@ def serve(
 
     `dragoman serve agents.py --reload`
 
-    `dragoman serve assistant.py:agent --executor-python venv/bin/python`  an agent of pydantic-ai, unchanged
+    `dragoman serve assistant.py:agent --executor-python venv/bin/python`  an agent of a framework, unchanged
 
     `dragoman serve mycompany.agents --store sqlite:////var/lib/dragoman/tasks.db --log-format json`
 

@@ -25,7 +25,10 @@ class FrameworkKind:
     """The module of this package with its adapter, a class named `Adapter`."""
 
 
-KINDS = (FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent"),)
+KINDS = (
+    FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph"),
+    FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent"),
+)
 """All kinds, in the order of messages."""
 
 

@@ -167,6 +167,7 @@ class FrameworkAdapter:
         """The registration of the agent, from what the object says of itself."""
         name, description, tools = self.describe()
         name = name or display_name(self._name)
+        description = description or (self._module.__doc__ or "").strip().partition("\n")[0]
         card = {
             "name": name,
             "description": description or name,

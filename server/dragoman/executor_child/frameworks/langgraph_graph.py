@@ -1,0 +1,261 @@
+"""Adapter for compiled graphs of LangGraph 1.
+
+A graph without a checkpointer, or with one in memory, gets one whose checkpoint is kept in our store: with the
+conversation, and with the task while an interrupt waits for its answer. A graph with another one keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, get_type_hints
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, Interrupt
+
+from .adapter import FrameworkAdapter, FrameworkTurn, InputFile, ToolInfo
+
+DEFAULT_NAME = "LangGraph"
+"""The name of a graph that its author has not named."""
+
+
+class Adapter(FrameworkAdapter):
+    """Runs a graph: text and node changes are streamed, interrupts become questions."""
+
+    framework = "langgraph"
+
+    def describe(self) -> tuple[str, str, Iterable[ToolInfo]]:
+        nodes = getattr(getattr(self.value, "builder", None), "nodes", {})
+        tools = [
+            ToolInfo(tool.name, tool.description)
+            for node in nodes.values()
+            for tool in getattr(getattr(node, "runnable", None), "tools_by_name", {}).values()
+        ]
+        return "" if self.value.name == DEFAULT_NAME else self.value.name, "", tools
+
+    async def run(self, turn: FrameworkTurn) -> None:
+        pending = turn.pending or {}
+        graph, saver = self.value, None
+        if graph.checkpointer in (None, True) or isinstance(graph.checkpointer, InMemorySaver):
+            saver = ConversationSaver(pending.get("thread") or turn.conversation or {})
+            graph = graph.copy({"checkpointer": saver})
+        config: RunnableConfig = {"configurable": {"thread_id": turn.turn.context_id}}
+        given = _resume(turn, pending["interrupts"]) if pending else _graph_input(turn, graph)
+        events = GraphEvents(turn)
+        async for mode, event in graph.astream(given, config, stream_mode=["updates", "messages", "custom"]):
+            await events.handle(mode, event)
+        turn.usage(events.tokens)
+        thread = saver.dump() if saver else None
+        if events.interrupts:
+            turn.keep(None, {"thread": thread, "interrupts": [one.id for one in events.interrupts]})
+            turn.ask(*_question(events.interrupts))
+            return
+        await events.send_result((await graph.aget_state(config)).values, graph.output_channels)
+        turn.keep(thread)
+        turn.complete()
+
+
+class GraphEvents:
+    """Sends what a graph streams, and gathers its interrupts and its usage."""
+
+    def __init__(self, turn: FrameworkTurn) -> None:
+        self._turn = turn
+        self.interrupts: Sequence[Interrupt] = ()
+        self.tokens = 0
+        """Tokens of all responses of models."""
+
+    async def handle(self, mode: str, event: Any) -> None:
+        if mode == "messages":
+            message, _ = event
+            if isinstance(message, AIMessage) and not message.tool_calls:
+                await self._turn.chunk(message.text)
+        elif mode == "custom":
+            text = event if isinstance(event, str) else json.dumps(event, default=str)
+            await self._turn.progress("custom", "", text, data=json.loads(json.dumps(event, default=str)))
+        else:
+            for node, update in event.items():
+                await self._handle_update(node, update)
+
+    async def _handle_update(self, node: str, update: Any) -> None:
+        if node == "__interrupt__":
+            self.interrupts = update
+            return
+        await self._turn.progress("node", node, f"{node} has run")
+        for message in _messages_of(update):
+            if isinstance(message, AIMessage):
+                self.tokens += (message.usage_metadata or {}).get("total_tokens", 0)
+                for call in message.tool_calls:
+                    details = {"id": call["id"], "arguments": call["args"]}
+                    await self._turn.progress("tool_call", call["name"], f"calls {call['name']}", **details)
+            elif isinstance(message, ToolMessage):
+                name = message.name or ""
+                await self._turn.progress("tool_result", name, f"{name} has answered", id=message.tool_call_id)
+
+    async def send_result(self, values: Any, output: str | Sequence[str]) -> None:
+        """Sends the output of the final state, as far as it was not streamed: all fields but the messages, as data."""
+        if not isinstance(values, dict):
+            await self._turn.data_artifact(json.loads(json.dumps(values, default=_plain)))
+            return
+        rest = {name: value for name, value in values.items() if name != "messages" and name in output}
+        if rest:
+            await self._turn.data_artifact(json.loads(json.dumps(rest, default=_plain)))
+        elif not self._turn.has_output and values.get("messages"):
+            await self._turn.chunk(values["messages"][-1].text)
+
+
+def _messages_of(update: Any) -> Iterator[BaseMessage]:
+    for one in update if isinstance(update, list) else [update]:
+        found = one.get("messages", []) if isinstance(one, dict) else []
+        yield from (message for message in (found if isinstance(found, list) else [found]))
+
+
+def _graph_input(turn: FrameworkTurn, graph: Any) -> Any:
+    """The input of a graph: its messages from text and files, its other fields from data parts."""
+    fields = _input_fields(graph)
+    given: dict[str, Any] = {}
+    for value in turn.data:
+        if not isinstance(value, dict):
+            raise ValueError(f"the input of this graph is an object with {', '.join(fields)}; send it as a data part")
+        given.update(value)
+    if "messages" in fields:
+        if turn.text or turn.files:
+            content = [{"type": "text", "text": turn.text}, *map(_content, turn.files)] if turn.files else turn.text
+            given["messages"] = [HumanMessage(content=content)]
+    elif turn.text:
+        texts = [name for name, kind in fields.items() if kind is str and name not in given]
+        if len(texts) != 1:
+            raise ValueError(f"the input of this graph has the fields {', '.join(fields)}; send them as a data part")
+        given[texts[0]] = turn.text
+    return given
+
+
+def _input_fields(graph: Any) -> dict[str, Any]:
+    """The fields of the input and their types. The graph's own JSON schema needs another TypedDict before 3.12."""
+    schema = getattr(getattr(graph, "builder", None), "input_schema", None)
+    try:
+        return get_type_hints(schema)
+    except (TypeError, NameError):  # a graph of the functional API, or a type that only checkers see
+        return {}
+
+
+def _content(file: InputFile) -> dict[str, Any]:
+    kind = file.media_type.partition("/")[0]
+    source = {"url": file.url} if file.url else {"base64": b64encode(file.data).decode()}
+    return {"type": kind if kind in ("image", "audio", "video") else "file", "mime_type": file.media_type, **source}
+
+
+def _resume(turn: FrameworkTurn, interrupts: Sequence[str]) -> Command[Any]:
+    """The caller's answer: a data part, or the text. The same for all interrupts, unless data is keyed by their ids."""
+    answer: Any = turn.data[0] if turn.data else turn.text
+    if isinstance(answer, dict) and set(interrupts) <= answer.keys():
+        return Command(resume={id: answer[id] for id in interrupts})
+    return Command(resume=answer if len(interrupts) == 1 else dict.fromkeys(interrupts, answer))
+
+
+def _question(interrupts: Sequence[Interrupt]) -> tuple[str, Any]:
+    texts = [_question_text(one.value) for one in interrupts]
+    data = [{"id": one.id, "value": json.loads(json.dumps(one.value, default=_plain))} for one in interrupts]
+    return "\n".join(texts), {"interrupts": data}
+
+
+def _question_text(value: Any) -> str:
+    """The text of an interrupt: its value, or the field of it that is for people."""
+    for name in ("question", "message", "description"):
+        if isinstance(value, dict) and isinstance(value.get(name), str):
+            return str(value[name])
+    return value if isinstance(value, str) else json.dumps(value, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+
+
+class ConversationSaver(BaseCheckpointSaver[int]):
+    """Keeps the last checkpoint of each namespace of one thread, as JSON."""
+
+    def __init__(self, saved: dict[str, Any]) -> None:
+        """saved: what `dump` has returned."""
+        super().__init__()
+        self._checkpoints: dict[str, Any] = saved
+
+    def dump(self) -> dict[str, Any]:
+        """JSON of the checkpoints."""
+        return self._checkpoints
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        namespace = config["configurable"].get("checkpoint_ns", "")
+        saved = self._checkpoints.get(namespace)
+        wanted = config["configurable"].get("checkpoint_id")
+        if saved is None or (wanted and wanted != saved["id"]):
+            return None
+        writes = [(task, channel, self._load(value)) for task, _, channel, value in saved["writes"]]
+        return CheckpointTuple(
+            _config(config, saved["id"]),
+            self._load(saved["checkpoint"]),
+            self._load(saved["metadata"]),
+            _config(config, saved["parent"]) if saved["parent"] else None,
+            writes,
+        )
+
+    def list(self, config: RunnableConfig | None, **_: Any) -> Iterator[CheckpointTuple]:
+        found = self.get_tuple(config) if config is not None else None
+        yield from [found] if found is not None else []
+
+    def put(self, config: RunnableConfig, checkpoint: Any, metadata: Any, new_versions: Any) -> RunnableConfig:
+        self._checkpoints[config["configurable"].get("checkpoint_ns", "")] = {
+            "id": checkpoint["id"],
+            "parent": config["configurable"].get("checkpoint_id"),
+            "checkpoint": self._dump(checkpoint),
+            "metadata": self._dump(metadata),
+            "writes": [],
+        }
+        return _config(config, checkpoint["id"])
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        saved = self._checkpoints.get(config["configurable"].get("checkpoint_ns", ""))
+        if saved is None or saved["id"] != config["configurable"].get("checkpoint_id"):
+            return
+        new = {(task_id, number): (channel, value) for number, (channel, value) in enumerate(writes)}
+        kept = [write for write in saved["writes"] if (write[0], write[1]) not in new]
+        saved["writes"] = kept + [
+            [task, number, channel, self._dump(value)] for (task, number), (channel, value) in new.items()
+        ]
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self.get_tuple(config)
+
+    async def alist(self, config: RunnableConfig | None, **_: Any) -> AsyncIterator[CheckpointTuple]:
+        for found in self.list(config):
+            yield found
+
+    async def aput(self, config: RunnableConfig, checkpoint: Any, metadata: Any, new_versions: Any) -> RunnableConfig:
+        return self.put(config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        self.put_writes(config, writes, task_id, task_path)
+
+    def _dump(self, value: Any) -> Sequence[str]:
+        kind, data = self.serde.dumps_typed(value)
+        return [kind, b64encode(data).decode()]
+
+    def _load(self, saved: Sequence[str]) -> Any:
+        return self.serde.loads_typed((saved[0], b64decode(saved[1])))
+
+
+def _config(config: RunnableConfig, checkpoint_id: str) -> RunnableConfig:
+    given = config["configurable"]
+    return {
+        "configurable": {
+            "thread_id": given["thread_id"],
+            "checkpoint_ns": given.get("checkpoint_ns", ""),
+            "checkpoint_id": checkpoint_id,
+        }
+    }
