@@ -77,7 +77,7 @@ async def test_states_of_others_are_kept() -> None:
         contextState='{"framework": {"seen": 1}, "other": 2}', taskState='{"framework": {"asks": true}}'
     )
     assert (turn.conversation, turn.pending) == ({"seen": 1}, {"asks": True})
-    turn.keep({"seen": 2})
+    turn.save_states({"seen": 2})
     turn.complete()
     (end,) = [frame["turnEnd"] for frame in frames.sent]
     assert json.loads(end["stateUpdate"]["contextState"]) == {"framework": {"seen": 2}, "other": 2}
@@ -87,7 +87,7 @@ async def test_states_of_others_are_kept() -> None:
 
 async def test_a_question_keeps_what_its_answer_needs() -> None:
     turn, frames = framework_turn()
-    turn.keep(None, {"call": "1"})
+    turn.save_states(None, {"call": "1"})
     turn.ask("Really?", {"tool": "delete"})
     (end,) = [frame["turnEnd"] for frame in frames.sent]
     assert end["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"

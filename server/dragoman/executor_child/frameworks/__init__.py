@@ -22,12 +22,12 @@ class FrameworkKind:
     classes: tuple[str, ...]
     """Names of classes of which it is an instance."""
     adapter: str
-    """The module of this package with its adapter, a class named `Adapter`."""
+    """Its adapter: module of this package, and class."""
 
 
 KINDS = (
-    FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph"),
-    FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent"),
+    FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph.LangGraphAdapter"),
+    FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent.PydanticAiAdapter"),
 )
 """All kinds, in the order of messages."""
 
@@ -43,5 +43,6 @@ def recognize(value: Any) -> FrameworkKind | None:
 
 def open_adapter(kind: FrameworkKind, module: ModuleType, name: str, value: Any) -> Any:
     """The adapter of an object, `name` in `module`."""
-    adapter = importlib.import_module(f"{__name__}.{kind.adapter}")
-    return adapter.Adapter(module, name, value, kind)
+    module_name, _, class_name = kind.adapter.partition(".")
+    adapter = getattr(importlib.import_module(f"{__name__}.{module_name}"), class_name)
+    return adapter(module, name, value)

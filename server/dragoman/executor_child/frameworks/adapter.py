@@ -11,7 +11,6 @@ from typing import Any
 
 from ..target import display_name
 from ..turn import ExecutorTurn, failed_status
-from . import FrameworkKind
 
 OUTPUT_ARTIFACT = "output"
 """The artifact of streamed text; `output-N` in a task's N-th turn."""
@@ -123,7 +122,7 @@ class FrameworkTurn:
 
     # The end of the turn ------------------------------------------------------------------------------------------
 
-    def keep(self, conversation: Any, pending: Any = None) -> None:
+    def save_states(self, conversation: Any, pending: Any = None) -> None:
         """Stores JSON for the conversation, and for the task what a question needs, with the end of the turn."""
         if conversation is not None:
             self.turn.set_state(context_state=self._merged("contextState", conversation))
@@ -157,11 +156,11 @@ class FrameworkAdapter:
     framework = ""
     """The key of its states."""
 
-    def __init__(self, module: ModuleType, name: str, value: Any, kind: FrameworkKind) -> None:
+    def __init__(self, module: ModuleType, name: str, value: Any) -> None:
+        """`value`: what `name` is in `module`."""
         self.value = value
         self._module = module
         self._name = name
-        self._kind = kind
 
     def registration(self, id: str) -> dict[str, Any]:
         """The registration of the agent, from what the object says of itself."""

@@ -23,7 +23,7 @@ DEFAULT_NAME = "LangGraph"
 """The name of a graph that its author has not named."""
 
 
-class Adapter(FrameworkAdapter):
+class LangGraphAdapter(FrameworkAdapter):
     """Runs a graph: text and node changes are streamed, interrupts become questions."""
 
     framework = "langgraph"
@@ -51,11 +51,11 @@ class Adapter(FrameworkAdapter):
         turn.usage(events.tokens)
         thread = saver.dump() if saver else None
         if events.interrupts:
-            turn.keep(None, {"thread": thread, "interrupts": [one.id for one in events.interrupts]})
+            turn.save_states(None, {"thread": thread, "interrupts": [one.id for one in events.interrupts]})
             turn.ask(*_question(events.interrupts))
             return
         await events.send_result((await graph.aget_state(config)).values, graph.output_channels)
-        turn.keep(thread)
+        turn.save_states(thread)
         turn.complete()
 
 

@@ -16,7 +16,7 @@ _ANY = pydantic.TypeAdapter(Any)
 _REQUESTS = pydantic.TypeAdapter(DeferredToolRequests)
 
 
-class Adapter(FrameworkAdapter):
+class PydanticAiAdapter(FrameworkAdapter):
     """Runs an agent: text and tool calls are streamed, deferred tool calls become questions."""
 
     framework = "pydantic_ai"
@@ -62,11 +62,11 @@ class Adapter(FrameworkAdapter):
         history = ModelMessagesTypeAdapter.dump_python(result.all_messages(), mode="json")
         if isinstance(result.output, DeferredToolRequests):
             requests = _REQUESTS.dump_python(result.output, mode="json")
-            turn.keep(None, {"messages": history, "requests": requests})
+            turn.save_states(None, {"messages": history, "requests": requests})
             turn.ask(_question(result.output), {"requests": requests})
             return
         await _send_output(turn, result.output)
-        turn.keep(history)
+        turn.save_states(history)
         turn.complete()
 
 
