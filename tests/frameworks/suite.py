@@ -46,6 +46,7 @@ class Framework:
 
 FRAMEWORKS: Final = (
     Framework("langgraph", "LangGraph compiled graph"),
+    Framework("openai_agents", "OpenAI Agents SDK `Agent`"),
     Framework("pydantic_ai", "pydantic-ai `Agent`"),
 )
 

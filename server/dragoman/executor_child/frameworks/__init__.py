@@ -27,6 +27,7 @@ class FrameworkKind:
 
 KINDS = (
     FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph.LangGraphAdapter"),
+    FrameworkKind("OpenAI Agents SDK Agent", "agents", ("AgentBase",), "openai_agents_agent.OpenAIAgentsAdapter"),
     FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent.PydanticAiAdapter"),
 )
 """All kinds, in the order of messages."""
