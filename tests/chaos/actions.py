@@ -15,6 +15,10 @@ from pathlib import Path
 BEGIN = "begin"
 """The first action of each attempt."""
 
+STEP = "step"
+RETURNED = "returned"
+"""Actions of a turn with steps, each with the number of the step: it runs; its result was returned."""
+
 _files: dict[int, int] = {}
 """The open file of this process, by process id."""
 

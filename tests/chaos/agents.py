@@ -1,4 +1,4 @@
-"""Agents of the chaos run: stream, sleep, block the event loop, ask, fail.
+"""Agents of the chaos run: stream, sleep, block the event loop, ask, fail, have steps.
 
 The first words of a message are the command; the text after `#` makes it unique. Each call of an agent is written to
 the file in CHAOS_TURNS, so that the checker can count the calls, and each action to a file in CHAOS_ACTIONS.
@@ -11,11 +11,13 @@ import os
 import time
 from typing import Final
 
-from tests.chaos.actions import BEGIN, act
+from tests.chaos.actions import BEGIN, RETURNED, STEP, act
 
 from dragoman import Turn, agent, retry
 
 RETRIES: Final = 3
+STEPS: Final = "steps"
+"""The command for steps: `steps COUNT`, `steps COUNT ask`."""
 TICK: Final = 0.25
 """Seconds between two actions of a sleeping agent."""
 
@@ -29,7 +31,8 @@ def _note(task: str) -> None:
 
 
 async def work(turn: Turn) -> str | None:
-    _note(turn.task_id)
+    if not _command(turn).startswith(STEPS):  # such a turn is called again after each pause and question
+        _note(turn.task_id)
     act(turn.task_id, turn.attempt, BEGIN)
     try:
         return await _obey(turn)
@@ -37,8 +40,38 @@ async def work(turn: Turn) -> str | None:
         act(turn.task_id, turn.attempt, "end")
 
 
+def _command(turn: Turn) -> str:
+    """The text of the task's first message."""
+    first = turn.history[0] if turn.history else turn.message
+    return "".join(part.text for part in first.parts)
+
+
+async def _steps(turn: Turn, count: int, *, asks: bool) -> str:
+    """Steps, with a pause after the second and perhaps a question after the third."""
+    found = []
+    for number in range(count):
+        found.append(await turn.step("square", _square, turn, number))
+        act(turn.task_id, turn.attempt, f"{RETURNED} {number}")
+        if number == 1:
+            await turn.sleep(1.0)
+        if number == 2 and asks and turn.question is None:
+            turn.ask("and then?")
+    if found != [number * number for number in range(count)]:
+        raise AssertionError(f"the steps have returned {found}")
+    return _command(turn)
+
+
+async def _square(turn: Turn, number: int) -> int:
+    act(turn.task_id, turn.attempt, f"{STEP} {number}")
+    await asyncio.sleep(number * 0.05)
+    return number * number
+
+
 async def _obey(turn: Turn) -> str | None:
     words = turn.text.partition("#")[0].split()
+    match _command(turn).partition("#")[0].split():
+        case ["steps", count, *ask]:
+            return await _steps(turn, int(count), asks=bool(ask))
     if turn.question is not None:
         return f"you said: {turn.text}"
     match words:

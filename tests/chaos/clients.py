@@ -70,7 +70,7 @@ class RandomClient:
 
     async def _race(self) -> None:
         """Cancels a task once or twice, around the time when it ends by itself."""
-        words = self._rng.choice(("sleep 100", "stream 5 20", "stream 200 20", "sleep 3000", "ask"))
+        words = self._rng.choice(("sleep 100", "stream 5 20", "stream 200 20", "sleep 3000", "ask", "steps 4"))
         tenant = self._tenant()
         task = await self.send(self._message(words), tenant, "at once")
         if task is None:
@@ -84,7 +84,8 @@ class RandomClient:
     async def _conversation(self) -> None:
         """Creates a task that asks, and answers it sooner or later, or leaves it until the end of the run."""
         tenant = self._tenant()
-        task = await self.send(self._message("ask"), tenant, "blocking")
+        words = self._rng.choice(("ask", "steps 5 ask"))
+        task = await self.send(self._message(words), tenant, "blocking")
         if task is None or task.status.state != states.INPUT_REQUIRED:
             return
         if self._rng.random() < 0.3:
@@ -192,6 +193,8 @@ class RandomClient:
                 f"block {rng.randint(10, 150)}",
                 "ask",
                 "fail",
+                f"steps {rng.randint(1, 6)}",
+                f"steps {rng.randint(3, 6)}",
                 *self._stage.victim.words,
             )
         )

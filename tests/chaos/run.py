@@ -50,6 +50,7 @@ from tests.chaos.target import Target
 from tests.chaos_checker.cancel_checker import judge_cancels, reported_canceled
 from tests.chaos_checker.checker import GRACE, StoredTask, judge
 from tests.chaos_checker.end_checker import drained
+from tests.chaos_checker.step_checker import finished_steps, judge_steps
 
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -224,6 +225,7 @@ def counts(entries: list[history.Entry], kept: Mapping[str, StoredTask], actions
         "canceled": sum(isinstance(entry, Canceled) and entry.state == states.CANCELED for entry in entries),
         "told canceled": len(reported_canceled(entries)),
         "actions of agents": len(actions),
+        "finished steps": finished_steps(actions),
         "left interrupted": history.of_kind(entries, Left),
         "webhook requests": history.of_kind(entries, Delivered),
         "rejected webhook requests": sum(
@@ -257,6 +259,7 @@ async def play(folder: Path, seconds: float, seed: int, *, several: bool) -> tup
             actions = read_actions(folder / "actions", stage.origin)
             problems += judge(recorder.entries, kept)
             problems += judge_cancels(recorder.entries, actions)
+            problems += judge_steps(actions)
             problems += ground.troubles
     return counts(recorder.entries, kept, actions), problems
 
