@@ -122,6 +122,16 @@ async def test_commands_work_as_in_the_python_playground(server: Server, worker:
         assert shown(await theirs.send(message(command))) == expected
 
 
+async def test_steps_are_done_once_over_a_pause(server: Server, worker: NodeWorker) -> None:
+    async with Client(server.grpc, agent=AGENT) as client:
+        task = (await client.send(message("steps 3"))).task
+        history = [part.text for one in task.history for part in one.parts]
+    (drawn,) = [text.removeprefix("drawn: ") for text in history if text.startswith("drawn: ")][-1:]
+    assert len(drawn.split()) == 3
+    assert {text for text in history if text.startswith("drawn: ")} == {f"drawn: {drawn}"}
+    assert list(texts(task).values()) == [drawn]
+
+
 @pytest.mark.parametrize("command", ["ask", "auth"])
 async def test_a_follow_up_is_answered(server: Server, worker: NodeWorker, command: str) -> None:
     async with Client(server.grpc) as ours, Client(server.grpc, agent=AGENT) as theirs:

@@ -36,6 +36,13 @@ export const playground = (id: string): Agent => ({
           examples: ["sleep 10"],
         },
         {
+          id: "steps",
+          name: "Durable steps",
+          description: "steps N: N random numbers, each drawn once, and a pause of a second",
+          tags: ["steps"],
+          examples: ["steps 3"],
+        },
+        {
           id: "ends",
           name: "Ways to end",
           description: "ask and auth wait for a follow-up; fail, reject and reply TEXT end the turn that way",
@@ -66,6 +73,8 @@ async function run(turn: Turn): Promise<void> {
       return stream(turn, rest);
     case "sleep":
       return sleep(turn, rest);
+    case "steps":
+      return steps(turn, rest);
     case "ask":
       return turn.ask("what would you like to say?");
     case "auth":
@@ -96,6 +105,14 @@ async function stream(turn: Turn, rest: string): Promise<void> {
     if (number > 1 && pause) await turn.sleep(pause);
     await turn.chunk(`chunk-${number} `);
   }
+}
+
+async function steps(turn: Turn, rest: string): Promise<void> {
+  const drawn: number[] = [];
+  for (let number = 0; number < Number(rest); number++) drawn.push(await turn.step("draw", async () => Math.random()));
+  await turn.status(`drawn: ${drawn.join(" ")}`);
+  turn.pause(1000);
+  turn.result([part(drawn.join(" "))]);
 }
 
 async function sleep(turn: Turn, rest: string): Promise<void> {

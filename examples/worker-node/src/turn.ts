@@ -2,10 +2,13 @@
 
 import { randomUUID } from "node:crypto";
 import { create, fromJson, type JsonValue, type MessageInitShape } from "@bufbuild/protobuf";
-import { ValueSchema } from "@bufbuild/protobuf/wkt";
+import { timestampFromMs, timestampMs, timestampNow, ValueSchema } from "@bufbuild/protobuf/wkt";
 import {
   type ArtifactChangeSchema,
   type EventSchema,
+  type Step,
+  StepState,
+  type StepSchema,
   type TurnEndSchema,
   type TurnStart,
 } from "./gen/dragoman/worker/v1/worker_pb.js";
@@ -41,6 +44,8 @@ export class Turn {
   private committed = 0n;
   private begun = new Set<string>();
   private waiting: (() => void)[] = [];
+  private position = 0;
+  private uses = new Map<string, number>();
 
   constructor(
     private readonly start: TurnStart,
@@ -128,6 +133,49 @@ export class Turn {
       if (this.signal.aborted) stop();
       else this.signal.addEventListener("abort", stop, { once: true });
     });
+  }
+
+  // Durable steps: what an earlier run of this turn has stored is not done again ------------------------------------
+
+  /** Runs a function, or returns the stored result of an earlier run. The result is JSON. */
+  async step<T extends JsonValue>(name: string, run: () => Promise<T>): Promise<T> {
+    const [stored, place] = this.begin(name);
+    if (stored?.state === StepState.DONE && stored.result?.content.case === "raw")
+      return JSON.parse(new TextDecoder().decode(stored.result.content.value)) as T;
+    const started = timestampNow();
+    const value = await run();
+    const raw = new TextEncoder().encode(JSON.stringify(value));
+    const result = { content: { case: "raw" as const, value: raw }, mediaType: "application/json" };
+    const sent = this.store({ ...place, state: StepState.DONE, attempt: 1, started, ended: timestampNow(), result });
+    while (this.committed < sent) await this.change();
+    return value;
+  }
+
+  /** Releases the turn for this long; then the agent is called again, and gets past this line. */
+  pause(milliseconds: number): void {
+    const [stored, place] = this.begin("sleep");
+    const wakeAt = stored?.wakeAt ?? timestampFromMs(Date.now() + milliseconds);
+    if (stored && timestampMs(wakeAt) <= Date.now()) return;
+    this.store({ ...place, state: StepState.SLEEPING, attempt: 1, started: timestampNow(), wakeAt });
+    throw new TurnEnded({ case: "pause", value: { until: wakeAt } });
+  }
+
+  /** Sends a step. Returns the number that confirms it. */
+  private store(step: MessageInitShape<typeof StepSchema>): bigint {
+    this.signal.throwIfAborted();
+    this.number += 1n;
+    this.say({ case: "events", value: { turnId: this.id, number: this.number, stateUpdate: { steps: [step] } } });
+    return this.number;
+  }
+
+  private begin(name: string): [Step | undefined, { name: string; number: number; position: number }] {
+    const number = (this.uses.get(name) ?? 0) + 1;
+    const position = this.position++;
+    this.uses.set(name, number);
+    const there = this.start.steps.find((one) => one.position === position);
+    if (there && (there.name !== name || there.number !== number))
+      throw new Error(`step ${position + 1} of this turn is "${name}", and was "${there.name}" in its earlier run`);
+    return [there, { name, number, position }];
   }
 
   // Called by the worker -------------------------------------------------------------------------------------------

@@ -57,6 +57,65 @@ async def test_turn_start_has_the_message_and_the_state_of_the_task(opened: Open
         assert (await sending).task.status.state == states.COMPLETED
 
 
+def finished(name: str, number: int = 1, **fields: Any) -> wk.Step:
+    """A step whose result is stored."""
+    result = pb.Part(raw=b'"found"', media_type="application/json")
+    return wk.Step(name=name, number=number, state=wk.STEP_STATE_DONE, attempt=1, result=result, **fields)
+
+
+async def test_steps_are_confirmed_and_come_back_with_the_next_run_of_the_turn(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
+        sending = asyncio.create_task(client.send(message("first")))
+        turn = await fake_worker.receive("turn_start")
+        assert (list(turn.steps), turn.turn_number) == ([], 0)
+        update = wk.StateUpdate(steps=[finished("search")])
+        await fake_worker.send(events=wk.Events(turn_id=turn.turn_id, number=1, state_update=update))
+        assert (await fake_worker.receive("committed")).number == 1
+        await fake_worker.end(turn.turn_id, pb.TASK_STATE_INPUT_REQUIRED, "and?")
+        paused = (await sending).task
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        sending = asyncio.create_task(client.send(message("second", task=paused.id)))
+        turn = await fake_worker.receive("turn_start")
+        assert list(turn.steps) == [finished("search")]
+        await fake_worker.end(turn.turn_id)
+        assert (await sending).task.status.state == states.COMPLETED
+
+
+@pytest.mark.parametrize(("error", "attempt"), [("", 1), ("ConnectionError: away", 2)])
+async def test_a_paused_turn_starts_again(opened: Open, error: str, attempt: int) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
+        sending = asyncio.create_task(client.send(message("first")))
+        turn = await fake_worker.receive("turn_start")
+        pause = wk.Pause(error=error)
+        pause.until.GetCurrentTime()
+        await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, pause=pause))
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        turn = await fake_worker.receive("turn_start")
+        assert (turn.message.parts[0].text, turn.attempt) == ("first", attempt)
+        await fake_worker.end(turn.turn_id)
+        assert (await sending).task.status.state == states.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("step", "rule"),
+    [
+        (finished(""), "state_update.steps.name: '' must be 1 to 200 printable characters"),
+        (finished("a", 0), 'state_update.steps: step "a": number must be 1 or more'),
+        (finished("a", position=-2), 'state_update.steps: step "a": position must be -1 or more'),
+        (wk.Step(name="a", number=1), 'state_update.steps: step "a": state 0 is not known'),
+    ],
+)
+async def test_an_invalid_step_fails_the_turn(opened: Open, step: wk.Step, rule: str) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
+        sending = asyncio.create_task(client.send(message("first")))
+        turn = await fake_worker.receive("turn_start")
+        update = wk.StateUpdate(steps=[step])
+        await fake_worker.send(events=wk.Events(turn_id=turn.turn_id, number=1, state_update=update))
+        task = (await sending).task
+        assert task.status.state == states.FAILED
+        assert rule in status_text(task)
+
+
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [(0, []), (1, ["and?"]), (2, ["first", "and?"]), (3, ["first", "and?"]), (4, ["first", "and?"])],
