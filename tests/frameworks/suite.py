@@ -48,6 +48,7 @@ FRAMEWORKS: Final = (
     Framework("langgraph", "LangGraph compiled graph"),
     Framework("openai_agents", "OpenAI Agents SDK `Agent`"),
     Framework("pydantic_ai", "pydantic-ai `Agent`"),
+    Framework("strands", "Strands `Agent`"),
 )
 
 CELLS: Final = {

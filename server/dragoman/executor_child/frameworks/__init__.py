@@ -29,6 +29,7 @@ KINDS = (
     FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph.LangGraphAdapter"),
     FrameworkKind("OpenAI Agents SDK Agent", "agents", ("AgentBase",), "openai_agents_agent.OpenAIAgentsAdapter"),
     FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent.PydanticAiAdapter"),
+    FrameworkKind("Strands Agent", "strands", ("Agent",), "strands_agent.StrandsAdapter"),
 )
 """All kinds, in the order of messages."""
 
