@@ -20,6 +20,7 @@ EXEMPT: Final[Mapping[str, str]] = {
     "executor_child/frameworks/langgraph_graph.py": "tests/frameworks runs it in its framework's own environment",
     "executor_child/frameworks/openai_agents_agent.py": "tests/frameworks runs it in its framework's own environment",
     "executor_child/frameworks/pydantic_ai_agent.py": "tests/frameworks runs it in its framework's own environment",
+    "executor_child/frameworks/strands_agent.py": "tests/frameworks runs it in its framework's own environment",
     "ports/agent.py": "a protocol; its two small classes are tested by the turns of every kind of agent",
     "stores/postgres/tables.py": "behind ports: testing/contracts/store_tables.py and store_pushes.py prove all of it",
     "stores/sqlite/pushes.py": "behind ports.PushStore: testing/contracts/store_pushes.py proves every function",

@@ -96,9 +96,8 @@ def _answers(turn: FrameworkTurn, interrupts: Sequence[str]) -> list[Any]:
     """The caller's answer: a data part, or the text. The same for all interrupts, unless data is keyed by their ids."""
     answer: Any = turn.data[0] if turn.data else turn.text
     keyed = isinstance(answer, dict) and set(interrupts) <= answer.keys()
-    return [
-        {"interruptResponse": {"interruptId": id, "response": answer[id] if keyed else answer}} for id in interrupts
-    ]
+    answers = {id: answer[id] if keyed else answer for id in interrupts}
+    return [{"interruptResponse": {"interruptId": id, "response": value}} for id, value in answers.items()]
 
 
 def _content_of(turn: FrameworkTurn) -> Any:
