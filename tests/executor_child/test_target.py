@@ -123,7 +123,7 @@ def test_a_missing_module_is_named(name: str, rule: str) -> None:
     [
         (
             "json:JSONDecoder",
-            "the class JSONDecoder is not an agent that can be served. Known are: LangGraph",
+            "the class JSONDecoder is not an agent that can be served. Known are: .*LangGraph",
         ),
         ("math:pi", "of type builtins.float is not an agent that can be served"),
         ("time:time", "of type builtins.float is not an agent that can be served"),

@@ -45,6 +45,7 @@ class Framework:
 
 
 FRAMEWORKS: Final = (
+    Framework("google_adk", "Google ADK agent"),
     Framework("langgraph", "LangGraph compiled graph"),
     Framework("openai_agents", "OpenAI Agents SDK `Agent`"),
     Framework("pydantic_ai", "pydantic-ai `Agent`"),

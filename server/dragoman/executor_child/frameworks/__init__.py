@@ -26,6 +26,7 @@ class FrameworkKind:
 
 
 KINDS = (
+    FrameworkKind("Google ADK agent", "google", ("BaseAgent",), "google_adk_agent.GoogleAdkAdapter"),
     FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph.LangGraphAdapter"),
     FrameworkKind("OpenAI Agents SDK Agent", "agents", ("AgentBase",), "openai_agents_agent.OpenAIAgentsAdapter"),
     FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent.PydanticAiAdapter"),

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from strands import Agent
-from strands.types._snapshot import Snapshot
 from strands.types.session import decode_bytes_values, encode_bytes_values
 
 from .adapter import FrameworkAdapter, FrameworkTurn, InputFile, ToolInfo
@@ -44,7 +43,7 @@ class StrandsAdapter(FrameworkAdapter):
     async def _run(self, turn: FrameworkTurn, agent: Agent) -> None:
         pending = turn.pending or {}
         saved = pending.get("snapshot") or turn.conversation
-        agent.load_snapshot(Snapshot(**decode_bytes_values(saved)) if saved else self._fresh)
+        agent.load_snapshot(type(self._fresh)(**decode_bytes_values(saved)) if saved else self._fresh)
         tokens = agent.event_loop_metrics.accumulated_usage["totalTokens"]
         given: Any = _answers(turn, pending["interrupts"]) if pending else _content_of(turn)
         names: dict[str, str] = {}
