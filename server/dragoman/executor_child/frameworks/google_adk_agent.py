@@ -32,7 +32,7 @@ class GoogleAdkAdapter(FrameworkAdapter):
     def describe(self) -> tuple[str, str, Iterable[ToolInfo]]:
         tools = [
             ToolInfo(
-                getattr(tool, "name", None) or getattr(tool, "__name__", "tool"),
+                str(getattr(tool, "name", None) or getattr(tool, "__name__", "tool")),
                 (getattr(tool, "description", None) or inspect.getdoc(tool) or "").partition("\n")[0],
             )
             for tool in getattr(self.value, "tools", [])
