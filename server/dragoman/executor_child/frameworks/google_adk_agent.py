@@ -48,7 +48,7 @@ class GoogleAdkAdapter(FrameworkAdapter):
             await service.append_event(session, Event.model_validate(saved))
         runner = Runner(app_name=APP_NAME, agent=self.value, session_service=service)
         message = _answers(turn, pending["calls"]) if pending else _content_of(turn)
-        events = RunEvents(turn, streams_text=getattr(self.value, "output_schema", None) is None)
+        events = AdkRunEvents(turn, streams_text=getattr(self.value, "output_schema", None) is None)
         async for event in runner.run_async(
             user_id=user,
             session_id=session_id,
@@ -69,7 +69,7 @@ class GoogleAdkAdapter(FrameworkAdapter):
         turn.complete()
 
 
-class RunEvents:
+class AdkRunEvents:
     """Sends what a run streams, and gathers its confirmations and its usage."""
 
     def __init__(self, turn: FrameworkTurn, *, streams_text: bool) -> None:

@@ -36,7 +36,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
             _answer(turn, given)
         # Traces go to OpenAI: only with its key, as without Dragoman.
         config = RunConfig(tracing_disabled=not os.environ.get("OPENAI_API_KEY"))
-        events = RunEvents(turn)
+        events = OpenAIRunEvents(turn)
         result = Runner.run_streamed(self.value, given, session=session, run_config=config)
         try:
             async for event in result.stream_events():
@@ -47,7 +47,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
         await _finish(turn, result, session)
 
 
-class RunEvents:
+class OpenAIRunEvents:
     """Sends what a run streams."""
 
     def __init__(self, turn: FrameworkTurn) -> None:
