@@ -47,6 +47,7 @@ class Framework:
 FRAMEWORKS: Final = (
     Framework("google_adk", "Google ADK agent"),
     Framework("langgraph", "LangGraph compiled graph"),
+    Framework("agent_framework", "Microsoft Agent Framework `Agent`"),
     Framework("openai_agents", "OpenAI Agents SDK `Agent`"),
     Framework("pydantic_ai", "pydantic-ai `Agent`"),
     Framework("strands", "Strands `Agent`"),

@@ -28,6 +28,12 @@ class FrameworkKind:
 KINDS = (
     FrameworkKind("Google ADK agent", "google", ("BaseAgent",), "google_adk_agent.GoogleAdkAdapter"),
     FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph.LangGraphAdapter"),
+    FrameworkKind(
+        "Microsoft Agent Framework agent",
+        "agent_framework",
+        ("BaseAgent",),
+        "agent_framework_agent.AgentFrameworkAdapter",
+    ),
     FrameworkKind("OpenAI Agents SDK Agent", "agents", ("AgentBase",), "openai_agents_agent.OpenAIAgentsAdapter"),
     FrameworkKind("pydantic-ai Agent", "pydantic_ai", ("AbstractAgent",), "pydantic_ai_agent.PydanticAiAdapter"),
     FrameworkKind("Strands Agent", "strands", ("Agent",), "strands_agent.StrandsAdapter"),
