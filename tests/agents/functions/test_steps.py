@@ -330,6 +330,46 @@ async def test_concurrent_steps_are_stored_as_they_end(tmp_path: Path) -> None:
         assert positions == {"fast": NO_POSITION, "slow": 0}
 
 
+async def test_steps_and_pauses_are_coroutines(tmp_path: Path) -> None:
+    calls = Calls()
+
+    async def agent(turn: Turn) -> str:
+        async with asyncio.TaskGroup() as group:
+            found = [group.create_task(turn.step("read", calls.make, "read", page)) for page in range(3)]
+            group.create_task(turn.sleep(seconds=0.01))
+        if turn.attempt == 1:
+            raise OSError
+        return str([task.result() for task in found])
+
+    async with open_harness(tmp_path, agent, retry=SOON) as here:
+        assert texts(await here.send()) == ["[0, 1, 2]"]
+        assert calls == {"read": 3}
+
+
+async def test_a_canceled_step_ends_with_its_function(tmp_path: Path) -> None:
+    async def agent(turn: Turn) -> str:
+        waiting = asyncio.create_task(turn.step("wait", asyncio.Event().wait))
+        unstarted = asyncio.create_task(turn.step("never begun", asyncio.Event().wait))
+        unstarted.cancel()
+        await asyncio.sleep(0)
+        waiting.cancel()
+        ended = await asyncio.gather(waiting, unstarted, return_exceptions=True)
+        return str([type(error).__name__ for error in ended])
+
+    async with open_harness(tmp_path, agent) as here:
+        assert texts(await here.send()) == ["['CancelledError', 'CancelledError']"]
+
+
+async def test_a_step_that_is_never_awaited_is_a_warning(tmp_path: Path) -> None:
+    async def agent(turn: Turn) -> str:
+        with pytest.warns(RuntimeWarning, match='the step "search" was never awaited'):
+            turn.step("search", lambda: 1)
+        return "done"
+
+    async with open_harness(tmp_path, agent) as here:
+        assert texts(await here.send()) == ["done"]
+
+
 # Errors -------------------------------------------------------------------------------------------------------------
 
 
@@ -369,19 +409,6 @@ async def test_a_step_that_takes_too_long_fails(tmp_path: Path) -> None:
         assert texts(task) == ["too late"]
         (step,) = await steps_of(here, task)
         assert (step.state, step.error) == (StepState.FAILED, "TimeoutError")
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [({"attempts": 0}, "attempts=0 must be 1 to 1000"), ({"backoff": -1}, "backoff=-1 must be seconds, 0 or more")],
-)
-def test_a_retry_is_checked(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        Retry(**options)
-
-
-def test_the_delay_of_a_retry_doubles_up_to_its_limit() -> None:
-    assert [Retry(backoff=1, max_backoff=3).delay(failures) for failures in (1, 2, 3, 9)] == [1, 2, 3, 3]
 
 
 # Pauses -------------------------------------------------------------------------------------------------------------
@@ -488,6 +515,20 @@ async def test_status_updates_before_the_last_step_are_sent_once(tmp_path: Path)
         task = await here.send()
         seen = [part.text for message in task.history for part in message.parts]
         assert seen == ["hello", "searching", "reading", "reading"]
+
+
+async def test_the_answer_of_a_question_may_lead_elsewhere(tmp_path: Path) -> None:
+    async def agent(turn: Turn) -> None:
+        if turn.question is not None:
+            turn.status("thank you")
+        else:
+            await turn.step("plan", lambda: 1)
+            turn.ask("all right?")
+
+    async with open_harness(tmp_path, agent) as here:
+        question = await here.send()
+        task = await here.send("yes", task_id=question.id)
+        assert "thank you" in [part.text for message in task.history for part in message.parts]
 
 
 async def test_a_crash_keeps_the_finished_steps(tmp_path: Path) -> None:

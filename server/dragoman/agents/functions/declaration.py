@@ -9,9 +9,9 @@ from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_origin, overload
 
+from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.runner import take_turn
 from dragoman.agents.functions.spec import CrashRetry, ExtensionLike, ProviderLike, RetentionLike, SkillLike, spec_of
-from dragoman.agents.functions.steps import ONCE, Retry
 from dragoman.agents.functions.threads import DaemonThreadPool, LeakedThreads
 from dragoman.agents.functions.turn import Turn
 from dragoman.agents.values import NewId

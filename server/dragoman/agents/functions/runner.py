@@ -27,7 +27,8 @@ from traceback import walk_tb
 from typing import Final, cast
 
 from dragoman.agents.functions.output import TurnOutput
-from dragoman.agents.functions.steps import ONCE, Retry, TurnSteps, TurnSuspended
+from dragoman.agents.functions.retry import ONCE, Retry
+from dragoman.agents.functions.steps import TurnSteps, TurnSuspended
 from dragoman.agents.functions.threads import LeakedThreads, ThreadRunner
 from dragoman.agents.functions.turn import Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type

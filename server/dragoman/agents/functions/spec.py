@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from dragoman.agents.functions.steps import Retry
+from dragoman.agents.functions.retry import Retry
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
 from dragoman.core.names import check_agent_id
 from dragoman.core.task.maintenance import parse_retention_ages

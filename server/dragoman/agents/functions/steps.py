@@ -11,23 +11,21 @@ import contextvars
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
+from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.step_values import decode_result, encode_result
 from dragoman.agents.functions.threads import DaemonThreadPool
-from dragoman.core.durations import Backoff
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 T = TypeVar("T")
-
-MAX_ATTEMPTS: Final = 1_000
-"""How often a turn or a step may be tried."""
 
 MAX_ERROR_CHARS: Final = 2_000
 """Characters of an error that are stored."""
@@ -40,39 +38,6 @@ STEP_THREADS: Final = DaemonThreadPool(64, "dragoman-step")
 
 SUSPEND_AFTER_MS: Final = 1_000
 """Milliseconds from which a pause releases the turn; during a shorter one it stays in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """When and how often something that failed runs again.
-
-    attempts: how often it runs in all, 1 to 1,000. backoff: seconds before the second attempt, doubled for each later
-    one up to max_backoff. on: the exceptions that are tried again.
-    """
-
-    attempts: int = 3
-    backoff: float = 1.0
-    max_backoff: float = 60.0
-    on: type[Exception] | tuple[type[Exception], ...] = Exception
-
-    def __post_init__(self) -> None:
-        if self.attempts not in range(1, MAX_ATTEMPTS + 1):
-            raise ValueError(f"Retry: attempts={self.attempts!r} must be 1 to {MAX_ATTEMPTS}")
-        for name in ("backoff", "max_backoff"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-                raise ValueError(f"Retry: {name}={value!r} must be seconds, 0 or more")
-
-    def delay(self, failures: int) -> float:
-        """Seconds to wait after this many failures."""
-        return Backoff(self.backoff, max(self.max_backoff, self.backoff)).delay(failures)
-
-    def covers(self, error: BaseException, attempt: int) -> bool:
-        """Whether to try again after this error of an attempt."""
-        return attempt < self.attempts and isinstance(error, self.on)
-
-
-ONCE: Final = Retry(attempts=1)
 
 
 class TurnSuspended(BaseException):
@@ -107,9 +72,12 @@ class TurnSteps:
         self._lock = threading.Lock()
 
     @property
-    def replaying(self) -> bool:
-        """Whether the agent's own code has yet to reach the last step that an earlier run stored."""
-        return self.context.journal.replaying and self._is_own_code
+    def repeats_output(self) -> bool:
+        """Whether the agent's own code has yet to reach the last stored step of an earlier run, which sent the same.
+
+        Not after an answered question: the code may take another way then.
+        """
+        return self.context.question is None and self.context.journal.replaying and self._is_own_code
 
     def adopt_thread(self) -> None:
         """The agent's own code runs in the calling thread: it is a sync function."""
@@ -143,7 +111,53 @@ async def _awaited(work: Awaitable[T]) -> T:
     return await work
 
 
-class StepCall(Generic[T]):
+class CalledStep(Coroutine[Any, Any, T]):
+    """A step or pause that was called: a coroutine, which `asyncio.create_task` takes too. In a thread: `wait()`."""
+
+    def __init__(self, steps: TurnSteps, step: StepRecord) -> None:
+        self._steps = steps
+        self._step = step
+        self._used = False
+        self._coroutine: Coroutine[Any, Any, T] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the step."""
+        return self._step.name
+
+    def wait(self) -> T:
+        """The result, for a sync agent: blocks the thread until the step has ended."""
+        return self._steps.run_from_thread(self)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._begun().__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._begun().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._begun().throw(*error)
+
+    def close(self) -> None:
+        self._used = True
+        if self._coroutine is not None:
+            self._coroutine.close()
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn(f'the step "{self._step.label}" was never awaited', RuntimeWarning, stacklevel=1)
+
+    def _begun(self) -> Coroutine[Any, Any, T]:
+        self._used = True
+        if self._coroutine is None:
+            self._coroutine = self._run()
+        return self._coroutine
+
+    async def _run(self) -> T:
+        raise NotImplementedError
+
+
+class StepCall(CalledStep[T]):
     """A step that was called: await it for its result, or use it in `async with`. In a thread: `wait()`, or `with`.
 
     In a block, `done` tells whether the result is stored already; if it is not, set `result`, which is stored at the
@@ -158,18 +172,12 @@ class StepCall(Generic[T]):
         retry: Retry = ONCE,
         timeout: float = 0.0,
     ) -> None:
-        self._steps = steps
-        self._step = step
+        super().__init__(steps, step)
         self._function = function
         self._retry = retry
         self._timeout = timeout
         self._shown_running: asyncio.TimerHandle | None = None
         self.result: T = None  # type: ignore[assignment]  # the result of a block that sets none
-
-    @property
-    def name(self) -> str:
-        """The name of the step."""
-        return self._step.name
 
     @property
     def key(self) -> str:
@@ -185,13 +193,6 @@ class StepCall(Generic[T]):
     def done(self) -> bool:
         """Whether the result is stored: an earlier run of the turn has finished this step."""
         return self._step.state is StepState.DONE
-
-    def __await__(self) -> Generator[Any, None, T]:
-        return self._run().__await__()
-
-    def wait(self) -> T:
-        """The result, for a sync agent: blocks the thread until the step has ended."""
-        return self._steps.run_from_thread(self)
 
     # As a block -------------------------------------------------------------------------------------------------
 
@@ -210,6 +211,7 @@ class StepCall(Generic[T]):
         self._steps.run_from_thread(self._leave(error))
 
     def _enter(self) -> None:
+        self._used = True
         if self._function is not None:
             raise TypeError(f'step "{self.name}" has a function: await it, or leave the function out of the block')
         if self.done:
@@ -314,23 +316,15 @@ class StepCall(Generic[T]):
             self._shown_running = None
 
 
-class Sleep:
+class Sleep(CalledStep[None]):
     """A durable pause that was called: await it; in a thread: `wait()`."""
 
     def __init__(self, steps: TurnSteps, step: StepRecord, until: int) -> None:
         """`until`: milliseconds since the epoch; an earlier run's own counts."""
-        self._steps = steps
-        self._step = step
+        super().__init__(steps, step)
         self._is_new = step.state is not StepState.SLEEPING
         if self._is_new:
             self._step = replace(step, state=StepState.SLEEPING, wake_at=until)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._run().__await__()
-
-    def wait(self) -> None:
-        """For a sync agent: blocks the thread, or releases it together with the turn."""
-        self._steps.run_from_thread(self)
 
     async def _run(self) -> None:
         steps, step = self._steps, self._step

@@ -11,7 +11,8 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from dragoman.agents.functions.incoming import Incoming
 from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, TurnOutput
-from dragoman.agents.functions.steps import ONCE, Retry, Sleep, StepCall, TurnSteps
+from dragoman.agents.functions.retry import ONCE, Retry
+from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps
 from dragoman.agents.values import struct_of, struct_to_json
 from dragoman.core import trace
 from dragoman.core.limits.quotas import UsageReport, checked_usage_report
@@ -176,9 +177,10 @@ class Turn(Incoming):
         `state` is WORKING or AUTH_REQUIRED. AUTH_REQUIRED tells clients that the running agent waits for authentication
         elsewhere; streams stay open. Raises ValueError for the other states, which end a turn.
 
-        When the turn runs again, WORKING is not sent again until its last stored step is reached.
+        When the turn runs again after a crash, a failure or a pause, WORKING is not sent again until its last stored
+        step is reached.
         """
-        if state == states.WORKING and self._steps.replaying:
+        if state == states.WORKING and self._steps.repeats_output:
             return _CompletedAwaitable()  # an earlier run of this turn has sent it
         if state not in (states.WORKING, states.AUTH_REQUIRED):
             raise ValueError(

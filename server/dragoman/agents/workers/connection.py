@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dragoman.agents.functions.retry import MAX_ATTEMPTS, Retry
 from dragoman.agents.functions.spec import retry, spec_of
-from dragoman.agents.functions.steps import MAX_ATTEMPTS, Retry
 from dragoman.agents.values import NewId, struct_to_json
 from dragoman.agents.workers.turn import RemoteTurn
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec
