@@ -43,6 +43,14 @@ async def fails(turn: Turn) -> None:
     raise ValueError("no such table")
 
 
+async def steps(turn: Turn) -> str:
+    async with turn.step("plan") as plan:
+        plan.result = "three chapters"
+    await asyncio.gather(turn.step("read", asyncio.sleep, 0), asyncio.create_task(turn.step("search", str)))
+    await turn.sleep(seconds=0.001)
+    return turn.text
+
+
 async def send(here: Harness) -> None:
     await here.send()
 
@@ -63,7 +71,15 @@ async def cancel(here: Harness) -> None:
 
 @pytest.mark.parametrize(
     ("agent", "use"),
-    [(echoes, send), (three, stream), (threaded, send), (asks, follow_up), (waits, cancel), (fails, send)],
+    [
+        (echoes, send),
+        (three, stream),
+        (threaded, send),
+        (asks, follow_up),
+        (waits, cancel),
+        (fails, send),
+        (steps, send),
+    ],
 )
 async def test_a_finished_task_leaves_no_garbage_to_collect(
     tmp_path: Path,

@@ -12,6 +12,7 @@ import inspect
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import replace
@@ -67,7 +68,9 @@ class TurnSteps:
         self.running = 0
         """Steps under way."""
         self._loop_thread = threading.get_ident()
-        self._own_task = asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None, "a turn runs in an asyncio task"
+        self._own_task = weakref.ref(task)  # a reference would be a cycle: the task's context leads to its turn
         self._own_thread = 0
         self._lock = threading.Lock()
 
@@ -104,7 +107,7 @@ class TurnSteps:
         thread = threading.get_ident()
         if thread != self._loop_thread:
             return thread == self._own_thread
-        return not self._own_thread and asyncio.current_task() is self._own_task
+        return not self._own_thread and asyncio.current_task() is self._own_task()
 
 
 async def _awaited(work: Awaitable[T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ class TurnDeadlines:
     def __init__(self, spec: AgentSpec, on_exceeded: Callable[[], None]) -> None:
         self._spec = spec
         self._on_exceeded = on_exceeded
+        self._context = contextvars.copy_context()  # a canceled timer keeps its context: not one that leads to a turn
         self.timers: list[asyncio.TimerHandle] = []
         """Those of this turn, canceled or not."""
         self.started_at = self._last_checked = 0.0
@@ -36,7 +38,7 @@ class TurnDeadlines:
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         """Calls `call` after so many seconds, unless the timers are stopped before."""
-        self.timers.append(asyncio.get_running_loop().call_later(seconds, call))
+        self.timers.append(asyncio.get_running_loop().call_later(seconds, call, context=self._context))
 
     @property
     def elapsed(self) -> float:
