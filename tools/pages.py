@@ -30,7 +30,9 @@ FOREIGN: Final = {"node_modules", ".venv"}
 FENCE: Final = re.compile(r'^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w-]*)(?P<options>(?: \w+="[^"]*")*)$')
 LINK: Final = re.compile(r"(?<!\\)\]\((?P<target>[^()\s]+)(?: \"[^\"]*\")?\)")
 HEADING: Final = re.compile(r"^#{1,6} +(?P<text>.*?) *#*$")
-MARKER: Final = re.compile(r"^<!-- (?P<name>not run|before|by|in|with|as|anew|figures): (?P<options>.*?) -->$")
+MARKER: Final = re.compile(
+    r"^<!-- (?P<name>not run|before|by|in|installed|with|as|anew|figures): (?P<options>.*?) -->$"
+)
 """A marker before a block, for the test that runs it; tests/docs/README.md explains each."""
 
 

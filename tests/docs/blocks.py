@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Final
 import typer.main
 import yaml
 from tests.docs import test_doctests
+from tests.frameworks import suite
 
 from dragoman.cli import cli
 from dragoman.core.cards import agent_spec
@@ -95,6 +96,8 @@ class Place:
             if language in SHELLS:
                 for command in self.commands():
                     check_command(command)
+                if framework := self.block.marker("installed"):
+                    check_installation(list(self.commands()), framework)
             elif language in PARSERS:
                 PARSERS[language](self, folder)
             elif language == "python":
@@ -152,6 +155,15 @@ def check_command(command: str) -> None:
             wanted = [word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)]
             if "-C" not in words and (unknown := set(wanted) - targets()):
                 raise InvalidBlock(f"make has no target {sorted(unknown)}")
+
+
+def check_installation(given: Sequence[str], framework: str) -> None:
+    """Checks that commands install the packages that are tested, in venv, and nothing else. Raises InvalidBlock."""
+    words = [words for command in given for words in calls(command)]
+    installed = {name for one in words if one[:2] == ["venv/bin/pip", "install"] for name in one[2:]}
+    tested = suite.framework(framework).packages
+    if ["python3", "-m", "venv", "venv"] not in words or installed != tested:
+        raise InvalidBlock(f"it does not install {', '.join(sorted(tested))} in venv")
 
 
 def calls(command: str) -> Iterator[list[str]]:

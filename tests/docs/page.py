@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.docs.blocks import Place
+from tests.docs.scripted_model import ScriptedModel
 from tests.docs.session import STAYS, Differs, Session
+from tests.frameworks import suite
 
 from tools.environments import Environment
 from tools.pages import ROOT, blocks, commands
@@ -66,6 +68,12 @@ def run(page: Path, folder: Path) -> Iterator[str]:
             if place.kind not in ("run", "compared") and not place.is_test:
                 continue
             try:
+                if framework := block.marker("installed"):
+                    installed = suite.framework(framework).environment
+                    installed.make()
+                    session.link("venv", installed.folder)
+                    session.export(stack.enter_context(ScriptedModel()).variables)
+                    continue
                 if environment_name := block.marker("in"):
                     environment(environment_name).make()
                     session.enter(environment(environment_name).folder)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -128,6 +129,15 @@ class Session:
             self._type(f"export PGHOST=127.0.0.1 PGPORT={server.port} PGUSER=postgres PATH={server.binaries}:$PATH")
         self._type(f"{name.upper()}_PID={server.pid}")
         return server.remove
+
+    def link(self, name: str, target: Path) -> None:
+        """Links a name in the folder to a file or folder elsewhere."""
+        (self.folder / name).symlink_to(target)
+
+    def export(self, variables: Mapping[str, str]) -> None:
+        """Sets environment variables of later commands, as they are."""
+        for name, value in variables.items():
+            self._type(f"export {name}={shlex.quote(value)}")
 
     def enter(self, environment: Path) -> None:
         """Uses programs and packages of another environment until `leave`."""

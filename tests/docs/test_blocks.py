@@ -73,6 +73,14 @@ def test_valid_blocks_are_accepted(language: str, text: str, tmp_path: Path) -> 
     assert not list(wrong(iter([block(language, text)]), tmp_path))
 
 
+def test_an_installation_names_the_tested_packages(tmp_path: Path) -> None:
+    text = '$ python3 -m venv venv\n$ venv/bin/pip install "{}"\n'
+    tested, other = text.format("pydantic-ai-slim[openai]"), text.format("pydantic-ai")
+    assert not list(wrong(iter([block("console", tested, ("installed", "pydantic_ai"))]), tmp_path))
+    assert list(wrong(iter([block("console", other, ("installed", "pydantic_ai"))]), tmp_path))
+    assert list(wrong(iter([block("console", tested, ("installed", "no_such_framework"))]), tmp_path))
+
+
 def test_a_block_that_is_not_run_is_still_checked(tmp_path: Path) -> None:
     why = ("not run", "needs a cluster")
     assert not list(wrong(iter([block("", "hello", why)]), tmp_path))

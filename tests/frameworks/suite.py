@@ -6,6 +6,7 @@ same agents, with the same behavior, for every framework.
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,13 @@ class Framework:
 
     @property
     def version(self) -> str:
-        """The first requirement: `pydantic-ai-slim==2.68.0`."""
-        return self.requirements.read_text("utf-8").split()[0]
+        """The first requirement, without extras: `pydantic-ai-slim==2.68.0`."""
+        return re.sub(r"\[.*\]", "", self.requirements.read_text("utf-8").split()[0])
+
+    @property
+    def packages(self) -> set[str]:
+        """The required packages without their versions: `pydantic-ai-slim[openai]`."""
+        return {one.partition("==")[0] for one in self.requirements.read_text("utf-8").split()}
 
 
 FRAMEWORKS: Final = (
@@ -52,6 +58,15 @@ FRAMEWORKS: Final = (
     Framework("pydantic_ai", "pydantic-ai `Agent`"),
     Framework("strands", "Strands `Agent`"),
 )
+
+
+def framework(name: str) -> Framework:
+    """The framework with this name. Raises ValueError for an unknown one."""
+    found = [one for one in FRAMEWORKS if one.name == name]
+    if not found:
+        raise ValueError(f"tests/frameworks has no {name}")
+    return found[0]
+
 
 CELLS: Final = {
     "text": "text in, text out",

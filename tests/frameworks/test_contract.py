@@ -126,8 +126,21 @@ async def check_denial(served: Served) -> None:
     async with served.client() as client:
         question = await send(client, "delete")
         task = await send(client, "", data({"approved": False}), task=question.id)
+        assert task.status.state == states.COMPLETED
+        question = await send(client, "delete")
+        task = await send(client, "", data(denial_by_id(question)), task=question.id)
     assert task.status.state == states.COMPLETED
     assert not (served.folder / "deleted").exists()
+
+
+def denial_by_id(question: pb.Task) -> dict[str, Any]:
+    """Answers a question with the id in its data: of a tool call to approve, or of an interrupt."""
+    found = struct_to_json(question.status.message.parts[1].data.struct_value)
+    if "interrupts" in found:
+        return {found["interrupts"][0]["id"]: {"approved": False}}
+    (call,) = found["approvals"]
+    assert (call["name"], call["arguments"]) == ("delete", {"name": "all.txt"})
+    return {"approvals": {call["id"]: False}}
 
 
 async def check_session(served: Served) -> None:

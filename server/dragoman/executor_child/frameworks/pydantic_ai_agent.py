@@ -63,7 +63,7 @@ class PydanticAiAdapter(FrameworkAdapter):
         if isinstance(result.output, DeferredToolRequests):
             requests = _REQUESTS.dump_python(result.output, mode="json")
             turn.save_states(None, {"messages": history, "requests": requests})
-            turn.ask(_question(result.output), {"requests": requests})
+            turn.ask(*_question(result.output))
             return
         await _send_output(turn, result.output)
         turn.save_states(history)
@@ -121,15 +121,18 @@ async def _send_output(turn: FrameworkTurn, output: Any) -> None:
         await turn.chunk(output)
 
 
-def _question(requests: DeferredToolRequests) -> str:
-    approvals = [f"{call.tool_name}({call.args_as_json_str()})" for call in requests.approvals]
-    calls = [f"{call.tool_name}({call.args_as_json_str()})" for call in requests.calls]
-    texts = []
-    if approvals:
-        texts.append(f"Approve {', '.join(approvals)}? Answer yes or no.")
-    if calls:
-        texts.append(f"What is the result of {', '.join(calls)}?")
-    return " ".join(texts)
+def _question(requests: DeferredToolRequests) -> tuple[str, Any]:
+    texts, data = [], {}
+    for key, calls, text in (
+        ("approvals", requests.approvals, "Approve {}? Answer yes or no."),
+        ("calls", requests.calls, "What is the result of {}?"),
+    ):
+        if calls:
+            texts.append(text.format(", ".join(f"{call.tool_name}({call.args_as_json_str()})" for call in calls)))
+            data[key] = [
+                {"id": call.tool_call_id, "name": call.tool_name, "arguments": call.args_as_dict()} for call in calls
+            ]
+    return " ".join(texts), data
 
 
 def _answers(turn: FrameworkTurn, requests: DeferredToolRequests) -> DeferredToolResults:
