@@ -25,8 +25,8 @@ def table() -> str:
             print(f"{place}: {error}")
     rows = [(page.relative_to(ROOT).as_posix(), count) for page, count in counted.items()]
     rows.append(("all", sum(counted.values(), collections.Counter())))
-    lines = [f"{'blocks':<36}" + "".join(f"{kind:>10}" for kind in KINDS)]
-    lines += [f"{name:<36}" + "".join(f"{count[kind] or '':>10}" for kind in KINDS) for name, count in rows]
+    lines = [f"{'blocks':<48}" + "".join(f"{kind:>10}" for kind in KINDS)]
+    lines += [f"{name:<48}" + "".join(f"{count[kind] or '':>10}" for kind in KINDS) for name, count in rows]
     return "\n".join(lines)
 
 

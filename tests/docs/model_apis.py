@@ -162,7 +162,8 @@ class Responses:
     def events(self, reply: Reply) -> Iterator[str]:
         numbers = itertools.count()
         item, at = self._item(reply), {"output_index": 0, "item_id": self._item(reply)["id"]}
-        begun = {**item, "status": "in_progress", **({"arguments": ""} if reply.call else {"content": []})}
+        empty: Json = {"arguments": ""} if reply.call else {"content": []}
+        begun = {**item, "status": "in_progress", **empty}
 
         def event(kind: str, **fields: Any) -> str:
             return f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': next(numbers), **fields})}"

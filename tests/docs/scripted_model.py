@@ -95,7 +95,8 @@ def api_of(path: str) -> ModelApi | None:
     """The API of a request's path; None for a path of none."""
     if path.startswith("/v1beta/models/"):
         return Gemini()
-    return {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}.get(path)
+    apis: dict[str, ModelApi] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
+    return apis.get(path)
 
 
 class _Handler(BaseHTTPRequestHandler):
