@@ -18,6 +18,9 @@ ROOT: Final = Path(__file__).parents[1]
 EXEMPT: Final[Mapping[str, str]] = {
     "core/errors.py": "exceptions; tests/wire/test_errors.py has their codes and texts for every dialect",
     "executor_child/frameworks/agent_framework_agent.py": "tests/frameworks runs it in its framework's own environment",
+    "executor_child/frameworks/crewai_crew.py": "tests/frameworks runs it in its framework's own environment",
+    "executor_child/frameworks/crewai_events.py": "tests/frameworks runs it in its framework's own environment",
+    "executor_child/frameworks/crewai_flow.py": "tests/frameworks runs it in its framework's own environment",
     "executor_child/frameworks/google_adk_agent.py": "tests/frameworks runs it in its framework's own environment",
     "executor_child/frameworks/langgraph_graph.py": "tests/frameworks runs it in its framework's own environment",
     "executor_child/frameworks/openai_agents_agent.py": "tests/frameworks runs it in its framework's own environment",

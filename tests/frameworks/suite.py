@@ -22,14 +22,15 @@ END: Final = "<!-- end of table -->"
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework under test. `name`: of its files. `label`: what is served, for people."""
+    """A framework under test. `name`: of its agents. `label`: what is served, for people. `package`: unless `name`."""
 
     name: str
     label: str
+    package: str = ""
 
     @property
     def requirements(self) -> Path:
-        return HERE / "requirements" / f"{self.name}.txt"
+        return HERE / "requirements" / f"{self.package or self.name}.txt"
 
     @property
     def agents(self) -> Path:
@@ -37,7 +38,7 @@ class Framework:
 
     @property
     def environment(self) -> Environment:
-        return Environment(f"framework_{self.name}", (self.requirements,))
+        return Environment(f"framework_{self.package or self.name}", (self.requirements,))
 
     @property
     def version(self) -> str:
@@ -51,6 +52,8 @@ class Framework:
 
 
 FRAMEWORKS: Final = (
+    Framework("crewai_crew", "CrewAI `Crew`", "crewai"),
+    Framework("crewai_flow", "CrewAI `Flow`", "crewai"),
     Framework("google_adk", "Google ADK agent"),
     Framework("langgraph", "LangGraph compiled graph"),
     Framework("agent_framework", "Microsoft Agent Framework `Agent`"),
@@ -81,11 +84,22 @@ CELLS: Final = {
     "cancel": "a cancel stops the run and what it awaits",
     "usage": "tokens are counted for the task",
     "error": "an error has the framework's own text",
-    "card": "name, description and tools on the card",
+    "card": "name and description on the card",
+    "skills": "tools as skills of the card",
 }
 """What every adapter has to do: name of the cell, and its meaning."""
 
-UNSUPPORTED: Final[dict[tuple[str, str], str]] = {}
+NO_PAUSE: Final = "no: a crew cannot be stored while it waits; a Flow can"
+NO_CONVERSATION: Final = "no: every kickoff of a crew begins anew; a Flow has a state"
+
+UNSUPPORTED: Final = {
+    ("crewai_crew", "approval"): NO_PAUSE,
+    ("crewai_crew", "denial"): NO_PAUSE,
+    ("crewai_crew", "session"): NO_CONVERSATION,
+    ("crewai_crew", "restart"): NO_CONVERSATION,
+    ("crewai_crew", "cancel"): "in part: CrewAI calls models and tools in threads, and the one that runs ends first",
+    ("crewai_flow", "skills"): "no: a flow has methods, not tools",
+}
 """Framework and cell, with the reason why the framework cannot do it."""
 
 

@@ -194,12 +194,20 @@ async def check_error(served: Served) -> None:
     assert "the model is away" in task.status.message.parts[0].text
 
 
-async def check_card(served: Served) -> None:
+async def card_of(served: Served) -> Any:
     assert served.server is not None
     url = f"{served.server.http}/assistant/.well-known/agent-card.json"
     with await asyncio.to_thread(urllib.request.urlopen, url) as response:
-        card = json.load(response)
+        return json.load(response)
+
+
+async def check_card(served: Served) -> None:
+    card = await card_of(served)
     assert (card["name"], card["description"]) == ("Assistant", "Follows a script")
+
+
+async def check_skills(served: Served) -> None:
+    card = await card_of(served)
     skills = {skill["id"]: skill["description"] for skill in card["skills"]}
     assert {"double": "Doubles a number.", "delete": "Deletes a file."}.items() <= skills.items()
 

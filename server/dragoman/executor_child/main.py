@@ -47,7 +47,8 @@ def main(target: str) -> int:
         agent = open_target(target)
         registration = agent.registration("executor")  # the server replaces the id
     except InvalidTarget as error:
-        print(f"{STDERR_ERROR_PREFIX}{error}", file=sys.stderr, flush=True)
+        text = " ".join(str(error).split())  # the server reads one line
+        print(f"{STDERR_ERROR_PREFIX}{text}", file=sys.stderr, flush=True)
         return EXIT_INVALID_TARGET
     if not logging.getLogger().handlers:  # the executor's module has not configured logging
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
@@ -62,6 +63,7 @@ def open_target(target: str) -> Any:
     module, value = load(target)
     kind = frameworks.recognize(value)
     if kind is not None:
+        value = create_executor(value, {}) if inspect.isclass(value) else value
         return frameworks.open_adapter(kind, module, target.rpartition(":")[2], value)
     if not callable(value) and not is_executor(value):
         raise InvalidTarget(_not_an_executor(value))

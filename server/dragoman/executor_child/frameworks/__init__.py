@@ -6,6 +6,7 @@ A framework's package is imported only for an object of its own, so nothing here
 from __future__ import annotations
 
 import importlib
+import inspect
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,8 @@ class FrameworkKind:
 
 
 KINDS = (
+    FrameworkKind("CrewAI Crew", "crewai", ("Crew",), "crewai_crew.CrewAdapter"),
+    FrameworkKind("CrewAI Flow", "crewai", ("Flow",), "crewai_flow.FlowAdapter"),
     FrameworkKind("Google ADK agent", "google", ("BaseAgent",), "google_adk_agent.GoogleAdkAdapter"),
     FrameworkKind("LangGraph compiled graph", "langgraph", ("Pregel",), "langgraph_graph.LangGraphAdapter"),
     FrameworkKind(
@@ -42,8 +45,9 @@ KINDS = (
 
 
 def recognize(value: Any) -> FrameworkKind | None:
-    """The kind of an object; None for an object of no known framework. Imports nothing."""
-    names = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(value).__mro__}
+    """The kind of an object or of a class; None for one of no known framework. Imports nothing."""
+    classes = value.__mro__ if inspect.isclass(value) else type(value).__mro__
+    names = {(cls.__module__.partition(".")[0], cls.__name__) for cls in classes}
     for kind in KINDS:
         if any((kind.package, name) in names for name in kind.classes):
             return kind
