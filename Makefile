@@ -103,6 +103,7 @@ LONGEST = \
 	tests/cli/serve/test_upgrade.py \
 	tests/cli/admin/test_maintenance.py \
 	tests/cli/test_worker.py \
+	tests/examples/test_research.py \
 	tests/examples/test_webhook_receiver.py \
 	tests/examples/test_worker_node.py \
 	tests/agents/executors/test_executors.py \
