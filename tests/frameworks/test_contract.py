@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.cli.server import Server, serving
 from tests.eventually import eventually
-from tests.frameworks.suite import CELLS, FRAMEWORKS, UNSUPPORTED, Framework
+from tests.frameworks.suite import CELLS, FRAMEWORKS, UNSUPPORTED, Framework, framework
 
 from dragoman.agents.values import struct_to_json
 from dragoman.client import Client, NotSupported, message
@@ -27,17 +27,21 @@ AT_ONCE = pb.SendMessageConfiguration(return_immediately=True)
 class Served:
     """One framework's agents behind a server, which can be killed and started again."""
 
-    def __init__(self, framework: Framework, folder: Path) -> None:
+    def __init__(self, framework: Framework, folder: Path, names: Sequence[str] = ("assistant", "structured")) -> None:
+        """`names`: of the agents, the root agent first."""
         self.framework = framework
         self.folder = folder
+        self._names = names
         self.server: Server | None = None
         self._running: Any = None
 
     def start(self) -> None:
         agents, python = self.framework.agents, str(self.framework.environment.python)
         store = f"sqlite:///{self.folder}/tasks.db"
-        options = ("--executor", f"{agents}:structured", "--executor-python", python, "--store", store)
-        self._running = serving(f"{agents}:assistant", *options, cwd=self.folder)
+        root, *others = (f"{agents}:{name}" for name in self._names)
+        options = [option for other in others for option in ("--executor", other)]
+        options += ["--executor-python", python, "--store", store]
+        self._running = serving(root, *options, cwd=self.folder)
         self.server = self._running.__enter__()
 
     def stop(self) -> None:
@@ -227,3 +231,25 @@ async def test_a_framework_fulfills_the_contract(served: Served, cell: str) -> N
     if reason := UNSUPPORTED.get((served.framework.name, cell)):
         pytest.skip(reason)
     await CHECKS[cell](served)
+
+
+@pytest.mark.timeout(120)
+async def test_middleware_of_langchain_asks_for_approval(tmp_path: Path) -> None:
+    """A text answers it, which becomes the decisions that the middleware expects."""
+    langgraph = framework("langgraph")
+    langgraph.environment.make()
+    served = Served(langgraph, tmp_path, ["reviewed"])
+    served.start()
+    try:
+        async with served.client("reviewed") as client:
+            question = await send(client, "delete")
+            assert question.status.message.parts[0].text.startswith('Approve delete({"name": "all.txt"})?')
+            task = await send(client, "not today", task=question.id)
+            assert "not today" in text_of(task)
+            assert not (tmp_path / "deleted").exists()
+            question = await send(client, "delete")
+            task = await send(client, "yes", task=question.id)
+    finally:
+        served.stop()
+    assert text_of(task) == "the tool returned all.txt is deleted"
+    assert (tmp_path / "deleted").exists()

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.ai import UsageMetadata
@@ -25,6 +27,9 @@ class ScriptedModel(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "scripted"
+
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        return self
 
     def _generate(self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **_: Any) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content="not streamed"))])
@@ -108,6 +113,19 @@ assistant = (
     .add_edge("tools", "model")
     .compile(name="Assistant")
 )
+
+
+@tool("delete")
+def delete_at_once(name: str) -> str:
+    """Deletes a file."""
+    Path("deleted").write_text(name)
+    return f"{name} is deleted"
+
+
+reviewed = create_agent(
+    ScriptedModel(), [delete_at_once], middleware=[HumanInTheLoopMiddleware(interrupt_on={"delete": True})]
+)
+"""An agent of LangChain, whose middleware asks for approvals."""
 
 
 class City(TypedDict, total=False):

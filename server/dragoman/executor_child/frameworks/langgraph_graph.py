@@ -44,14 +44,15 @@ class LangGraphAdapter(FrameworkAdapter):
             saver = ConversationSaver(pending.get("thread") or turn.conversation or {})
             graph = graph.copy({"checkpointer": saver})
         config: RunnableConfig = {"configurable": {"thread_id": turn.turn.context_id}}
-        given = _resume(turn, pending["interrupts"]) if pending else _graph_input(turn, graph)
+        given = _resume(turn, pending) if pending else _graph_input(turn, graph)
         events = GraphEvents(turn)
         async for mode, event in graph.astream(given, config, stream_mode=["updates", "messages", "custom"]):
             await events.handle(mode, event)
         turn.usage(events.tokens)
         thread = saver.dump() if saver else None
         if events.interrupts:
-            turn.save_states(None, {"thread": thread, "interrupts": [one.id for one in events.interrupts]})
+            reviews = {one.id: len(_reviewed(one.value)) for one in events.interrupts}
+            turn.save_states(None, {"thread": thread, "interrupts": list(reviews), "reviews": reviews})
             turn.ask(*_question(events.interrupts))
             return
         await events.send_result((await graph.aget_state(config)).values, graph.output_channels)
@@ -148,12 +149,31 @@ def _content(file: InputFile) -> dict[str, Any]:
     return {"type": kind if kind in ("image", "audio", "video") else "file", "mime_type": file.media_type, **source}
 
 
-def _resume(turn: FrameworkTurn, interrupts: Sequence[str]) -> Command[Any]:
+def _resume(turn: FrameworkTurn, pending: Any) -> Command[Any]:
     """The caller's answer: a data part, or the text. The same for all interrupts, unless data is keyed by their ids."""
+    interrupts: Sequence[str] = pending["interrupts"]
+    reviews: dict[str, int] = pending.get("reviews", {})
     answer: Any = turn.data[0] if turn.data else turn.text
     if isinstance(answer, dict) and set(interrupts) <= answer.keys():
         return Command(resume={id: answer[id] for id in interrupts})
-    return Command(resume=answer if len(interrupts) == 1 else dict.fromkeys(interrupts, answer))
+    answers = {id: _decisions(turn, answer, reviews[id]) if reviews.get(id) else answer for id in interrupts}
+    return Command(resume=answers if len(interrupts) > 1 else answers[interrupts[0]])
+
+
+def _reviewed(value: Any) -> Sequence[Any]:
+    """The calls of tools that an interrupt of LangChain's middleware wants to have reviewed."""
+    found = value.get("action_requests") if isinstance(value, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _decisions(turn: FrameworkTurn, answer: Any, calls: int) -> Any:
+    """What the middleware expects, `{"decisions": [...]}`, from an approval or a denial. Other text is a reason."""
+    if isinstance(answer, dict) and "decisions" in answer:
+        return answer
+    decision = {"type": "approve" if turn.approval else "reject"}
+    if turn.approval is None:
+        decision["message"] = turn.text
+    return {"decisions": [decision] * calls}
 
 
 def _question(interrupts: Sequence[Interrupt]) -> tuple[str, Any]:
@@ -164,6 +184,9 @@ def _question(interrupts: Sequence[Interrupt]) -> tuple[str, Any]:
 
 def _question_text(value: Any) -> str:
     """The text of an interrupt: its value, or the field of it that is for people."""
+    if calls := _reviewed(value):
+        texts = [f"{call['name']}({json.dumps(call['args'], default=_plain)})" for call in calls]
+        return f"Approve {', '.join(texts)}? Answer yes or no."
     for name in ("question", "message", "description"):
         if isinstance(value, dict) and isinstance(value.get(name), str):
             return str(value[name])
