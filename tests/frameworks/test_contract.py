@@ -74,6 +74,15 @@ async def send(client: Client, text: str = "", *parts: pb.Part, **how: Any) -> p
     return (await client.send(message(text, parts=parts, **how))).task
 
 
+def progress_of(event: pb.StreamResponse) -> dict[str, Any]:
+    """The kind, name and details of a progress report; empty for another event.
+
+    The last one stays in the metadata of the task, and so in its last status, which has no message.
+    """
+    update = event.status_update
+    return struct_to_json(update.metadata).get("progress", {}) if update.status.HasField("message") else {}
+
+
 async def check_text(served: Served) -> None:
     async with served.client() as client:
         assert text_of(await send(client, "hello")) == "you said: hello"
@@ -102,14 +111,14 @@ async def check_files(served: Served) -> None:
 
 
 async def check_progress(served: Served) -> None:
-    seen = []
+    seen: list[tuple[str, Any]] = []
     async with served.client() as client:
         async for event in client.stream(message("tool")):
-            progress = struct_to_json(event.status_update.metadata).get("progress")
-            if progress and progress["kind"].startswith("tool"):
-                seen.append((progress["kind"], progress["name"]))
+            progress = progress_of(event)
+            if progress.get("kind") in ("tool_call", "tool_result"):
+                seen.append((progress["kind"], (progress["name"], progress.get("arguments"))))
             seen += [("text", part.text) for part in event.artifact_update.artifact.parts if part.text]
-    assert seen[:2] == [("tool_call", "double"), ("tool_result", "double")]
+    assert seen[:2] == [("tool_call", ("double", {"number": 21})), ("tool_result", ("double", None))]
     assert "".join(text for kind, text in seen if kind == "text") == "the tool returned 42"
 
 
@@ -120,9 +129,11 @@ async def check_approval(served: Served) -> None:
         assert question.status.state == states.INPUT_REQUIRED
         assert "delete" in question.status.message.parts[0].text
         assert not (served.folder / "deleted").exists()
-        task = await send(client, "yes", task=question.id)
+        seen = [progress_of(event) async for event in client.stream(message("yes", task=question.id))]
+        task = await client.get(question.id)
     assert (served.folder / "deleted").read_text() == "all.txt"
     assert text_of(task) == "the tool returned all.txt is deleted"
+    assert all(progress["name"] for progress in seen if progress)
 
 
 async def check_denial(served: Served) -> None:
@@ -138,10 +149,12 @@ async def check_denial(served: Served) -> None:
 
 
 def denial_by_id(question: pb.Task) -> dict[str, Any]:
-    """Answers a question with the id in its data: of a tool call to approve, or of an interrupt."""
+    """Answers a question with the id in its data: of a tool call to approve, or of an interrupt. Others have no id."""
     found = struct_to_json(question.status.message.parts[1].data.struct_value)
     if "interrupts" in found:
         return {found["interrupts"][0]["id"]: {"approved": False}}
+    if "approvals" not in found:
+        return {"approved": False}
     (call,) = found["approvals"]
     assert (call["name"], call["arguments"]) == ("delete", {"name": "all.txt"})
     return {"approvals": {call["id"]: False}}

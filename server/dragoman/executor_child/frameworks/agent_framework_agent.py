@@ -29,7 +29,8 @@ class AgentFrameworkAdapter(FrameworkAdapter):
         session = AgentSession.from_dict(saved) if saved else self.value.create_session()
         message = _answers(turn, pending["requests"]) if pending else _message(turn)
         streams_text = not (getattr(self.value, "default_options", None) or {}).get("response_format")
-        names: dict[str, str] = {}
+        calls = [request["function_call"] for request in pending.get("requests", ())]
+        names: dict[str, str] = {call["call_id"]: call["name"] for call in calls}
         stream = self.value.run(message, stream=True, session=session)
         async for update in stream:
             for content in update.contents:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,8 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
             _answer(turn, given)
         # Traces go to OpenAI: only with its key, as without Dragoman.
         config = RunConfig(tracing_disabled=not os.environ.get("OPENAI_API_KEY"))
-        events = OpenAIRunEvents(turn)
+        called = given.get_interruptions() if pending else []
+        events = OpenAIRunEvents(turn, {_field(item.raw_item, "call_id"): item.name or "" for item in called})
         result = Runner.run_streamed(self.value, given, session=session, run_config=config)
         try:
             async for event in result.stream_events():
@@ -50,12 +52,12 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
 class OpenAIRunEvents:
     """Sends what a run streams."""
 
-    def __init__(self, turn: FrameworkTurn) -> None:
+    def __init__(self, turn: FrameworkTurn, tool_names: dict[str, str]) -> None:
+        """`tool_names`: of the tools that were called before, by the id of the call."""
         self._turn = turn
         self._streams_text = True
         """Whether the model's text belongs to the output, and is no JSON of a structured result."""
-        self._tool_names: dict[str, str] = {}
-        """Of the called tools, by the id of the call."""
+        self._tool_names = tool_names
 
     async def handle(self, event: Any) -> None:
         if isinstance(event, RawResponsesStreamEvent):
@@ -70,7 +72,7 @@ class OpenAIRunEvents:
         call_id = _field(item.raw_item, "call_id")
         if kind == "tool_called":
             name = self._tool_names[call_id] = _field(item.raw_item, "name")
-            details = {"id": call_id, "arguments": _field(item.raw_item, "arguments")}
+            details = {"id": call_id, "arguments": _arguments(_field(item.raw_item, "arguments"))}
             await self._turn.progress("tool_call", name, f"calls {name}", **details)
         elif kind == "tool_output":
             name = self._tool_names.get(call_id, "")
@@ -87,7 +89,11 @@ async def _finish(turn: FrameworkTurn, result: RunResultStreaming, session: Conv
         turn.save_states(None, {"state": state, "items": session.items})
         calls = [f"{item.name}({item.arguments})" for item in result.interruptions]
         data = [
-            {"id": _field(item.raw_item, "call_id"), "name": item.name, "arguments": item.arguments}
+            {
+                "id": _field(item.raw_item, "call_id"),
+                "name": item.name,
+                "arguments": _arguments(item.arguments or ""),
+            }
             for item in result.interruptions
         ]
         turn.ask(f"Approve {', '.join(calls)}? Answer yes or no.", {"approvals": data})
@@ -131,6 +137,14 @@ def _content(file: InputFile) -> dict[str, Any]:
 def _field(raw: Any, name: str) -> str:
     """A field of an item, which is an object or a dict."""
     return str((raw.get(name) if isinstance(raw, dict) else getattr(raw, name, "")) or "")
+
+
+def _arguments(text: str) -> Any:
+    """The arguments of a call. The text itself if the model wrote no JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 class ConversationSession:

@@ -46,7 +46,8 @@ class StrandsAdapter(FrameworkAdapter):
         agent.load_snapshot(type(self._fresh)(**decode_bytes_values(saved)) if saved else self._fresh)
         tokens = agent.event_loop_metrics.accumulated_usage["totalTokens"]
         given: Any = _answers(turn, pending["interrupts"]) if pending else _content_of(turn)
-        names: dict[str, str] = {}
+        blocks = [block for message in agent.messages for block in message["content"] if "toolUse" in block]
+        names: dict[str, str] = {block["toolUse"]["toolUseId"]: block["toolUse"]["name"] for block in blocks}
         result = None
         async for event in agent.stream_async(given):
             if "data" in event:
