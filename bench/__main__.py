@@ -18,11 +18,11 @@ from typing import Final
 
 from bench import machine
 from bench.load.jobs import LoadProcess
-from bench.measurements import ladder, memory, replicas, rounds, task_lists, task_size, telemetry, webhooks
+from bench.measurements import ladder, memory, replicas, rounds, steps, task_lists, task_size, telemetry, webhooks
 from bench.report import document
 from bench.rows import Rows, Writer
 from bench.run import Plan, Run
-from bench.sections import LIST, MEMORY, REPLICAS, SIZE, TELEMETRY, WEBHOOKS, select_sections
+from bench.sections import LIST, MEMORY, REPLICAS, SIZE, STEPS, TELEMETRY, WEBHOOKS, select_sections
 from bench.servers import commits
 from bench.servers.contestants import BENCH_FOLDER, CONTESTANTS, DRAGOMAN, LOAD_CORE, pin
 from tools.environments import NotCreated
@@ -134,6 +134,8 @@ def measure(namespace: argparse.Namespace) -> tuple[Writer, bool]:
                 task_lists.measure(run, huge=namespace.huge)
             if SIZE in namespace.alone:
                 task_size.measure(run)
+            if STEPS in namespace.alone:
+                steps.measure(run)
             if MEMORY in namespace.alone:
                 memory.measure(run)
             if WEBHOOKS in namespace.alone:

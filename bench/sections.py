@@ -62,13 +62,14 @@ TIMED: Final = tuple(
 
 LIST: Final = "list"
 SIZE: Final = "size"
+STEPS: Final = "steps"
 MEMORY: Final = "memory"
 WEBHOOKS: Final = "push"
 REPLICAS: Final = "replicas"
 TELEMETRY: Final = "telemetry"
 START: Final = "start"
 DISK: Final = "disk"
-STANDALONE: Final = (LIST, SIZE, MEMORY, WEBHOOKS, REPLICAS, TELEMETRY)
+STANDALONE: Final = (LIST, SIZE, STEPS, MEMORY, WEBHOOKS, REPLICAS, TELEMETRY)
 """Sections measured after the rounds."""
 
 

@@ -40,7 +40,7 @@ def measure(run: Run) -> None:
             servers = start_servers(run, stack, names, number)
             for section in plan.sections:
                 if section.kind == "send":
-                    measure_disk(run, section, number)
+                    measure_disk(run, section.name, number)
                 for callers in section.run_cases(plan.short):
                     # The order alternates, so that no server always follows the same one.
                     for name in plan.servers_of(section)[:: -1 if number % 2 else 1]:
@@ -48,12 +48,12 @@ def measure(run: Run) -> None:
                             measure_case(run, section, callers, servers, name, number)
 
 
-def measure_disk(run: Run, section: Section, number: int) -> None:
+def measure_disk(run: Run, section: str, number: int) -> None:
     """Measures the latency of a commit on the disk before a section."""
     durations = sorted(machine.measure_commits(BENCH_FOLDER, DISK_SAMPLES))
     p50, p99 = statistics.median(durations), durations[int(len(durations) * 0.99)]
     text = f"write and fdatasync, p50 {p50:.3f} ms, p99 {p99:.3f} ms"
-    run.record(disk_key(section.name), number, p50, "ms", text=text, p99=p99)
+    run.record(disk_key(section), number, p50, "ms", text=text, p99=p99)
 
 
 def start_servers(run: Run, stack: ExitStack, names: Iterable[str], number: int) -> dict[str, RunningServer]:

@@ -6,14 +6,26 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from bench.measurements import ladder, replicas, telemetry
+from bench.measurements import ladder, replicas, steps, telemetry
 from bench.measurements.task_lists import STATES
 from bench.measurements.webhooks import CASES, NO_WEBHOOK, STREAMS
 from bench.report import plot
 from bench.report.targets import targets
 from bench.responses import EVENTS
 from bench.rows import Key, Rows, format_number
-from bench.sections import BINDING_NAMES, DISK, LIST, MEMORY, SIZE, START, TELEMETRY, TIMED, WEBHOOKS, Section
+from bench.sections import (
+    BINDING_NAMES,
+    DISK,
+    LIST,
+    MEMORY,
+    SIZE,
+    START,
+    STEPS,
+    TELEMETRY,
+    TIMED,
+    WEBHOOKS,
+    Section,
+)
 from bench.servers.commits import PREFIX
 from bench.servers.contestants import A2A_SDK_SQLITE, CONTESTANTS, DRAGOMAN
 from tools.environments import ROOT
@@ -62,8 +74,8 @@ def render(rows: Rows) -> str:
     """Returns the complete report."""
     parts = [run_description(rows), commit_table(rows), target_table(rows), durable_table(rows)]
     parts += [section_table(rows, section) for section in TIMED]
-    parts += [start_table(rows), list_table(rows), size_table(rows), memory_table(rows), webhook_table(rows)]
-    parts.append(replicas_table(rows))
+    parts += [start_table(rows), list_table(rows), size_table(rows), steps_table(rows)]
+    parts += [memory_table(rows), webhook_table(rows), replicas_table(rows)]
     parts.append(telemetry_table(rows))
     parts.append(ladder.render(rows))
     parts.append(remarks(rows))
@@ -199,6 +211,16 @@ def size_table(rows: Rows) -> str:
     units = {key: row["unit"] for key in rows if key.section == SIZE for (row,) in rows.joined(key)}
     lines = [(key.case, f"{rows.spread(key)} {unit.replace('us', 'µs')}") for key, unit in units.items()]
     return f"### Cost of task size in our store (synchronous=normal)\n\n{table([('', ''), *lines])}" if lines else ""
+
+
+def steps_table(rows: Rows) -> str:
+    """Lists the cost of durable steps, and compares a step with a commit."""
+    units = {key: row["unit"] for key in rows if key.section == STEPS for (row,) in rows.joined(key)}
+    lines = [(key.case, f"{rows.spread(key)} {unit}") for key, unit in units.items()]
+    step, commit = (Key(STEPS, case, DRAGOMAN) for case in (steps.STEP, steps.COMMIT))
+    if step in units and commit in units:
+        lines.append(("one step / one commit", str(rows.ratio(step, commit))))
+    return f"### Durable steps in our store (synchronous=full)\n\n{table([('', ''), *lines])}" if lines else ""
 
 
 def memory_table(rows: Rows) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from bench.measurements import steps
 from bench.measurements.task_lists import FEW, HUGE, LAST, MANY, STATES, case
 from bench.measurements.task_size import LARGE, SMALL, append_case
 from bench.measurements.webhooks import NO_WEBHOOK, RECEIVER_DOWN
 from bench.rows import Key, Rows, Spread, format_number
-from bench.sections import BINDING_NAMES, LIST, MEMORY, SIZE, START, TIMED, WEBHOOKS, Section, disk_key
+from bench.sections import BINDING_NAMES, LIST, MEMORY, SIZE, START, STEPS, TIMED, WEBHOOKS, Section, disk_key
 from bench.servers.contestants import DRAGOMAN, FASTA2A, bare_server_of
 
 Find = Callable[[Rows], Spread | None]
@@ -90,6 +91,17 @@ def append_growth(rows: Rows) -> Spread | None:
     return rows.ratio(large, small)
 
 
+def steps_difference(more: str, less: str) -> Find:
+    """Milliseconds by which one case of the section on steps exceeds another."""
+    keys = [Key(STEPS, case, DRAGOMAN) for case in (more, less)]
+    return lambda rows: Spread.of(above["value"] - below["value"] for above, below in rows.joined(*keys))
+
+
+def steps_per_second(rows: Rows) -> Spread | None:
+    """Steps per second of many tasks."""
+    return rows.spread(Key(STEPS, steps.RATE, DRAGOMAN))
+
+
 def memory(case: str, unit_bytes: float) -> Find:
     """Memory in units of `unit_bytes`."""
     key = Key(MEMORY, case, DRAGOMAN)
@@ -141,6 +153,12 @@ def targets() -> Iterator[Target]:
                 title = f"ListTasks page {page}, {label}, {tasks:,} tasks / {FEW:,} tasks"
                 yield Target(title, page_growth(tasks, page, state), 1.5, 1.2, lower_is_better=True)
     yield Target(f"append after {LARGE:,} events / after {SMALL}", append_growth, 1.2, 1.05, lower_is_better=True)
+    extra = steps_difference(steps.STEP, steps.COMMIT)
+    yield Target("one step minus one commit, one caller", extra, 0.5, 0.4, lower_is_better=True, unit="ms")
+    yield Target(f"steps of {steps.TASKS} tasks at once, one core", steps_per_second, 2_500, 5_000, unit="steps/s")
+    title = f"{steps.FINISHED:,} finished steps found again, minus the same turn without steps"
+    replay = steps_difference(steps.answer_case(steps.FINISHED), steps.answer_case(0))
+    yield Target(title, replay, 50, 20, lower_is_better=True, unit="ms")
     yield Target("memory, idle server", memory("idle server", 1e6), 80, 60, lower_is_better=True, unit="MB")
     yield Target("memory, idle gRPC stream", memory("idle stream", 1e3), 60, 30, lower_is_better=True, unit="KB")
     yield Target("memory, waiting task", memory("waiting task", 1e3), 2, 0.5, lower_is_better=True, unit="KB")

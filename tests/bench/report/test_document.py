@@ -11,6 +11,7 @@ from bench.sections import TIMED
 from bench.servers.contestants import DRAGOMAN
 from tests.bench.report.test_targets import full_run, row
 
+from bench.measurements import steps
 from bench.report import document, plot
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -49,6 +50,12 @@ def test_streams_with_and_without_a_webhook_are_compared() -> None:
     assert table[0] == ["ms", "p50", "p99", "p50 / no webhook", "webhook calls"]
     assert table[2] == ["no webhook", "20.0", "", "1.00", "8.00"]
     assert table[3] == ["receiver down", "21.0", "", "1.05", "8.00"]
+
+
+def test_a_step_is_compared_with_a_commit() -> None:
+    table = lines(document.render(created()), "### Durable steps")
+    assert table[2:4] == [[steps.COMMIT, "0.400"], [steps.STEP, "0.700"]]
+    assert table[-1] == ["one step / one commit", "1.75"]
 
 
 def test_the_target_table_has_verdicts() -> None:

@@ -8,8 +8,10 @@ from bench.measurements.task_size import SIZES, append_case
 from bench.measurements.webhooks import CASES, RECEIVER_DOWN
 from bench.report.targets import Target, targets
 from bench.rows import Row, Rows, Spread
-from bench.sections import LIST, MEMORY, SIZE, START, TIMED, WEBHOOKS, disk_key
+from bench.sections import LIST, MEMORY, SIZE, START, STEPS, TIMED, WEBHOOKS, disk_key
 from bench.servers.contestants import DRAGOMAN
+
+from bench.measurements import steps
 
 
 def row(section: str, case: str, server: str, value: float, **more: float) -> Row:
@@ -29,6 +31,9 @@ def full_run() -> list[Row]:
         rows += [row(LIST, case(tasks, page, state), DRAGOMAN, 3.0) for page in (1, LAST) for state in STATES]
     rows += [row(WEBHOOKS, case, DRAGOMAN, 21.0 if case == RECEIVER_DOWN else 20.0, calls=8) for case in CASES]
     rows += [row(SIZE, append_case(size), DRAGOMAN, 200.0) for size in SIZES]
+    costs = {steps.COMMIT: 0.4, steps.STEP: 0.7, steps.RATE: 4_000, steps.answer_case(0): 2.0}
+    costs[steps.answer_case(steps.FINISHED)] = 12.0
+    rows += [row(STEPS, case, DRAGOMAN, value) for case, value in costs.items()]
     rows += [
         row(MEMORY, name, DRAGOMAN, held)
         for name, held in (("idle server", 80e6), ("idle stream", 45e3), ("waiting task", 400), ("finished task", 12))
@@ -62,6 +67,9 @@ def test_results_match_their_titles() -> None:
     assert figures["JSON-RPC p99 / p50 at 64 callers"] == 2.5
     assert figures["ListTasks page 100, by state, 1,000,000 tasks / 1,000 tasks"] == 1.0
     assert figures["append after 10,000 events / after 10"] == 1.0
+    assert figures["one step minus one commit, one caller"] == 0.3
+    assert figures["steps of 64 tasks at once, one core"] == 4_000
+    assert figures["1,000 finished steps found again, minus the same turn without steps"] == 10
     assert figures["memory, idle server"] == 80
     assert figures["memory, idle gRPC stream"] == 45
     assert figures["memory, waiting task"] == 0.4
