@@ -207,6 +207,9 @@ TRIM_INTERVAL: Final = 3.0
 TRIM_BYTES: Final = 64 * 1024 * 1024
 """Bytes that lie unused in addition before they are returned to the system."""
 
+SETTLED_BYTES: Final = 16 * 1024 * 1024
+"""A trim that changes less ends a burst. After another one, memory may still be in use that is freed a moment later."""
+
 MAPPED_BLOCK_BYTES: Final = 1024 * 1024
 """Larger blocks are mapped one by one and unmapped when freed. By default glibc stops that after the first of them."""
 
@@ -258,13 +261,14 @@ def open_allocator() -> Allocator | None:
 
 async def return_unused_memory(allocator: Allocator, interval: float = TRIM_INTERVAL) -> None:
     """Returns memory to the system after bursts. Runs until canceled."""
-    kept = allocator.unused_bytes()
+    kept, settled = allocator.unused_bytes(), True
     while True:
         await asyncio.sleep(interval)
         unused = allocator.unused_bytes()
-        if unused > kept + TRIM_BYTES:
+        if unused > kept + TRIM_BYTES or not settled:
             await asyncio.to_thread(allocator.trim)
             kept = allocator.unused_bytes()
+            settled = abs(kept - unused) < SETTLED_BYTES
         else:
             kept = min(kept, unused)
 
