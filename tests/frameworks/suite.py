@@ -81,6 +81,7 @@ CELLS: Final = {
     "denial": "a refused approval does not run the tool",
     "session": "the next task of a conversation knows the earlier ones",
     "restart": "the same after the server was killed, and the approval too",
+    "steps": "a turn that runs again after a crash does not repeat what was finished",
     "cancel": "a cancel stops the run and what it awaits",
     "usage": "tokens are counted for the task",
     "error": "an error has the framework's own text",
@@ -92,7 +93,15 @@ CELLS: Final = {
 NO_PAUSE: Final = "no: a crew cannot be stored while it waits; a Flow can"
 NO_CONVERSATION: Final = "no: every kickoff of a crew begins anew; a Flow has a state"
 
+NO_STEPS: Final = "no: it has no place for it, so that the turn is repeated as a whole"
+
 UNSUPPORTED: Final = {
+    ("agent_framework", "steps"): NO_STEPS,
+    ("crewai_crew", "steps"): NO_STEPS,
+    ("crewai_flow", "steps"): NO_STEPS,
+    ("google_adk", "steps"): NO_STEPS,
+    ("openai_agents", "steps"): NO_STEPS,
+    ("strands", "steps"): NO_STEPS,
     ("crewai_crew", "approval"): NO_PAUSE,
     ("crewai_crew", "denial"): NO_PAUSE,
     ("crewai_crew", "session"): NO_CONVERSATION,

@@ -40,7 +40,7 @@ class Served:
         store = f"sqlite:///{self.folder}/tasks.db"
         root, *others = (f"{agents}:{name}" for name in self._names)
         options = [option for other in others for option in ("--executor", other)]
-        options += ["--executor-python", python, "--store", store]
+        options += ["--executor-python", python, "--store", store, "--executor-retries", "3"]
         self._running = serving(root, *options, cwd=self.folder)
         self.server = self._running.__enter__()
 
@@ -180,6 +180,22 @@ async def check_restart(served: Served) -> None:
         assert text_of(await send(client, "recall", context=first.context_id)) == "remember the hills"
         task = await send(client, "yes", task=question.id)
     assert text_of(task) == "the tool returned all.txt is deleted"
+
+
+async def check_steps(served: Served) -> None:
+    async with served.client() as client:
+        task = (await client.send(message("buy"), configuration=AT_ONCE)).task
+        await asyncio.to_thread(_wait_for, served.folder / "waiting")
+    served.stop()
+    (served.folder / "killed").touch()
+    served.start()
+    async with served.client() as client:
+        with suppress(NotSupported):  # it has ended already
+            async for _ in client.subscribe(task.id):
+                pass
+        task = await client.get(task.id)
+    assert (task.status.state, text_of(task)) == (states.COMPLETED, "bought")
+    assert (served.folder / "bill").read_text().split("\n") == ["plan", "a boat", "report", ""]
 
 
 async def check_cancel(served: Served) -> None:

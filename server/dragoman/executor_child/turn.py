@@ -82,6 +82,7 @@ class ExecutorTurn:
         self._unconfirmed_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._stored_steps: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._last_status = ""
         self._held_status: dict[str, Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -189,6 +190,21 @@ class ExecutorTurn:
             self.task_metadata.update(changed)
             self._state_update["taskMetadata"] = {**self._state_update.get("taskMetadata", {}), **changed}
 
+    def send_step(self, step: dict[str, Any]) -> asyncio.Future[None]:
+        """Sends a `Step` of dragoman.worker.v1.
+
+        The future is done when it is on disk, and canceled if the turn ends before.
+        """
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._check_late(f"step {step['name']}"):
+            stored.cancel()
+            return stored
+        self._flush_held()
+        self._state_update.setdefault("steps", []).append(step)
+        self._send_event(None)
+        self._stored_steps.append((self._number, stored))
+        return stored
+
     def reply(self, message: dict[str, Any]) -> None:
         """Ends the turn with a Message as its response."""
         if not self._check_late("a message"):
@@ -217,9 +233,10 @@ class ExecutorTurn:
         self._send_event(event)
         await self._room.wait()
 
-    def _send_event(self, event: dict[str, Any]) -> None:
+    def _send_event(self, event: dict[str, Any] | None) -> None:
+        """Sends an event with the pending state, or the state alone."""
         self._number += 1
-        frame: dict[str, Any] = {"turnId": self.id, "number": str(self._number), "events": [event]}
+        frame: dict[str, Any] = {"turnId": self.id, "number": str(self._number), "events": [event] if event else []}
         if self._state_update:
             frame["stateUpdate"], self._state_update = self._state_update, {}
         self._check_size(frame)
@@ -267,6 +284,8 @@ class ExecutorTurn:
     def _close(self) -> None:
         self.is_over = True
         self._room.set()
+        while self._stored_steps:
+            self._stored_steps.popleft()[1].cancel()
 
     # Frames from the server ---------------------------------------------------------------------------------------
 
@@ -276,6 +295,10 @@ class ExecutorTurn:
             self._unconfirmed_bytes -= self._unconfirmed.popleft()[1]
         if self._has_room:
             self._room.set()
+        while self._stored_steps and self._stored_steps[0][0] <= number:
+            stored = self._stored_steps.popleft()[1]
+            if not stored.done():  # canceled with the code that waited for it
+                stored.set_result(None)
 
     def abort(self) -> None:
         """Handles the end of the turn at the server."""

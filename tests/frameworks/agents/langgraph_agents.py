@@ -47,7 +47,13 @@ def pieces(messages: Sequence[BaseMessage]) -> Iterator[AIMessageChunk]:
     prompts = [message for message in messages if isinstance(message, HumanMessage)]
     content = prompts[-1].content
     text = prompts[-1].text
-    if isinstance(messages[-1], ToolMessage):
+    if text.startswith("buy") and isinstance(messages[-1], HumanMessage):
+        bill("plan")
+        yield call("charge", {"item": "a boat"}, "call-3")
+    elif text.startswith("buy"):
+        bill("report")
+        yield AIMessageChunk(content="bought")
+    elif isinstance(messages[-1], ToolMessage):
         yield AIMessageChunk(content=f"the tool returned {messages[-1].text}")
     elif text.startswith("stream"):
         for number in range(3):
@@ -80,6 +86,19 @@ def double(number: int) -> int:
     return 2 * number
 
 
+def bill(item: str) -> None:
+    """Writes down what was paid for."""
+    with Path("bill").open("a") as file:
+        file.write(f"{item}\n")
+
+
+@tool
+def charge(item: str) -> str:
+    """Charges for an item."""
+    bill(item)
+    return f"{item} is charged"
+
+
 @tool
 def delete(name: str) -> str:
     """Deletes a file."""
@@ -90,6 +109,13 @@ def delete(name: str) -> str:
     return f"{name} is deleted"
 
 
+async def wait_for_kill() -> None:
+    """Waits until the process is killed, once."""
+    if not Path("killed").exists():
+        Path("waiting").touch()
+        await asyncio.Event().wait()
+
+
 async def model(state: MessagesState) -> dict[str, Any]:
     if state["messages"][-1].text.startswith("hang"):
         Path("hanging").touch()
@@ -97,6 +123,8 @@ async def model(state: MessagesState) -> dict[str, Any]:
             await asyncio.Event().wait()
         finally:
             Path("stopped").touch()
+    if isinstance(state["messages"][-1], ToolMessage) and state["messages"][-1].name == "charge":
+        await wait_for_kill()
     return {"messages": [await ScriptedModel().ainvoke(state["messages"])]}
 
 
@@ -107,7 +135,7 @@ def next_node(state: MessagesState) -> str:
 assistant = (
     StateGraph(MessagesState)
     .add_node("model", model)
-    .add_node("tools", ToolNode([double, delete]))
+    .add_node("tools", ToolNode([double, charge, delete]))
     .add_edge(START, "model")
     .add_conditional_edges("model", next_node)
     .add_edge("tools", "model")

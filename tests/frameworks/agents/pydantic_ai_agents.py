@@ -25,12 +25,32 @@ def returned(messages: list[ModelMessage]) -> list[Any]:
     return [part.content for part in last.parts if isinstance(part, ToolReturnPart)]
 
 
+def bill(item: str) -> None:
+    """Writes down what was paid for."""
+    with Path("bill").open("a") as file:
+        file.write(f"{item}\n")
+
+
+async def wait_for_kill() -> None:
+    """Waits until the process is killed, once."""
+    if not Path("killed").exists():
+        Path("waiting").touch()
+        await asyncio.Event().wait()
+
+
 async def script(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
     """The model: it does what the last prompt says, and answers with what tools have returned."""
     content = prompts(messages)[-1]
     items = content if isinstance(content, list | tuple) else [content]
     text = "\n".join(item for item in items if isinstance(item, str))
-    if results := returned(messages):
+    if text.startswith("buy") and not returned(messages):
+        bill("plan")
+        yield {0: DeltaToolCall(name="charge", json_args='{"item": "a boat"}', tool_call_id="call-3")}
+    elif text.startswith("buy"):
+        await wait_for_kill()
+        bill("report")
+        yield "bought"
+    elif results := returned(messages):
         yield f"the tool returned {results[0]}"
     elif text.startswith("stream"):
         for number in range(3):
@@ -68,6 +88,13 @@ assistant: Agent[None, str] = Agent(
 def double(number: int) -> int:
     """Doubles a number."""
     return 2 * number
+
+
+@assistant.tool_plain
+def charge(item: str) -> str:
+    """Charges for an item."""
+    bill(item)
+    return f"{item} is charged"
 
 
 @assistant.tool_plain(requires_approval=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from ..steps import ExecutorSteps
 from ..target import display_name
 from ..turn import ExecutorTurn, failed_status
 
@@ -64,9 +65,11 @@ class FrameworkTurn:
         """What the framework stored for the conversation; None in its first turn."""
         self.pending: Any = _state(turn.start.get("taskState", "")).get(framework)
         """What the framework needs in order to go on after its question; None without one."""
+        self.steps = ExecutorSteps(turn)
+        """What the framework has finished in an earlier run of this turn, if it has a place for that."""
         turns = int(turn.start.get("turnsBefore", 0))
         self._output_id = f"{OUTPUT_ARTIFACT}-{turns + 1}" if turns else OUTPUT_ARTIFACT
-        self._has_output = False
+        self._chunks: list[str] = []
         self._artifacts = 0
 
     @property
@@ -88,13 +91,19 @@ class FrameworkTurn:
     async def chunk(self, text: str) -> None:
         """Streams text to the output of this turn."""
         if text:
-            append, self._has_output = self._has_output, True
+            append = bool(self._chunks)
+            self._chunks.append(text)
             await self.turn.text(self._output_id, text, append=append)
 
     @property
     def has_output(self) -> bool:
         """Whether text was streamed."""
-        return self._has_output
+        return bool(self._chunks)
+
+    @property
+    def output(self) -> str:
+        """The text that was streamed."""
+        return "".join(self._chunks)
 
     async def data_artifact(self, value: Any, name: str = "result") -> None:
         """Sends a JSON value as an artifact."""

@@ -1,14 +1,15 @@
 """Adapter for compiled graphs of LangGraph 1.
 
 A graph without a checkpointer, or with one in memory, gets one whose checkpoint is kept in our store: with the
-conversation, and with the task while an interrupt waits for its answer. A graph with another one keeps it.
+conversation, with the task while an interrupt waits for its answer, and as a step of the turn while it runs. A graph
+with another one keeps it.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -21,6 +22,10 @@ from .adapter import FrameworkAdapter, FrameworkTurn, InputFile, ToolInfo
 
 DEFAULT_NAME = "LangGraph"
 """The name of a graph that its author has not named."""
+
+
+CHECKPOINT = "checkpoint"
+"""The step that is stored after each node, with what the turn has done so far."""
 
 
 class LangGraphAdapter(FrameworkAdapter):
@@ -40,13 +45,23 @@ class LangGraphAdapter(FrameworkAdapter):
     async def run(self, turn: FrameworkTurn) -> None:
         pending = turn.pending or {}
         graph, saver = self.value, None
-        if graph.checkpointer in (None, True) or isinstance(graph.checkpointer, InMemorySaver):
-            saver = ConversationSaver(pending.get("thread") or turn.conversation or {})
-            graph = graph.copy({"checkpointer": saver})
         config: RunnableConfig = {"configurable": {"thread_id": turn.turn.context_id}}
         given = _resume(turn, pending) if pending else _graph_input(turn, graph)
         events = GraphEvents(turn)
-        async for mode, event in graph.astream(given, config, stream_mode=["updates", "messages", "custom"]):
+        if graph.checkpointer in (None, True) or isinstance(graph.checkpointer, InMemorySaver):
+            done = json.loads(turn.steps.find(CHECKPOINT) or b"{}")
+            if done:  # an earlier run of this turn was interrupted
+                given, events.tokens = None, done["tokens"]
+                await turn.chunk(done["output"])
+
+            async def save(thread: dict[str, Any]) -> None:
+                progress = {"thread": thread, "tokens": events.tokens, "output": turn.output}
+                await turn.steps.save(CHECKPOINT, json.dumps(progress).encode(), "application/json")
+
+            saver = ConversationSaver(done.get("thread") or pending.get("thread") or turn.conversation or {}, save)
+            graph = graph.copy({"checkpointer": saver})
+        modes: Any = ["updates", "messages", "custom"]
+        async for mode, event in graph.astream(given, config, stream_mode=modes, durability="sync"):
             await events.handle(mode, event)
         turn.usage(events.tokens)
         thread = saver.dump() if saver else None
@@ -200,10 +215,11 @@ def _plain(value: Any) -> Any:
 class ConversationSaver(BaseCheckpointSaver[int]):
     """Keeps the last checkpoint of each namespace of one thread, as JSON."""
 
-    def __init__(self, saved: dict[str, Any]) -> None:
-        """saved: what `dump` has returned."""
+    def __init__(self, saved: dict[str, Any], on_change: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        """saved: what `dump` has returned. on_change: stores such a value."""
         super().__init__()
         self._checkpoints: dict[str, Any] = saved
+        self._on_change = on_change
 
     def dump(self) -> dict[str, Any]:
         """JSON of the checkpoints."""
@@ -258,12 +274,15 @@ class ConversationSaver(BaseCheckpointSaver[int]):
             yield found
 
     async def aput(self, config: RunnableConfig, checkpoint: Any, metadata: Any, new_versions: Any) -> RunnableConfig:
-        return self.put(config, checkpoint, metadata, new_versions)
+        stored = self.put(config, checkpoint, metadata, new_versions)
+        await self._on_change(self._checkpoints)
+        return stored
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         self.put_writes(config, writes, task_id, task_path)
+        await self._on_change(self._checkpoints)
 
     def _dump(self, value: Any) -> Sequence[str]:
         kind, data = self.serde.dumps_typed(value)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import pydantic
-from pydantic_ai import DeferredToolRequests, DeferredToolResults, messages
+from pydantic_ai import (
+    ApprovalRequired,
+    CallDeferred,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    messages,
+)
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
 
+from ..steps import ExecutorSteps
 from .adapter import FrameworkAdapter, FrameworkTurn, InputFile, ToolInfo
 
 _ANY = pydantic.TypeAdapter(Any)
 _REQUESTS = pydantic.TypeAdapter(DeferredToolRequests)
+_RESPONSE = pydantic.TypeAdapter(messages.ModelResponse)
+_TOOL_RETURN = pydantic.TypeAdapter(messages.ToolReturn)
+_CONTENT: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(messages.ToolReturnContent)
 
 
 class PydanticAiAdapter(FrameworkAdapter):
@@ -46,6 +59,7 @@ class PydanticAiAdapter(FrameworkAdapter):
             message_history=ModelMessagesTypeAdapter.validate_python(history or []),
             deferred_tool_results=results,
             output_type=[self.value.output_type, DeferredToolRequests],
+            capabilities=[DurableCalls(turn.steps)],
         ) as events:
             result = None
             async for event in events:
@@ -68,6 +82,49 @@ class PydanticAiAdapter(FrameworkAdapter):
         await _send_output(turn, result.output)
         turn.save_states(history)
         turn.complete()
+
+
+class DurableCalls(AbstractCapability[Any]):
+    """Makes each call of a model or a tool a step: when the turn runs again, its response is what the first run got."""
+
+    def __init__(self, steps: ExecutorSteps) -> None:
+        self._steps = steps
+        self._requests = 0
+
+    async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> messages.ModelResponse:
+        response: messages.ModelResponse | None = None
+
+        async def request() -> bytes:
+            nonlocal response
+            response = await handler(request_context)
+            return _RESPONSE.dump_json(response)
+
+        self._requests += 1
+        stored = await self._steps.run(f"model {self._requests}", request, "application/json")
+        return response or _RESPONSE.validate_json(stored)
+
+    async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        async def execute() -> bytes:
+            try:
+                value = await handler(args)
+            except ModelRetry as error:
+                return _ANY.dump_json({"retry": error.message})
+            except (ApprovalRequired, CallDeferred) as error:
+                return _ANY.dump_json({type(error).__name__: error.metadata})
+            return _ANY.dump_json({"return" if isinstance(value, messages.ToolReturn) else "content": value})
+
+        stored = await self._steps.run(f"{call.tool_name} {call.tool_call_id}", execute, "application/json")
+        ((kind, value),) = json.loads(stored).items()
+        match kind:
+            case "retry":
+                raise ModelRetry(value)
+            case "ApprovalRequired":
+                raise ApprovalRequired(value)
+            case "CallDeferred":
+                raise CallDeferred(value)
+            case "return":
+                return _TOOL_RETURN.validate_python(value)
+        return _CONTENT.validate_python(value)
 
 
 class TextStream:
