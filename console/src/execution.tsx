@@ -1,10 +1,12 @@
-// The explanation of a task for operators: who holds it, what happens next, why it waits; and its attempts.
+// The explanation of a task for operators: who holds it, what happens next, why it waits; its steps and attempts.
 
+import { Fragment } from "preact";
 import { useAsked } from "./asking";
 import type { Fold } from "./fold";
 import { explained } from "./looking";
 import { Ago, Copy, Facts, Problem } from "./pieces";
 import { clock } from "./say";
+import { Steps } from "./steps";
 import { isTerminal, type Explanation } from "./wire";
 
 /** Each call is audited, so it is made after new events, and otherwise rarely. */
@@ -16,9 +18,10 @@ interface Shown {
   fold: Fold;
   /** The fold's version. The fold object stays the same, and components render only for changed values. */
   state: string;
+  last: number;
 }
 
-export function Execution({ id, tenant, fold, state }: Shown) {
+export function Execution({ id, tenant, fold, state, last }: Shown) {
   const { value, error, again } = useAsked(
     async (stop) => ({ tasks: await explained(id, tenant, stop), asked: Date.now() }),
     (now) => (now?.tasks?.some((one) => one.session || one.ready) ? EVERY : 0),
@@ -31,7 +34,10 @@ export function Execution({ id, tenant, fold, state }: Shown) {
       <Problem error={error} />
       {value && !value.tasks && <p class="empty">Only operators can see how a task is executed: session, attempts, next step.</p>}
       {found.map((one, index) => (
-        <Explained key={index} one={one} asked={value?.asked ?? 0} again={again} />
+        <Fragment key={index}>
+          <Explained one={one} asked={value?.asked ?? 0} again={again} />
+          <Steps one={one} asked={value?.asked ?? 0} last={last} />
+        </Fragment>
       ))}
       <Attempts fold={fold} />
     </div>

@@ -33,6 +33,15 @@ export function lasting(milliseconds: number): string {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
+/** A duration with two digits or more: `12 ms`, `3.4 s`, `2 min 5 s`, `3 h 7 min`. */
+export function took(milliseconds: number): string {
+  if (milliseconds < 1_000) return `${Math.round(milliseconds)} ms`;
+  if (milliseconds < 60_000) return `${(milliseconds / 1_000).toFixed(1)} s`;
+  const seconds = Math.floor(milliseconds / 1_000);
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
+}
+
 export function bytes(count: number): string {
   if (count < 1024) return `${count} B`;
   if (count < 1024 * 1024) return `${(count / 1024).toFixed(1)} KiB`;

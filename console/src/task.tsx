@@ -82,7 +82,7 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
         {at === "timeline" && <Timeline fold={fold} />}
         {at === "result" && <Results fold={fold} />}
-        {at === "execution" && <Execution id={id} tenant={tenant} fold={fold} state={fold.state} />}
+        {at === "execution" && <Execution id={id} tenant={tenant} fold={fold} state={fold.state} last={fold.last} />}
         {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
         {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
       </div>

@@ -153,6 +153,19 @@ export interface Explanation {
   traceId?: string;
 }
 
+export interface TaskStep {
+  name: string;
+  state: `TASK_STEP_STATE_${"RUNNING" | "DONE" | "FAILED" | "SLEEPING"}`;
+  /** Absent for the current turn, or the last one of a task that has ended. */
+  turn?: string;
+  attempt?: number;
+  started: string;
+  ended?: string;
+  wakeAt?: string;
+  resultBytes?: string;
+  error?: string;
+}
+
 export interface PushAttempt {
   sequence: number;
   time: string;

@@ -41,7 +41,7 @@ export function WireView({ id, tenant, last }: { id: string; tenant: string; las
   }
   return (
     <div class="wire">
-      <div class="steps">
+      <div class="chosen-event">
         <button type="button" onClick={() => step(at - 1)} disabled={at <= 1} aria-label="Previous event">
           ‹
         </button>

@@ -161,13 +161,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(browser: str, tmp_path: Path, **more: Any) -> AsyncIterator[Stage]:
-    """Opens server, proxy and console. `more`: settings."""
+async def staged(browser: str, tmp_path: Path, *agents: Agent, **more: Any) -> AsyncIterator[Stage]:
+    """Opens server, proxy and console. `agents`: more of them. `more`: settings."""
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{tmp_path}/t.db", **more)
     conductor, receivers = Conductor(), Receivers()
     async with (
-        open_app(settings, conductor.agents(), outbound=receivers) as app,
+        open_app(settings, [*conductor.agents(), *agents], outbound=receivers) as app,
         CutProxy((app.http.host, app.http.port)).running() as proxy,
         aiohttp.ClientSession(f"http://{app.http}") as http,
         opened(browser) as page,
