@@ -61,7 +61,7 @@ export function Facts({ of }: { of: readonly (readonly [string, ComponentChildre
   return (
     <dl class="facts">
       {of
-        .filter(([, value]) => value !== undefined && value !== null && value !== "")
+        .filter(([, value]) => value !== undefined && value !== null && value !== false && value !== "")
         .map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
