@@ -34,8 +34,12 @@ class ScriptedClient(FunctionInvocationLayer, BaseChatClient):
             for number in range(3):
                 yield f"chunk {number}\n"
                 await asyncio.sleep(0.01)
+            # As the client of OpenAI's Responses does, which repeats what it has streamed.
+            yield Content.from_text("chunk 0\nchunk 1\nchunk 2\n", merge_mode="replace")
         elif text.startswith("tool"):
-            yield Content.from_function_call("call-1", "double", arguments={"number": 21})
+            for arguments in ('{"number"', ": 21}"):
+                yield Content.from_function_call("call-1", "double", arguments=arguments, merge_mode="append")
+            yield Content.from_function_call("call-1", "double", arguments='{"number": 21}', merge_mode="replace")
         elif text.startswith("delete"):
             yield Content.from_function_call("call-2", "delete", arguments={"name": "all.txt"})
         elif text.startswith("fail"):

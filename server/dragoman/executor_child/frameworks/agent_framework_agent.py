@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -30,14 +31,11 @@ class AgentFrameworkAdapter(FrameworkAdapter):
         message = _answers(turn, pending["requests"]) if pending else _message(turn)
         streams_text = not (getattr(self.value, "default_options", None) or {}).get("response_format")
         calls = [request["function_call"] for request in pending.get("requests", ())]
-        names: dict[str, str] = {call["call_id"]: call["name"] for call in calls}
+        events = AgentRunEvents(turn, {call["call_id"]: call["name"] for call in calls}, streams_text=streams_text)
         stream = self.value.run(message, stream=True, session=session)
         async for update in stream:
             for content in update.contents:
-                if content.type == "text" and streams_text:
-                    await turn.chunk(content.text or "")
-                else:
-                    await _report_tool(turn, content, names)
+                await events.handle(content)
         response = await stream.get_final_response()
         turn.usage((response.usage_details or {}).get("total_token_count") or 0)
         requests = response.user_input_requests
@@ -52,14 +50,56 @@ class AgentFrameworkAdapter(FrameworkAdapter):
         turn.complete()
 
 
-async def _report_tool(turn: FrameworkTurn, content: Any, names: dict[str, str]) -> None:
-    if content.type == "function_call" and content.name and content.call_id not in names:
-        names[content.call_id] = content.name
-        details = {"id": content.call_id, "arguments": content.parse_arguments()}
-        await turn.progress("tool_call", content.name, f"calls {content.name}", **details)
-    elif content.type == "function_result":
-        name = names.get(content.call_id, "")
-        await turn.progress("tool_result", name, f"{name} has answered", id=content.call_id)
+class AgentRunEvents:
+    """Sends what a run streams. Content arrives in pieces, and some clients repeat it in whole at its end."""
+
+    def __init__(self, turn: FrameworkTurn, names: dict[str, str], *, streams_text: bool) -> None:
+        """`names`: of the tools that were called before, by the id of the call. `streams_text`: text is the output."""
+        self._turn = turn
+        self._streams_text = streams_text
+        self._names = names
+        """Of the tools whose calls were reported."""
+        self._calls: dict[str, Any] = {}
+        """What has arrived of each call."""
+        self._text = ""
+        """What has arrived of the text since it was repeated last."""
+
+    async def handle(self, content: Any) -> None:
+        if content.type == "text":
+            if self._streams_text:
+                await self._handle_text(content)
+        elif content.type == "function_call" and content.call_id not in self._names:
+            earlier = self._calls.get(content.call_id)
+            call = self._calls[content.call_id] = content if earlier is None else earlier + content
+            if _is_complete(call.arguments):
+                await self._report_call(call)
+        elif content.type == "function_result":
+            if content.call_id in self._calls and content.call_id not in self._names:
+                await self._report_call(self._calls[content.call_id])
+            name = self._names.get(content.call_id, "")
+            await self._turn.progress("tool_result", name, f"{name} has answered", id=content.call_id)
+
+    async def _handle_text(self, content: Any) -> None:
+        text = content.text or ""
+        if getattr(content, "merge_mode", None) == "replace":
+            await self._turn.chunk(text.removeprefix(self._text))
+            self._text = ""
+        else:
+            await self._turn.chunk(text)
+            self._text += text
+
+    async def _report_call(self, call: Any) -> None:
+        self._names[call.call_id] = call.name
+        details = {"id": call.call_id, "arguments": call.parse_arguments()}
+        await self._turn.progress("tool_call", call.name, f"calls {call.name}", **details)
+
+
+def _is_complete(arguments: Any) -> bool:
+    """Whether the arguments of a call have arrived in whole: an object, or its JSON."""
+    try:
+        return json.loads(arguments) is not None if isinstance(arguments, str) else arguments is not None
+    except ValueError:
+        return False
 
 
 def _question(requests: Sequence[Any]) -> tuple[str, Any]:
