@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 Json = dict[str, Any]
@@ -29,6 +29,8 @@ class Conversation:
     """What tools have returned, the last one last."""
     steps: int
     """How often the model has replied to the last prompt."""
+    items: Sequence[Json] = ()
+    """The conversation as the API has it, if the API keeps it."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,23 @@ class ToolCall:
     name: str
     arguments: Json
 
+    @property
+    def json(self) -> str:
+        """The arguments as JSON."""
+        return json.dumps(self.arguments)
+
+    @property
+    def pieces(self) -> list[str]:
+        """The pieces in which the arguments are streamed."""
+        return re.findall(r"\S+\s*", self.json)
+
 
 @dataclass(frozen=True)
 class Reply:
-    """A text, or the call of a tool."""
+    """A text, or the call of a tool. `number` is unique."""
 
+    conversation: Conversation
+    number: int
     text: str = ""
     call: ToolCall | None = None
 
@@ -83,9 +97,8 @@ class _Reader:
     def step(self) -> None:
         self._steps += 1
 
-    @property
-    def conversation(self) -> Conversation:
-        return Conversation(self._prompts, self._results, self._steps)
+    def conversation(self, items: Sequence[Json] = ()) -> Conversation:
+        return Conversation(self._prompts, self._results, self._steps, items)
 
 
 def _text(content: Any) -> str:
@@ -105,7 +118,7 @@ class ChatCompletions:
                 reader.result(_text(message["content"]))
             elif message["role"] == "assistant":
                 reader.step()
-        return reader.conversation
+        return reader.conversation()
 
     def whole(self, reply: Reply) -> Json:
         message = {"role": "assistant", "content": reply.text or None, **self._calls(reply)}
@@ -114,7 +127,12 @@ class ChatCompletions:
 
     def events(self, reply: Reply) -> Iterator[str]:
         deltas: list[Json] = [{"role": "assistant", "content": word} for word in reply.words]
-        for delta in deltas or [{"role": "assistant", "content": None, **self._calls(reply)}]:
+        if reply.call:
+            (call,) = self._calls(reply)["tool_calls"]
+            begun = {**call, "function": {"name": reply.call.name, "arguments": ""}}
+            deltas = [{"role": "assistant", "content": None, "tool_calls": [begun]}]
+            deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": one}}]} for one in reply.call.pieces]
+        for delta in deltas:
             yield self._chunk([{"index": 0, "delta": delta, "finish_reason": None}])
         yield self._chunk([{"index": 0, "delta": {}, "finish_reason": self._reason(reply)}])
         yield self._chunk([], usage=self._usage())
@@ -129,7 +147,7 @@ class ChatCompletions:
     def _calls(self, reply: Reply) -> Json:
         if reply.call is None:
             return {}
-        function = {"name": reply.call.name, "arguments": json.dumps(reply.call.arguments)}
+        function = {"name": reply.call.name, "arguments": reply.call.json}
         return {"tool_calls": [{"index": 0, "id": reply.call.id, "type": "function", "function": function}]}
 
     def _reason(self, reply: Reply) -> str:
@@ -140,24 +158,32 @@ class ChatCompletions:
 
 
 class Responses:
-    """POST /v1/responses."""
+    """POST /v1/responses. It keeps conversations: a request may go on after the response that it names."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Sequence[Json]] = {}
+        """The items of a conversation, by its last response."""
 
     def read(self, body: Json) -> Conversation:
         reader = _Reader()
         given = body["input"]
-        for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+        new = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        items = [*self._kept.get(body.get("previous_response_id") or "", ()), *new]
+        for item in items:
             if item.get("role") == "user":
                 reader.prompt(_text(item["content"]))
             elif item.get("type") == "function_call_output":
                 reader.result(_text(item["output"]))
             elif item.get("type") == "function_call" or item.get("role") == "assistant":
                 reader.step()
-        return reader.conversation
+        return reader.conversation(items)
 
     def whole(self, reply: Reply) -> Json:
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         usage = {"input_tokens": USAGE[0], "output_tokens": USAGE[1], "total_tokens": sum(USAGE), **details}
-        return {**self._head("completed"), "output": [self._item(reply)], "usage": usage}
+        item = self._item(reply)
+        self._kept[f"resp_{reply.number}"] = [*reply.conversation.items, item]
+        return {**self._head(reply, "completed"), "output": [item], "usage": usage}
 
     def events(self, reply: Reply) -> Iterator[str]:
         numbers = itertools.count()
@@ -168,12 +194,12 @@ class Responses:
         def event(kind: str, **fields: Any) -> str:
             return f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': next(numbers), **fields})}"
 
-        yield event("response.created", response={**self._head("in_progress"), "output": []})
+        yield event("response.created", response={**self._head(reply, "in_progress"), "output": []})
         yield event("response.output_item.added", output_index=0, item=begun)
         if reply.call:
-            arguments = item["arguments"]
-            yield event("response.function_call_arguments.delta", **at, delta=arguments)
-            yield event("response.function_call_arguments.done", **at, name=reply.call.name, arguments=arguments)
+            for piece in reply.call.pieces:
+                yield event("response.function_call_arguments.delta", **at, delta=piece)
+            yield event("response.function_call_arguments.done", **at, name=reply.call.name, arguments=reply.call.json)
         else:
             (part,) = item["content"]
             at["content_index"] = 0
@@ -188,14 +214,20 @@ class Responses:
     def _item(self, reply: Reply) -> Json:
         if reply.call is None:
             part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-            return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
-        call = {"call_id": reply.call.id, "name": reply.call.name, "arguments": json.dumps(reply.call.arguments)}
+            return {
+                "id": f"msg_{reply.number}",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
+                "content": [part],
+            }
+        call = {"call_id": reply.call.id, "name": reply.call.name, "arguments": reply.call.json}
         return {"id": f"fc_{reply.call.id}", "type": "function_call", "status": "completed", **call}
 
-    def _head(self, status: str) -> Json:
+    def _head(self, reply: Reply, status: str) -> Json:
         fixed = {"parallel_tool_calls": False, "tool_choice": "auto", "tools": []}
         return {
-            "id": "resp_1",
+            "id": f"resp_{reply.number}",
             "object": "response",
             "created_at": 1,
             "model": "scripted",
@@ -218,7 +250,7 @@ class Gemini:
                 reader.step()
             elif text := _text(content["parts"]):
                 reader.prompt(text)
-        return reader.conversation
+        return reader.conversation()
 
     def whole(self, reply: Reply) -> Json:
         if reply.call is None:
@@ -227,9 +259,10 @@ class Gemini:
         return self._response({"functionCall": call}, last=True)
 
     def events(self, reply: Reply) -> Iterator[str]:
-        for word in reply.words[:-1]:
+        *words, _ = reply.words or [""]
+        for word in words:
             yield f"data: {json.dumps(self._response({'text': word}, last=False))}"
-        last = Reply(reply.words[-1]) if reply.words else reply
+        last = replace(reply, text=reply.text.removeprefix("".join(words)))
         yield f"data: {json.dumps(self.whole(last))}"
 
     def _response(self, part: Json, *, last: bool) -> Json:

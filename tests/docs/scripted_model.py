@@ -27,23 +27,24 @@ class NoAnswer(Exception):
     """The script has no answer. The text gives the prompt."""
 
 
-def reply_to(conversation: Conversation, script: Script, id: str) -> Reply:
-    """The script's next reply to the last prompt. `id`: of the call, if it is one. Raises NoAnswer.
+def reply_to(conversation: Conversation, script: Script, number: int) -> Reply:
+    """The script's next reply to the last prompt. `number`: of the reply. Raises NoAnswer.
 
     `{result}` in a text is the last result of a tool in the conversation, so it needs the messages before it.
     """
-    prompt = conversation.prompts[-1]
+    prompt = conversation.prompts[-1] if conversation.prompts else ""
     steps = script.get(prompt, ())
     if conversation.steps >= len(steps):
         raise NoAnswer(f"the script has no reply {conversation.steps + 1} to {prompt!r}")
     step = steps[conversation.steps]
     if not isinstance(step, str):
-        return Reply(call=ToolCall(id, step["call"], {name: step[name] for name in step if name != "call"}))
+        arguments = {name: step[name] for name in step if name != "call"}
+        return Reply(conversation, number, call=ToolCall(f"call_{number}", step["call"], arguments))
     if "{result}" not in step:
-        return Reply(step)
+        return Reply(conversation, number, step)
     if not conversation.results:
         raise NoAnswer(f"the reply to {prompt!r} needs the result of a tool, and the conversation has none")
-    return Reply(step.replace("{result}", conversation.results[-1]))
+    return Reply(conversation, number, step.replace("{result}", conversation.results[-1]))
 
 
 class ScriptedModel:
@@ -53,6 +54,11 @@ class ScriptedModel:
         """`script`: in place of the file."""
         self._script = tomllib.loads(SCRIPT.read_text("utf-8")) if script is None else script
         self._numbers = itertools.count(1)
+        self._apis: Mapping[str, ModelApi] = {
+            "/v1/chat/completions": ChatCompletions(),
+            "/v1/responses": Responses(),
+            "/v1beta/models": Gemini(),
+        }
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -80,9 +86,13 @@ class ScriptedModel:
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
         }
 
+    def api(self, path: str) -> ModelApi | None:
+        """The API of a request's path; None for a path of none."""
+        return self._apis.get("/v1beta/models" if path.startswith("/v1beta/models/") else path)
+
     def reply(self, conversation: Conversation) -> Reply:
         """The next reply. Raises NoAnswer."""
-        return reply_to(conversation, self._script, f"call_{next(self._numbers)}")
+        return reply_to(conversation, self._script, next(self._numbers))
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         class Handler(_Handler):
@@ -91,20 +101,12 @@ class ScriptedModel:
         return Handler
 
 
-def api_of(path: str) -> ModelApi | None:
-    """The API of a request's path; None for a path of none."""
-    if path.startswith("/v1beta/models/"):
-        return Gemini()
-    apis: dict[str, ModelApi] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
-    return apis.get(path)
-
-
 class _Handler(BaseHTTPRequestHandler):
     model: ScriptedModel
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        api = api_of(self.path)
+        api = self.model.api(self.path)
         if api is None:
             self._send(404, "application/json", _error(f"no such path: {self.path}"))
             return
