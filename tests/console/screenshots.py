@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-from tests.console.browser import find, launched, opened
+from tests.console.browser import Page, find, launched, opened
 
-from dragoman import Skill, Turn, agent
+from dragoman import Retry, Skill, Turn, agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
@@ -56,6 +56,27 @@ async def translate(turn: Turn) -> str:
     return turn.text
 
 
+@agent(id="research", name="Research", description="Writes a report from several sources")
+async def research(turn: Turn) -> None:
+    failures = [ConnectionError("the archive is overloaded, try again later")]
+
+    async def read(seconds: float, text: str) -> str:
+        await asyncio.sleep(seconds)
+        return text
+
+    async def search_archive() -> str:
+        if failures:
+            raise failures.pop()
+        return await read(0.5, "letters from 1871 to 1902 " * 90)
+
+    topic = await turn.step("topic", lambda: turn.text)
+    await turn.step("plan", read, 0.4, f"Read three sources about {topic}. " * 4)
+    await asyncio.gather(*(turn.step("read", read, 0.3 * number, topic * 50 * number) for number in (1, 2, 3)))
+    await turn.step("search the archive", search_archive, retry=Retry(attempts=3, backoff=0.01))
+    await turn.sleep(0.2)
+    await turn.step("write", asyncio.Event().wait)
+
+
 class _Caller:
     """Calls the agents like a client."""
 
@@ -77,7 +98,7 @@ async def take(browser: str, folder: Path) -> None:
     anywhere = Address("127.0.0.1", 0)
     settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/pictures.db")
     async with (
-        open_app(settings, [invoices, translate]) as app,
+        open_app(settings, [invoices, translate, research]) as app,
         aiohttp.ClientSession(f"http://{app.http}") as http,
         opened(browser) as page,
     ):
@@ -107,11 +128,23 @@ async def take(browser: str, folder: Path) -> None:
             await page.see("17.95", ".timeline")
             await page.until("document.querySelectorAll('.timeline > [data-kind=user]').length === 2")
             await page.until("document.querySelectorAll('.list tbody tr').length === 8")
-            await page.run("document.getAnimations().forEach(one => one.cancel())")
-            picture = await page.picture()
-            assert len(picture) <= MOST, f"{name} has {len(picture)} bytes"
-            (DOCS / f"{name}.png").write_bytes(picture)
-            print(f"docs/images/{name}.png, {len(picture)} bytes")
+            await _save(page, name)
+        steps = await caller.send("research", {"text": "tides"}, wait=False)
+        await page.view(1280, 600)
+        await page.go("about:blank")
+        await page.go(f"http://{app.http}/console#/tasks/research/{steps}?tab=execution")
+        await page.see("write", ".steps")
+        await page.run("document.querySelector('.steps').scrollIntoView()")
+        await _save(page, "console-steps")
+
+
+async def _save(page: Page, name: str) -> None:
+    """Writes a screenshot without animations into the folder of the documentation."""
+    await page.run("document.getAnimations().forEach(one => one.cancel())")
+    picture = await page.picture()
+    assert len(picture) <= MOST, f"{name} has {len(picture)} bytes"
+    (DOCS / f"{name}.png").write_bytes(picture)
+    print(f"docs/images/{name}.png, {len(picture)} bytes")
 
 
 def main() -> int:
