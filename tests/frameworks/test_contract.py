@@ -282,3 +282,39 @@ async def test_middleware_of_langchain_asks_for_approval(tmp_path: Path) -> None
         served.stop()
     assert text_of(task) == "the tool returned all.txt is deleted"
     assert (tmp_path / "deleted").exists()
+
+
+@pytest.mark.timeout(120)
+async def test_a_tool_of_google_adk_that_needs_a_credential_asks_for_it(tmp_path: Path) -> None:
+    adk = framework("google_adk")
+    adk.environment.make()
+    served = Served(adk, tmp_path, ["assistant"])
+    served.start()
+    try:
+        async with served.client() as client:
+            request = await send(client, "mail")
+            assert request.status.state == states.AUTH_REQUIRED
+            text, described = request.status.message.parts
+            assert text.text.startswith("Authorize at https://login.example/authorize?")
+            assert "hidden" not in str(request)
+            (needed,) = struct_to_json(described.data.struct_value)["credentials"]
+            credential = {"authType": "oauth2", "oauth2": {"accessToken": "Ada"}}
+            task = await send(client, "", data({"credentials": {needed["id"]: credential}}), task=request.id)
+    finally:
+        served.stop()
+    assert text_of(task) == "the tool returned a letter for Ada"
+
+
+@pytest.mark.timeout(120)
+async def test_pydantic_ai_reports_the_cost_of_a_model_with_a_known_price(tmp_path: Path) -> None:
+    pydantic_ai = framework("pydantic_ai")
+    pydantic_ai.environment.make()
+    served = Served(pydantic_ai, tmp_path, ["priced"])
+    served.start()
+    try:
+        async with served.client("priced") as client:
+            task = await client.get((await send(client, "hello")).id)
+    finally:
+        served.stop()
+    usage = struct_to_json(task.metadata)["usage"]
+    assert 0 < usage["cost"] < 0.01

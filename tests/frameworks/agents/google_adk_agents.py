@@ -7,10 +7,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from fastapi.openapi.models import OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
 from google.adk.agents import LlmAgent
+from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, OAuth2Auth
+from google.adk.auth.auth_tool import AuthConfig
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.function_tool import FunctionTool
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pydantic import BaseModel
 
@@ -53,6 +57,8 @@ class ScriptedModel(BaseLlm):
             yield types.FunctionCall(name="double", args={"number": 21}, id="call-1")
         elif text.startswith("delete"):
             yield types.FunctionCall(name="delete", args={"name": "all.txt"}, id="call-2")
+        elif text.startswith("mail"):
+            yield types.FunctionCall(name="read_mail", args={}, id="call-3")
         elif text.startswith("fail"):
             raise ConnectionError("the model is away")
         elif text.startswith("hang"):
@@ -83,11 +89,36 @@ def delete(name: str) -> str:
     return f"{name} is deleted"
 
 
+MAIL = AuthConfig(
+    auth_scheme=OAuth2(
+        flows=OAuthFlows(
+            authorizationCode=OAuthFlowAuthorizationCode(
+                authorizationUrl="https://login.example/authorize",
+                tokenUrl="https://login.example/token",
+                scopes={"mail": "read mail"},
+            )
+        )
+    ),
+    raw_auth_credential=AuthCredential(
+        auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(client_id="assistant", client_secret="hidden")
+    ),
+)
+
+
+def read_mail(tool_context: ToolContext) -> str:
+    """Reads the caller's mail."""
+    credential = tool_context.get_auth_response(MAIL)
+    if credential is None:
+        tool_context.request_credential(MAIL)
+        return "not authorized"
+    return f"a letter for {credential.oauth2.access_token}"
+
+
 assistant = LlmAgent(
     name="Assistant",
     description="Follows a script",
     model=ScriptedModel(),
-    tools=[double, FunctionTool(delete, require_confirmation=True)],
+    tools=[double, read_mail, FunctionTool(delete, require_confirmation=True)],
 )
 
 

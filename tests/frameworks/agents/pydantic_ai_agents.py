@@ -116,4 +116,7 @@ async def extract(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterato
 structured: Agent[None, City] = Agent(FunctionModel(stream_function=extract), output_type=City)
 """Returns structured data."""
 
+priced = Agent(FunctionModel(stream_function=script, model_name="gpt-4o"))
+"""Follows the script with a model whose price is known."""
+
 unknown = {"an": "object of no known kind"}

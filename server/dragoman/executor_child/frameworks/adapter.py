@@ -140,10 +140,17 @@ class FrameworkTurn:
 
     def ask(self, text: str, data: Any = None) -> None:
         """Ends the turn as INPUT_REQUIRED with a question, and data that describes it."""
+        self._wait_for_caller("TASK_STATE_INPUT_REQUIRED", text, data)
+
+    def require_authorization(self, text: str, data: Any = None) -> None:
+        """Ends the turn as AUTH_REQUIRED with what the caller has to do, and data that describes it."""
+        self._wait_for_caller("TASK_STATE_AUTH_REQUIRED", text, data)
+
+    def _wait_for_caller(self, state: str, text: str, data: Any) -> None:
         parts: list[dict[str, Any]] = [{"text": text}]
         if data is not None:
             parts.append({"data": data})
-        self.turn.end({"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": parts}})
+        self.turn.end({"state": state, "message": {"parts": parts}})
 
     def complete(self) -> None:
         """Ends the turn as COMPLETED."""

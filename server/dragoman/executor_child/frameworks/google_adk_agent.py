@@ -20,6 +20,9 @@ APP_NAME = "dragoman"
 CONFIRMATION = "adk_request_confirmation"
 """The function that the framework calls in place of a tool that needs a confirmation."""
 
+CREDENTIAL = "adk_request_credential"
+"""The function that the framework calls after a tool that needs a credential of the caller."""
+
 
 class GoogleAdkAdapter(FrameworkAdapter):
     """Runs an agent: text, tool calls and transfers are streamed, confirmations become questions.
@@ -47,7 +50,11 @@ class GoogleAdkAdapter(FrameworkAdapter):
         for saved in pending.get("events") or turn.conversation or []:
             await service.append_event(session, Event.model_validate(saved))
         runner = Runner(app_name=APP_NAME, agent=self.value, session_service=service)
-        message = _answers(turn, pending["calls"]) if pending else _content_of(turn)
+        message = _content_of(turn)
+        if pending:
+            message = (
+                _authorizations(turn, pending["configs"]) if "configs" in pending else _answers(turn, pending["calls"])
+            )
         events = AdkRunEvents(turn, streams_text=getattr(self.value, "output_schema", None) is None)
         async for event in runner.run_async(
             user_id=user,
@@ -63,6 +70,11 @@ class GoogleAdkAdapter(FrameworkAdapter):
         if events.confirmations:
             turn.save_states(None, {"events": history, "calls": [call.id for call in events.confirmations]})
             turn.ask(*_question(events.confirmations))
+            return
+        if events.credentials:
+            configs = {str(call.id): (call.args or {})["authConfig"] for call in events.credentials}
+            turn.save_states(None, {"events": history, "configs": configs})
+            turn.require_authorization(*_authorization_request(configs))
             return
         await events.send_result()
         turn.save_states(history)
@@ -80,6 +92,7 @@ class AdkRunEvents:
         """Of the last complete response."""
         self._has_partial = False
         self.confirmations: list[types.FunctionCall] = []
+        self.credentials: list[types.FunctionCall] = []
         self.tokens = 0
         """Tokens of all responses of models."""
 
@@ -99,6 +112,8 @@ class AdkRunEvents:
         for call in event.get_function_calls():
             if call.name == CONFIRMATION:
                 self.confirmations.append(call)
+            elif call.name == CREDENTIAL:
+                self.credentials.append(call)
             else:
                 await self._turn.progress("tool_call", call.name, f"calls {call.name}", id=call.id, arguments=call.args)
         for response in event.get_function_responses():
@@ -131,6 +146,38 @@ def _answers(turn: FrameworkTurn, calls: Sequence[str]) -> types.Content:
         types.FunctionResponse(id=id, name=CONFIRMATION, response={"confirmed": given.get(id, turn.approval) is True})
         for id in calls
     ]
+    return types.Content(role="user", parts=[types.Part(function_response=one) for one in responses])
+
+
+def _authorization_request(configs: dict[str, Any]) -> tuple[str, Any]:
+    """The text, and what clients need of each AuthConfig: no secrets."""
+    data = [
+        {"id": id, "scheme": config["authScheme"].get("type"), "authorizationUrl": _authorization_url(config)}
+        for id, config in configs.items()
+    ]
+    urls = [one["authorizationUrl"] for one in data if one["authorizationUrl"]]
+    if not urls:
+        return "A tool needs a credential. Send it as a data part: its AuthCredential by id.", {"credentials": data}
+    text = f"Authorize at {' and '.join(urls)}, and send the address to which you are redirected."
+    return text, {"credentials": data}
+
+
+def _authorization_url(config: dict[str, Any]) -> str:
+    return str(((config.get("exchangedAuthCredential") or {}).get("oauth2") or {}).get("authUri") or "")
+
+
+def _authorizations(turn: FrameworkTurn, configs: dict[str, Any]) -> types.Content:
+    """The caller's credentials: a data part `{"credentials": {id: AuthCredential}}`, or the redirected address."""
+    found = [value["credentials"] for value in turn.data if isinstance(value, dict) and "credentials" in value]
+    given: dict[str, Any] = found[0] if found else {}
+    responses = []
+    for id, config in configs.items():
+        credential = given.get(id)
+        if credential is None:
+            credential = config.get("exchangedAuthCredential") or {}
+            credential = {**credential, "oauth2": {**(credential.get("oauth2") or {}), "authResponseUri": turn.text}}
+        response = {**config, "exchangedAuthCredential": credential}
+        responses.append(types.FunctionResponse(id=id, name=CREDENTIAL, response=response))
     return types.Content(role="user", parts=[types.Part(function_response=one) for one in responses])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pydantic
@@ -72,7 +73,7 @@ class PydanticAiAdapter(FrameworkAdapter):
 
     async def _finish(self, turn: FrameworkTurn, result: AgentRunResult[Any]) -> None:
         usage = result.usage
-        turn.usage((usage.input_tokens or 0) + (usage.output_tokens or 0))
+        turn.usage((usage.input_tokens or 0) + (usage.output_tokens or 0), _cost(result.new_messages()))
         history = ModelMessagesTypeAdapter.dump_python(result.all_messages(), mode="json")
         if isinstance(result.output, DeferredToolRequests):
             requests = _REQUESTS.dump_python(result.output, mode="json")
@@ -159,6 +160,16 @@ class TextStream:
         if self._is_final and self._text:
             text, self._text = self._text, ""
             await self._turn.chunk(text)
+
+
+def _cost(new: Sequence[messages.ModelMessage]) -> float:
+    """US dollars of the model's responses, as far as pydantic-ai knows their prices."""
+    cost = 0.0
+    for message in new:
+        if isinstance(message, messages.ModelResponse) and message.model_name:
+            with suppress(LookupError, ValueError):  # a model without a known price, or a response without usage
+                cost += float(message.cost().total_price)
+    return cost
 
 
 def _content(file: InputFile) -> Any:
