@@ -125,7 +125,9 @@ async def check_progress(served: Served) -> None:
 async def check_approval(served: Served) -> None:
     (served.folder / "deleted").unlink(missing_ok=True)
     async with served.client() as client:
-        question = await send(client, "delete")
+        events = [event async for event in client.stream(message("delete"))]
+        assert "tool_result" not in [progress_of(event).get("kind") for event in events]
+        question = await client.get(events[0].task.id)
         assert question.status.state == states.INPUT_REQUIRED
         assert "delete" in question.status.message.parts[0].text
         assert not (served.folder / "deleted").exists()

@@ -117,6 +117,8 @@ class AdkRunEvents:
             else:
                 await self._turn.progress("tool_call", call.name, f"calls {call.name}", id=call.id, arguments=call.args)
         for response in event.get_function_responses():
+            if response.id in event.actions.requested_tool_confirmations:
+                continue  # it says that the tool waits
             await self._turn.progress("tool_result", response.name, f"{response.name} has answered", id=response.id)
         if event.actions.transfer_to_agent:
             name = event.actions.transfer_to_agent
