@@ -76,7 +76,8 @@ async def _report(turn: FrameworkTurn, event: Any) -> None:
             await turn.progress("tool_result", event.tool_name, f"{event.tool_name} has failed: {event.error}")
         case "task_started":
             name = event.task_name or "task"
-            await turn.progress("task", name, f"{event.agent_role or 'an agent'} begins: {name}")
+            agent = getattr(event.task, "agent", None)
+            await turn.progress("task", name, f"{agent.role if agent else 'an agent'} begins: {name}")
         case "method_execution_started":
             await turn.progress("node", event.method_name, f"runs {event.method_name}")
 
