@@ -28,12 +28,12 @@ class NoAnswer(Exception):
 
 
 def reply_to(conversation: Conversation, script: Script, number: int) -> Reply:
-    """The script's next reply to the last prompt. `number`: of the reply. Raises NoAnswer.
+    """The script's next reply to the last prompt, by the key that is in it. `number`: of the reply. Raises NoAnswer.
 
     `{result}` in a text is the last result of a tool in the conversation, so it needs the messages before it.
     """
     prompt = conversation.prompts[-1] if conversation.prompts else ""
-    steps = script.get(prompt, ())
+    steps: Sequence[str | Mapping[str, Any]] = next((script[key] for key in script if key in prompt), ())
     if conversation.steps >= len(steps):
         raise NoAnswer(f"the script has no reply {conversation.steps + 1} to {prompt!r}")
     step = steps[conversation.steps]
@@ -84,6 +84,7 @@ class ScriptedModel:
             "GOOGLE_API_KEY": "scripted",
             "GOOGLE_GEMINI_BASE_URL": self.url,
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
+            "CREWAI_DISABLE_TELEMETRY": "true",
         }
 
     def api(self, path: str) -> ModelApi | None:
