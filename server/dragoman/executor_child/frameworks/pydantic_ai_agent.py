@@ -114,7 +114,7 @@ class DurableCalls(AbstractCapability[Any]):
                 return _ANY.dump_json({type(error).__name__: error.metadata})
             return _ANY.dump_json({"return" if isinstance(value, messages.ToolReturn) else "content": value})
 
-        stored = await self._steps.run(f"{call.tool_name} {call.tool_call_id}", execute, "application/json")
+        stored = await self._steps.run(_tool_step(call.tool_name, call.tool_call_id), execute, "application/json")
         ((kind, value),) = json.loads(stored).items()
         match kind:
             case "retry":
@@ -151,15 +151,22 @@ class TextStream:
         elif isinstance(event, messages.FunctionToolCallEvent):
             self._is_final = False
             name, arguments = event.part.tool_name, event.part.args_as_dict()
-            await self._turn.progress(
-                "tool_call", name, f"calls {name}", id=event.part.tool_call_id, arguments=arguments
-            )
+            await self._report("tool_call", name, f"calls {name}", event.tool_call_id, arguments=arguments)
         elif isinstance(event, messages.FunctionToolResultEvent):
             name = event.part.tool_name or ""
-            await self._turn.progress("tool_result", name, f"{name} has answered", id=event.tool_call_id)
+            await self._report("tool_result", name, f"{name} has answered", event.tool_call_id)
         if self._is_final and self._text:
             text, self._text = self._text, ""
             await self._turn.chunk(text)
+
+    async def _report(self, kind: str, name: str, text: str, id: str, **details: Any) -> None:
+        if self._turn.steps.find(_tool_step(name, id)) is None:  # else an earlier run of this turn has reported it
+            await self._turn.progress(kind, name, text, id=id, **details)
+
+
+def _tool_step(name: str, call_id: str) -> str:
+    """The name of the step of a tool call."""
+    return f"{name} {call_id}"
 
 
 def _cost(new: Sequence[messages.ModelMessage]) -> float:
