@@ -254,6 +254,17 @@ async def test_a_flush_and_the_end_of_a_turn_send_chunks_at_once() -> None:
     assert sent.texts == [["ab"]]
 
 
+async def test_a_flush_waits_for_a_change_without_an_event() -> None:
+    """Steps of workers are such changes: the server confirms them after a flush."""
+    sent = Sent(NO_COALESCING)
+    stored = sent.batch.store(StateUpdate(task_state=b"{}"))
+    flushing = asyncio.create_task(sent.batch.flush())
+    await sent.turn(done=False)
+    assert (sent.texts, flushing.done(), stored.done()) == ([[]], False, False)
+    await sent.turn()
+    assert (flushing.done(), stored.done()) == (True, True)
+
+
 async def test_a_thread_blocked_by_a_full_batch_continues_after_the_commit() -> None:
     sent = Sent(Coalesce(seconds=LONG))
     putting = asyncio.create_task(asyncio.to_thread(sent.put, *words(*["x"] * (3 * MAX_PENDING_EVENTS))))

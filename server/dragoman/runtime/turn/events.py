@@ -193,12 +193,12 @@ class EventBatch:
             yield from self._wait_for_commit().__await__()
 
     async def flush(self) -> None:
-        """Waits until all events put so far are committed. Raises the error of a failed append."""
+        """Waits until all events and changes so far are committed. Raises the error of a failed append."""
         self._flushing += 1
         try:
             if self._timer is not None:
                 self._send_pending()
-            while self._events and self._error is None:
+            while (self._events or self._stored or self._in_flight) and self._error is None:
                 await self._wait_for_commit()
         finally:
             self._flushing -= 1
