@@ -75,12 +75,9 @@ async def send(client: Client, text: str = "", *parts: pb.Part, **how: Any) -> p
 
 
 def progress_of(event: pb.StreamResponse) -> dict[str, Any]:
-    """The kind, name and details of a progress report; empty for another event.
-
-    The last one stays in the metadata of the task, and so in its last status, which has no message.
-    """
-    update = event.status_update
-    return struct_to_json(update.metadata).get("progress", {}) if update.status.HasField("message") else {}
+    """The kind, name and details of a progress report; empty for another event."""
+    progress: dict[str, Any] = struct_to_json(event.status_update.metadata).get("progress", {})
+    return progress
 
 
 async def check_text(served: Served) -> None:

@@ -94,15 +94,22 @@ class ExecutorTurn:
     # Events of the executor ---------------------------------------------------------------------------------------
 
     async def status(
-        self, state: str, message: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
+        self,
+        state: str,
+        message: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        merge: bool = True,
     ) -> None:
         """Sends a status change. A final state ends the turn, even if the executor continues.
 
-        The metadata is that of the event; a2a-sdk's server also merges it into the task's, and so does this one.
+        The metadata is that of the event; a2a-sdk's server also merges it into the task's, and so does this one by
+        default.
         """
         if self._check_late(state):
             return
-        self.merge_metadata(metadata)
+        if merge:
+            self.merge_metadata(metadata)
         change: dict[str, Any] = {"state": state}
         if message:
             change["message"] = message

@@ -122,7 +122,7 @@ class FrameworkTurn:
         """Sends a status update: text for people, and for programs metadata with kind, name and details."""
         message = {"parts": [{"text": text}]}
         metadata = {"progress": {"kind": kind, "name": name, **details}}
-        await self.turn.status("TASK_STATE_WORKING", message, metadata)
+        await self.turn.status("TASK_STATE_WORKING", message, metadata, merge=False)
 
     def usage(self, tokens: int, cost: float = 0.0) -> None:
         """Reports tokens, and a cost in the operator's currency."""
