@@ -103,6 +103,7 @@ def test_the_sdist_has_what_the_wheel_is_built_from(built: list[Path], tmp_path:
         "README.md",
         "CHANGELOG.md",
         "CONTRIBUTING.md",
+        "LICENSE",
         "SECURITY.md",
         "docs/explanation/guarantees.md",
         "uv.lock",
@@ -124,6 +125,30 @@ def test_the_wheel_has_types_protos_and_the_console(built: list[Path]) -> None:
     ):
         assert name in names
     assert not [name for name in names if name.startswith(("tests", "bench", "tools"))]
+
+
+def test_both_packages_say_their_license_and_carry_its_text(tree: Path, built: list[Path]) -> None:
+    text = (ROOT / "LICENSE").read_bytes()
+    assert b"Apache License" in text
+    assert (ROOT / "gen/LICENSE").read_bytes() == text
+    for archive in (*built, *build(tree / "gen", "sdist", "wheel")):
+        if archive.suffix == ".whl":
+            files = contents(archive)
+            assert [files[name] for name in files if name.endswith(".dist-info/licenses/LICENSE")] == [text]
+            metadata = next(files[name] for name in files if name.endswith(".dist-info/METADATA")).decode()
+        else:
+            with tarfile.open(archive) as sdist:
+                folder = archive.name.removesuffix(".tar.gz")
+                license_file, package_info = (sdist.extractfile(f"{folder}/{name}") for name in ("LICENSE", "PKG-INFO"))
+                assert license_file is not None
+                assert license_file.read() == text
+                assert package_info is not None
+                metadata = package_info.read().decode()
+        header = metadata.partition("\n\n")[0].splitlines()
+        assert "License-Expression: Apache-2.0" in header, archive.name
+        assert "License-File: LICENSE" in header, archive.name
+        assert "Author: The Dragoman authors" in header, archive.name
+        assert "Project-URL: A2A protocol, https://a2a-protocol.org" in header, archive.name
 
 
 def test_the_installed_wheel_serves_agents_of_an_empty_folder(environment: Path, tmp_path: Path) -> None:
