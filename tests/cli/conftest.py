@@ -45,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def dragoman(playground: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `dragoman ARGUMENTS` in this process, against the playground unless they name another server."""
     monkeypatch.chdir(tmp_path)
-    environment = clean_environment() | {"DRAGOMAN_GRPC": playground.grpc}
+    environment = clean_environment() | {"DRAGOMAN_SERVER": playground.grpc}
 
     def run(*arguments: str, stdin: str = "") -> CommandResult:
         result = CliRunner().invoke(cli, arguments, input=stdin, env=environment)

@@ -44,17 +44,17 @@ def test_commands_and_options_are_completed(shell: str) -> None:
 
 
 def test_agents_and_tasks_of_the_server_are_completed(served: Server, dragoman: Run) -> None:
-    there = {"DRAGOMAN_GRPC": served.grpc}
+    there = {"DRAGOMAN_SERVER": served.grpc}
     assert "--upstream-silence" in requested("bash", "dragoman serve --upstream-s")
     assert given("report", "fish", "dragoman send --agent rep", **there)
-    assert given("report", "bash", f"dragoman get --grpc {served.grpc} --agent rep")
-    task = dragoman("send", "x", "--agent", "quote", "--no-wait", "--grpc", served.grpc).out.strip()
+    assert given("report", "bash", f"dragoman get --server {served.grpc} --agent rep")
+    task = dragoman("send", "x", "--agent", "quote", "--no-wait", "--server", served.grpc).out.strip()
     assert given(task, "zsh", f"dragoman watch --agent quote {task[:30]}", **there)
     assert task not in requested("bash", "dragoman get --agent report ", **there)
 
 
 def test_without_a_server_completion_is_empty_and_silent() -> None:
-    assert "01" not in requested("bash", "dragoman get 01", DRAGOMAN_GRPC="127.0.0.1:1")
+    assert "01" not in requested("bash", "dragoman get 01", DRAGOMAN_SERVER="127.0.0.1:1")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

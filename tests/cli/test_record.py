@@ -33,7 +33,7 @@ def test_a_servers_task_is_recorded_and_replayed(dragoman_server: Callable[..., 
             return text
 
     task, case = asyncio.run(talk()), tmp_path / "case.json"
-    recorded = command("record", task, "-o", str(case), "--grpc", server.grpc)
+    recorded = command("record", task, "-o", str(case), "--server", server.grpc)
     assert (recorded.exit_code, recorded.stdout) == (0, f"{case}: 2 turns of office\n"), recorded.output
     same = record(run(office, "a table", "Friday", metadata={"m": 1}))
     assert Recording.read(case) == same
@@ -50,7 +50,7 @@ def test_a_servers_task_is_recorded_and_replayed(dragoman_server: Callable[..., 
 
 def test_invalid_recordings_are_rejected(dragoman_server: Callable[..., LiveServer], tmp_path: Path) -> None:
     server, case = dragoman_server(office), tmp_path / "case.json"
-    none = command("record", "nobody's", "-o", str(case), "--grpc", server.grpc)
+    none = command("record", "nobody's", "-o", str(case), "--server", server.grpc)
     assert none.exit_code == 3
     assert not case.exists()
     for text, why in (

@@ -41,7 +41,7 @@ def test_no_wait_prints_only_the_id_on_stdout(dragoman: Run) -> None:
     result = dragoman("send", "sleep 60", "--no-wait")
     task = result.out.strip()
     assert result.code == 0
-    assert f"follow it with: dragoman watch {task} --grpc " in result.err
+    assert f"follow it with: dragoman watch {task} --server " in result.err
     shown = dragoman("get", task)
     assert f"task     {task}\nstate    WORKING\n" in shown.out
     assert "agent    sleeping for 60 s\n" in shown.out
@@ -62,6 +62,50 @@ def test_a_question_is_printed_and_its_answer_continues_the_task(dragoman: Run) 
     assert "\nuser     forty-two\n" in shown
 
 
+@pytest.mark.parametrize("form", ["{http}", "{http}/", "{http}/.well-known/agent-card.json", "grpc://{grpc}", "{grpc}"])
+def test_every_command_takes_every_form_of_address(dragoman: Run, served: Server, form: str) -> None:
+    at = ("--server", form.format(http=served.http, grpc=served.grpc))
+    assert dragoman("send", "x", "--agent", "quote", *at).code == 0
+    task = dragoman("send", "ask", "--agent", "still", "--no-wait", *at).out.strip()
+    assert f"task     {task}\n" in dragoman("get", task, *at).out
+    assert task in dragoman("list", "--agent", "still", "--state", "input-required", "--json", *at).out
+    assert f"task         {task}\n" in dragoman("explain", task, *at).out
+    assert dragoman("steps", task, *at).out == "no steps\n"
+    assert dragoman("push", "list", task, *at).out == "no push configurations\n"
+    assert dragoman("push", "redeliver", task, "absent", *at).code != 0
+    assert task in dragoman("export", task, *at).out
+    assert "quote" in dragoman("agents", "list", *at).out
+    assert dragoman("workers", "list", *at).code == 0
+    assert dragoman("keys", "list", *at).code == 0
+    assert dragoman("signing", "list", *at).code == 0
+    assert dragoman("cancel", task, *at).out == f"CANCELED  {task}\n"
+    assert dragoman("watch", task, *at).code == 1
+
+
+def test_an_http_address_uses_the_interfaces_of_the_card(dragoman: Run, served: Server) -> None:
+    wire = dragoman("send", "x", "--agent", "quote", "--show-wire", "--server", served.http).err
+    assert "> GET /quote/.well-known/agent-card.json" in wire.replace(served.http, "")
+    assert '"method":"SendStreamingMessage"' in wire
+    by_card = dragoman("send", "x", "--agent", "quote", "--binding", "grpc", "--server", served.http)
+    assert by_card.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("list", "--server", "ftp://x"), '"ftp://x" is not the URL of a server'),
+        (("send", "x", "--binding", "rest", "--server", "grpc://127.0.0.1:1"), "--binding rest needs HTTP"),
+        (("top", "--once", "--server", "127.0.0.1:1"), "top needs HTTP; pass --server http://HOST:PORT"),
+    ],
+)
+def test_an_address_that_a_command_cannot_use_is_invalid_usage(
+    dragoman: Run, arguments: tuple[str, ...], text: str
+) -> None:
+    result = dragoman(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert text in " ".join(result.err.split())
+
+
 def test_a_failed_task_prints_the_reason_with_exit_code_1(dragoman: Run) -> None:
     result = dragoman("send", "fail")
     assert (result.code, result.out) == (1, "")
@@ -72,7 +116,7 @@ def test_a_failed_task_prints_the_reason_with_exit_code_1(dragoman: Run) -> None
 
 @pytest.mark.parametrize("how", [[], ["--stream"], ["--dialect", "0.3"], ["--json"]])
 def test_send_works_with_an_agent_without_streaming(dragoman: Run, served: Server, how: list[str]) -> None:
-    where = ("--agent", "still", "--grpc", served.grpc, *how)
+    where = ("--agent", "still", "--server", served.grpc, *how)
     result = dragoman("send", "hello", *where)
     assert result.code == 0
     assert "hello" in result.out
@@ -102,7 +146,7 @@ def test_files_are_saved_only_with_the_option(dragoman: Run) -> None:
 
 
 def test_received_files_stay_in_their_folder(dragoman: Run, served: Server) -> None:
-    result = dragoman("send", "x", "--agent", "report", "--save", "here", "--grpc", served.grpc)
+    result = dragoman("send", "x", "--agent", "report", "--save", "here", "--server", served.grpc)
     assert result.out.splitlines() == [
         "above",
         '{"rows":2}',
@@ -118,7 +162,7 @@ def test_attached_files_have_names_and_types(dragoman: Run, served: Server) -> N
     Path("notes.md").write_text("# hi")
     Path("noname").write_text("?")
     arguments = [word for path in sorted(Path.cwd().iterdir()) for word in ("--file", str(path))]
-    result = dragoman("send", *arguments, "--grpc", served.grpc)
+    result = dragoman("send", *arguments, "--server", served.grpc)
     assert result.out.splitlines() == [
         "noname application/octet-stream 1",
         "notes.md text/markdown 4",
@@ -128,7 +172,7 @@ def test_attached_files_have_names_and_types(dragoman: Run, served: Server) -> N
 
 
 def test_a_context_is_continued(dragoman: Run, served: Server) -> None:
-    result = dragoman("send", "hi", "--agent", "quote", "--context", "c-1", "--grpc", served.grpc)
+    result = dragoman("send", "hi", "--agent", "quote", "--context", "c-1", "--server", served.grpc)
     assert result.out == "c-1: hi\n"
 
 
@@ -163,7 +207,7 @@ SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"
 
 
 def test_tasks_of_every_scope_are_listed_and_found(dragoman: Run, served: Server) -> None:
-    at = ("--grpc", served.grpc)
+    at = ("--server", served.grpc)
     context = ("--context", "of-scopes", *at)
     here = dragoman("send", "hi", "--agent", "quote", "--no-wait", *context).out.strip()
     there = dragoman("send", "hi", "--agent", "quote", "--scope", SCOPE, "--no-wait", *context).out.strip()
@@ -186,7 +230,7 @@ def test_tasks_of_every_scope_are_listed_and_found(dragoman: Run, served: Server
 
 
 def test_a_task_in_another_scope_than_the_named_one_is_missing(dragoman: Run, served: Server) -> None:
-    at = ("--grpc", served.grpc)
+    at = ("--server", served.grpc)
     task = dragoman("send", "hi", "--agent", "quote", "--scope", SCOPE, "--no-wait", *at).out.strip()
     for command in ("get", "watch", "cancel"):
         missing = dragoman(command, task, "--agent", "quote", "--scope", "default", *at)
@@ -199,7 +243,7 @@ def test_a_task_in_another_scope_than_the_named_one_is_missing(dragoman: Run, se
 
 
 def test_follow_up_commands_name_the_scope(dragoman: Run, served: Server) -> None:
-    question = dragoman("send", "ask", "--agent", "still", "--scope", SCOPE, "--grpc", served.grpc)
+    question = dragoman("send", "ask", "--agent", "still", "--scope", SCOPE, "--server", served.grpc)
     assert f"--agent still --scope {SCOPE}" in question.err
 
 
@@ -211,10 +255,10 @@ def test_an_id_of_several_tasks_has_to_be_narrowed(dragoman: Run, served: Server
         request.add_header("Content-Type", "application/json")
         with urllib.request.urlopen(request) as response:
             assert json.load(response)["result"]["id"] == "mine"
-    several = dragoman("get", "mine", "--grpc", served.grpc)
+    several = dragoman("get", "mine", "--server", served.grpc)
     assert (several.code, several.out) == (2, "")
     assert "--agent quote --scope default; --agent still --scope default" in several.err
-    assert "\nstate    COMPLETED\n" in dragoman("get", "mine", "--agent", "still", "--grpc", served.grpc).out
+    assert "\nstate    COMPLETED\n" in dragoman("get", "mine", "--agent", "still", "--server", served.grpc).out
 
 
 def test_watch_prints_past_and_new_output(dragoman: Run) -> None:
@@ -233,7 +277,7 @@ def test_watch_prints_a_finished_task(dragoman: Run) -> None:
 
 
 def test_the_steps_of_a_task_are_listed(dragoman: Run, served: Server) -> None:
-    at = ("--grpc", served.grpc)
+    at = ("--server", served.grpc)
     task = json.loads(dragoman("send", "go", "--agent", "steps", "--json", *at).out)["task"]["id"]
     lines = [line.split() for line in dragoman("steps", task, *at).out.splitlines()]
     assert [(line[0], line[1], line[-2:]) for line in lines] == [
@@ -257,18 +301,18 @@ def test_a_missing_task_is_exit_code_3(dragoman: Run, command: str) -> None:
 
 
 def test_a_rejection_names_the_field(dragoman: Run, served: Server) -> None:
-    result = dragoman("send", "hi", "--agent", "nobody", "--grpc", served.grpc)
+    result = dragoman("send", "hi", "--agent", "nobody", "--server", served.grpc)
     assert result.code == 3
     assert "files" in result.err  # the existing agents
     Path("photo.png").write_bytes(b"x")
-    result = dragoman("send", "--file", "photo.png", "--agent", "quote", "--grpc", served.grpc)
+    result = dragoman("send", "--file", "photo.png", "--agent", "quote", "--server", served.grpc)
     assert result.code == 3
     assert "message.parts[0].mediaType" in result.err
     assert "(CONTENT_TYPE_NOT_SUPPORTED)" in result.err
 
 
 def test_an_unreachable_server_is_exit_code_3_with_advice(dragoman: Run, unused_tcp_port: int) -> None:
-    result = dragoman("send", "hi", "--grpc", f"127.0.0.1:{unused_tcp_port}")
+    result = dragoman("send", "hi", "--server", f"127.0.0.1:{unused_tcp_port}")
     assert (result.code, result.out) == (3, "")
     assert f"cannot connect to 127.0.0.1:{unused_tcp_port}" in result.err
     assert "dragoman serve" in result.err
@@ -309,7 +353,7 @@ def test_help_has_examples(dragoman: Run) -> None:
 
 
 def test_ctrl_c_leaves_the_task_running(dragoman: Run, playground: Server) -> None:
-    command = [sys.executable, "-m", "dragoman", "send", "sleep 60", "--grpc", playground.grpc]
+    command = [sys.executable, "-m", "dragoman", "send", "sleep 60", "--server", playground.grpc]
     process = subprocess.Popen(
         command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -328,7 +372,7 @@ def test_ctrl_c_leaves_the_task_running(dragoman: Run, playground: Server) -> No
 
 
 def test_a_closed_pipe_is_no_error(playground: Server) -> None:
-    command = [sys.executable, "-m", "dragoman", "send", "stream 5000", "--stream", "--grpc", playground.grpc]
+    command = [sys.executable, "-m", "dragoman", "send", "stream 5000", "--stream", "--server", playground.grpc]
     process = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None

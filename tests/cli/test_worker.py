@@ -66,14 +66,14 @@ def secured(folder: Path, keys: dict[str, Path]) -> Iterator[Server]:
 
 def test_a_worker_with_a_key_serves_callers_with_others(secured: Server, keys: dict[str, Path], app: Path) -> None:
     text = keys["caller"].read_text().strip()
-    operator = ("--grpc", secured.grpc, "--token", keys["operator"].read_text().strip())
+    operator = ("--server", secured.grpc, "--key", keys["operator"].read_text().strip())
     with (
         worker_process(
             "--key-file", str(keys["box1"]), "--name", "box one", server=secured.grpc, cwd=app.parent, app=app
         ),
-        worker_process("--key-file", str(keys["box2"]), server=secured.grpc, cwd=app.parent, app=app),
+        worker_process("--key-file", str(keys["box2"]), server=secured.http, cwd=app.parent, app=app),
     ):
-        sent = response("send", "hello", "--agent", "echo", "--grpc", secured.grpc, DRAGOMAN_TOKEN=text)
+        sent = response("send", "hello", "--agent", "echo", "--server", secured.grpc, DRAGOMAN_KEY=text)
         assert (sent.code, sent.out) == (0, "hello\n")
         listed = response("workers", "list", *operator)
         assert listed.out.startswith("echo  (boxes)\n  box one (ipv4:127.0.0.1:")
@@ -145,7 +145,7 @@ def test_a_worker_connects_with_tls(tmp_path: Path, app: Path, dragoman: Run) ->
     with serving("--tls-cert", str(certificate), "--tls-key", str(private), cwd=tmp_path) as server:
         address = f"grpcs://{server.grpc}"
         with worker_process("--tls-ca", str(authority.ca), server=address, cwd=tmp_path, app=app):
-            sent = dragoman("send", "hello", "--agent", "echo", "--grpc", address, "--ca", str(authority.ca))
+            sent = dragoman("send", "hello", "--agent", "echo", "--server", address, "--ca", str(authority.ca))
             assert (sent.code, sent.out) == (0, "hello\n")
         with worker_process("--tls-ca", str(other.ca), server=address, cwd=tmp_path, app=app, ready=False) as stranger:
             assert "not signed by a trusted authority" in stranger.err.until("is broken")
@@ -164,7 +164,7 @@ def test_a_worker_at_one_server_runs_tasks_of_another(
         worker_process(server=other.grpc, cwd=tmp_path, app=app),
     ):
         # The other server learns of the agent within five seconds, and its task is found within two.
-        while dragoman("send", "hello", "--agent", "echo", "--no-wait", "--grpc", one.grpc).code:
+        while dragoman("send", "hello", "--agent", "echo", "--no-wait", "--server", one.grpc).code:
             pass
-        sent = dragoman("send", "hello there", "--agent", "echo", "--grpc", one.grpc)
+        sent = dragoman("send", "hello there", "--agent", "echo", "--server", one.grpc)
         assert (sent.code, sent.out) == (0, "hello there\n")

@@ -39,7 +39,7 @@ async def far(turn: Turn):
 
 async def state_of(stage: Stage, task: str) -> dict[str, str]:
     """Returns the output of `dragoman explain` by the first word of each line."""
-    words = (sys.executable, "-m", "dragoman", "explain", task, "--grpc", str(stage.app.grpc))
+    words = (sys.executable, "-m", "dragoman", "explain", task, "--server", str(stage.app.grpc))
     process = await asyncio.create_subprocess_exec(*words, env=clean_environment(), stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     assert process.returncode == 0

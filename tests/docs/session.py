@@ -46,6 +46,9 @@ PORT: Final = re.compile(
     r"(?P<host>127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1\]|--port)(?P<between>:|\", | )(?P<port>\d{4,5})\b"
 )
 
+NEEDS_HTTP: Final = re.compile(r"dragoman top(?! --server)|--binding (?:rest|jsonrpc|ws)(?! --server)")
+"""What needs an HTTP address, which the environment of a session, DRAGOMAN_SERVER=HOST:PORT, does not name."""
+
 
 class Differs(AssertionError):
     """The output of a command differs from its page."""
@@ -79,7 +82,6 @@ class Session:
         environment = clean_environment() | {
             "DRAGOMAN_HTTP": http,
             "DRAGOMAN_GRPC": grpc,
-            "DRAGOMAN_URL": f"http://{http}",
             "DRAGOMAN_SERVER": grpc,
             "EXAMPLES": str(ROOT / "examples"),
             "GIVEN": str(ROOT / "tests" / "docs" / "given"),
@@ -244,6 +246,7 @@ class Session:
         """Replaces shown addresses and folder by those of this session."""
         for shown, address in self.addresses.items():
             text = text.replace(shown, address)
+        text = NEEDS_HTTP.sub(r"\g<0> --server http://127.0.0.1:8080", text)
         text = PORT.sub(lambda found: f"{found['host']}{found['between']}{self._port(found['port'])}", text)
         return re.sub(FOLDER, str(self.folder), text)
 
@@ -253,7 +256,7 @@ class Session:
             text = re.sub(rf"\b{port}\b", shown, text)
         for shown, address in self.addresses.items():
             text = text.replace(address, shown)
-        text = text.replace(" --grpc 127.0.0.1:50051", "").replace(" --url http://127.0.0.1:8080", "")  # the defaults
+        text = text.replace(" --server 127.0.0.1:50051", "").replace(" --server http://127.0.0.1:8080", "")  # defaults
         return text.replace(str(self.folder), "/tmp/demo").splitlines()
 
     def _processes(self) -> list[int]:

@@ -64,7 +64,7 @@ def test_invalid_blocks_are_rejected(language: str, text: str, tmp_path: Path) -
         ("python", "# late.py\nundefined"),
         ("json", '{"a":1}\n{"b":2}'),
         ("toml", "live-tasks = 5"),
-        ("console", "$ DRAGOMAN_TOKEN=x dragoman send hello --task $TASK | cat\nsaid"),
+        ("console", "$ DRAGOMAN_KEY=x dragoman send hello --task $TASK | cat\nsaid"),
         ("sh", "make test ARGS='-k x'  # why\n\n# or\nmake long"),
         ("mermaid", "flowchart TB"),
     ],

@@ -166,8 +166,8 @@ def test_the_installed_wheel_serves_agents_of_an_empty_folder(environment: Path,
         http = lines.until("  HTTP").split()[1]
         grpc = lines.until("  gRPC").split()[1]
         lines.until("Ctrl-C")
-        assert run(program, "send", "hello", "--grpc", grpc, cwd=tmp_path) == "hello\n"
-        assert run(program, "send", "--agent", "counter", "x", "--grpc", grpc, cwd=tmp_path).strip() == "1"
+        assert run(program, "send", "hello", "--server", grpc, cwd=tmp_path) == "hello\n"
+        assert run(program, "send", "--agent", "counter", "x", "--server", grpc, cwd=tmp_path).strip() == "1"
         for page in ("/console", "/docs", "/openapi.json", "/.well-known/agent-card.json"):
             with urllib.request.urlopen(http + page) as answer:
                 assert answer.status == 200, page

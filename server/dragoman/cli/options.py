@@ -15,12 +15,14 @@ import typer
 
 from dragoman.calling import tls
 from dragoman.cli.output import state_name
+from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 
-DEFAULT_GRPC_ADDRESS: Final = "127.0.0.1:50051"
+DEFAULT_SERVER: Final = "127.0.0.1:50051"
 DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"
+"""The server on this machine, for commands and bindings that need HTTP."""
 DEFAULT_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 COMPLETION_TIMEOUT: Final = 2.0
@@ -40,8 +42,7 @@ def complete_agents(ctx: typer.Context, incomplete: str) -> Completions:
     """Agent ids that begin with `incomplete`."""
 
     async def fetch() -> Completions:
-        address, token = _server_of(ctx)
-        async with Operator(address, token=token) as operator:
+        async with _operator(ctx) as operator:
             response = await operator.list_agents(ops.ListAgentsRequest())
         return [(agent.id, agent.description) for agent in response.agents if agent.id.startswith(incomplete)]
 
@@ -52,11 +53,10 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
     """Ids of the caller's recently changed tasks that begin with `incomplete`."""
 
     async def fetch() -> Completions:
-        address, token = _server_of(ctx)
         request = ops_tasks.ListTasksRequest(
             agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS
         )
-        async with Operator(address, token=token) as operator:
+        async with _operator(ctx) as operator:
             tasks = [listed.task for listed in (await operator.list_tasks(request)).tasks]
         return [
             (task.id, f"{state_name(task.status.state)} {task.status.timestamp.ToJsonString()[:16]}")
@@ -67,9 +67,9 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
     return _run_with_timeout(fetch)
 
 
-def _server_of(ctx: typer.Context) -> tuple[str, str]:
-    """Address and token from the command line typed so far."""
-    return ctx.params.get("grpc") or DEFAULT_GRPC_ADDRESS, ctx.params.get("token") or ""
+def _operator(ctx: typer.Context) -> Operator:
+    """A client of the server that the command line typed so far names."""
+    return Operator(ctx.params.get("server") or DEFAULT_SERVER, token=ctx.params.get("key") or "")
 
 
 def _run_with_timeout(fetch: Callable[[], Coroutine[Any, Any, Completions]]) -> Completions:
@@ -79,13 +79,29 @@ def _run_with_timeout(fetch: Callable[[], Coroutine[Any, Any, Completions]]) -> 
         return []
 
 
-Grpc = Annotated[
+def _check_server(server: str) -> str:
+    if "://" in server and (problem := url_problem(server)):
+        raise typer.BadParameter(problem)
+    return server
+
+
+def http_address(server: str, need: str) -> str:
+    """The HTTP address of a server, for `need`. Ends the process with a usage error for a gRPC address."""
+    if server == DEFAULT_SERVER:
+        return DEFAULT_HTTP_URL
+    if not is_http_url(server):
+        raise typer.BadParameter(f"{need} needs HTTP; pass --server http://HOST:PORT in place of {server}")
+    return server_url(server)
+
+
+Server = Annotated[
     str,
     typer.Option(
-        "--grpc",
-        envvar="DRAGOMAN_GRPC",
-        metavar="HOST:PORT",
-        help="The server's gRPC address; grpcs://HOST:PORT for TLS.",
+        "--server",
+        envvar="DRAGOMAN_SERVER",
+        metavar="URL",
+        callback=_check_server,
+        help="The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
     ),
 ]
 
@@ -129,13 +145,13 @@ Cert = Annotated[
 ]
 """Takes effect as `Ca` does."""
 
-Token = Annotated[
+Key = Annotated[
     str,
     typer.Option(
-        "--token",
-        envvar="DRAGOMAN_TOKEN",
-        metavar="TOKEN",
-        help="API key or bearer token, if the server requires authentication.",
+        "--key",
+        envvar="DRAGOMAN_KEY",
+        metavar="KEY",
+        help="API key or another bearer token, if the server requires authentication.",
     ),
 ]
 AgentName = Annotated[

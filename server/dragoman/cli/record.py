@@ -11,16 +11,16 @@ import typer
 from dragoman.cli import ExitCode, format_count, print_error
 from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
 from dragoman.cli.options import (
-    DEFAULT_GRPC_ADDRESS,
+    DEFAULT_SERVER,
     AgentFilter,
     Ca,
     Cert,
-    Grpc,
+    Key,
     PrincipalFilter,
     ScopeFilter,
+    Server,
     StoreUrl,
     TaskId,
-    Token,
 )
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
@@ -42,10 +42,10 @@ def record(
     principal: PrincipalFilter = "",
     scope: ScopeFilter = "",
     store: StoreUrl = "",
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Record the messages and answers of a task as a test case.
 
@@ -54,7 +54,7 @@ def record(
 
     **Example**: `dragoman record 01a1fb2a-bd29-7b48-8221-ff7b0dc19d30 -o case.json`
     """
-    run_admin_command(grpc, _record(AdminTarget(grpc, token, store), task, out, agent, principal, scope))
+    run_admin_command(server, _record(AdminTarget(server, key, store), task, out, agent, principal, scope))
 
 
 def replay(

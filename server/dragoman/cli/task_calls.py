@@ -18,7 +18,7 @@ import typer
 from dragoman.calling import tls
 from dragoman.calling.transport import StreamResponses, no_wire_trace
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.options import DEFAULT_GRPC_ADDRESS
+from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, http_address
 from dragoman.cli.output import ConsoleOutput, Progress, format_time, format_usage, state_name, text_of
 from dragoman.client import Client, ClientError, calls, message
 from dragoman.client.content import media_type
@@ -31,12 +31,12 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 _UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
 
 
-def run_command(grpc: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
-    """Runs a command against the server at `grpc` and ends the process with its exit code."""
+def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
+    """Runs a command against a server and ends the process with its exit code."""
     try:
         code = asyncio.run(command)
     except ClientError as error:
-        _print_client_error(grpc, error)
+        _print_client_error(server, error)
         code = ExitCode.UNAVAILABLE
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -57,14 +57,14 @@ def build_message(text: str, files: Sequence[Path], *, task: str, context: str, 
     return message(text, parts=parts, task=task, context=context)
 
 
-def grpc_client(grpc: str, agent: str, token: str) -> Client:
-    """Returns the client of the commands that only use A2A 1.0 over gRPC."""
-    return Client(grpc, agent=agent, token=token, parent=calls.current_traceparent())
+def open_client(server: str, agent: str, key: str) -> Client:
+    """Returns the unopened client of one agent, over the binding that the address or its card suggests."""
+    return Client(server, agent=agent, token=key, parent=calls.current_traceparent())
 
 
 async def run_on_task(
-    grpc: str,
-    token: str,
+    server: str,
+    key: str,
     task_id: str,
     *,
     agent: str,
@@ -80,7 +80,7 @@ async def run_on_task(
         request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope)
         found: Sequence[ops_tasks.ListedTask] = ()
         try:
-            async with Operator(grpc, token=token) as operator:
+            async with Operator(server, token=key) as operator:
                 found = (await operator.list_tasks(request)).tasks
         except ClientError as error:
             if error.unreachable:
@@ -90,7 +90,7 @@ async def run_on_task(
             return print_error(f"several of your tasks have the id {task_id}; choose one: {places}", ExitCode.USAGE)
         if found:
             agent, scope = found[0].agent, found[0].scope
-    return await command(grpc_client(grpc, check_scope(agent, scope), token))
+    return await command(open_client(server, check_scope(agent, scope), key))
 
 
 def check_scope(agent: str, scope: str) -> str:
@@ -100,13 +100,14 @@ def check_scope(agent: str, scope: str) -> str:
     return tenant_of(scope or DEFAULT_SCOPE, agent)
 
 
-def build_client(grpc: str, url: str, agent: str, *, token: str, dialect: str, binding: str, show_wire: bool) -> Client:
+def build_client(server: str, agent: str, *, key: str, dialect: str, binding: str, show_wire: bool) -> Client:
     """Returns the client of the command line. Ends the process with a usage error for unsupported combinations."""
+    if binding in ("rest", "jsonrpc", "ws"):
+        server = http_address(server, f"--binding {binding}")
     try:
-        address = grpc if binding == "grpc" else url
         trace = print_wire if show_wire else no_wire_trace
         parent = calls.current_traceparent()
-        return Client(address, agent=agent, token=token, dialect=dialect, binding=binding, trace=trace, parent=parent)
+        return Client(server, agent=agent, token=key, dialect=dialect, binding=binding, trace=trace, parent=parent)
     except ValueError as error:
         raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
 
@@ -195,9 +196,9 @@ async def get(client: Client, task_id: str, *, history: int | None, json: bool, 
     return ExitCode.OK
 
 
-async def list_tasks(grpc: str, token: str, request: ops_tasks.ListTasksRequest, *, json: bool) -> ExitCode:
+async def list_tasks(server: str, key: str, request: ops_tasks.ListTasksRequest, *, json: bool) -> ExitCode:
     """Prints tasks, one line each: id, state, time, agent, scope, context and usage."""
-    async with Operator(grpc, token=token) as operator:
+    async with Operator(server, token=key) as operator:
         listed = (await operator.list_tasks(request)).tasks
     out = ConsoleOutput()
     for one in listed:
@@ -331,22 +332,22 @@ def _command_line(verb: str, task_id: str, client: Client) -> str:
         words += ["--agent", agent]
     if scope != DEFAULT_SCOPE:
         words += ["--scope", scope]
-    if client.binding == "grpc" and client.address != DEFAULT_GRPC_ADDRESS:
-        words += ["--grpc", client.address]
+    if client.address not in (DEFAULT_SERVER, DEFAULT_HTTP_URL):
+        words += ["--server", client.address]
     return " ".join(words)
 
 
-def _print_client_error(grpc: str, error: ClientError) -> None:
+def _print_client_error(server: str, error: ClientError) -> None:
     if error.unreachable:
         if advice := tls.tls_advice(error.message):
-            print_note(f"error: {grpc}: {advice}")
+            print_note(f"error: {server}: {advice}")
             return
-        print_note(f"error: cannot connect to {grpc}: {error.message.rpartition(': ')[2]}")
-        print_note("start a server with: dragoman serve; or pass its gRPC address: --grpc HOST:PORT (DRAGOMAN_GRPC)")
+        print_note(f"error: cannot connect to {server}: {error.message.rpartition(': ')[2]}")
+        print_note("start a server with: dragoman serve; or pass the address of one: --server URL (DRAGOMAN_SERVER)")
         return
     print_note(f"error: {error.message} ({error.reason or error.code})")
     if "UNAUTHENTICATED" in (error.reason, error.code):
-        print_note("pass an API key or another token that the server accepts: --token TOKEN (DRAGOMAN_TOKEN)")
+        print_note("pass an API key or another token that the server accepts: --key KEY (DRAGOMAN_KEY)")
     for violation in error.violations:
         if violation.description not in error.message:
             print_note(f"  {violation.field}: {violation.description}")

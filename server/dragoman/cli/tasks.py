@@ -12,23 +12,22 @@ from google.protobuf.json_format import MessageToJson
 
 from dragoman.cli import ExitCode, task_calls
 from dragoman.cli.options import (
-    DEFAULT_GRPC_ADDRESS,
-    DEFAULT_HTTP_URL,
     DEFAULT_MESSAGE_BYTES,
+    DEFAULT_SERVER,
     AgentFilter,
     AgentName,
     Ca,
     Cert,
-    Grpc,
     Json,
+    Key,
     PrincipalFilter,
     Save,
     ScopeFilter,
+    Server,
     TaskAgent,
     TaskId,
     TaskScope,
     TaskStateOption,
-    Token,
 )
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman.client.operations import Operator
@@ -77,25 +76,24 @@ def send(
     ] = False,
     save: Save = None,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
-    url: Annotated[
+    key: Key = "",
+    dialect: Annotated[
         str,
         typer.Option(
-            "--url",
-            envvar="DRAGOMAN_URL",
-            metavar="URL",
-            help="The server's HTTP address, for bindings other than gRPC; https:// for TLS.",
+            "--dialect", metavar="1.0|0.3|0.1", help="The version of A2A to use. [the newest of the card; else 1.0]"
         ),
-    ] = DEFAULT_HTTP_URL,
-    dialect: Annotated[
-        str, typer.Option("--dialect", metavar="1.0|0.3|0.1", help="The version of A2A to use.")
-    ] = "1.0",
+    ] = "",
     binding: Annotated[
-        str, typer.Option("--binding", metavar="grpc|rest|jsonrpc|ws", help="The protocol binding to use.")
-    ] = "grpc",
+        str,
+        typer.Option(
+            "--binding",
+            metavar="grpc|rest|jsonrpc|ws",
+            help="The protocol binding to use. [the first of the card; else grpc]",
+        ),
+    ] = "",
     show_wire: Annotated[
         bool, typer.Option("--show-wire", metavar=" ", help="Print requests and responses on stderr.")
     ] = False,
@@ -133,9 +131,7 @@ def send(
         raise typer.BadParameter("the message is empty; pass TEXT, or --file PATH, or both")
     message = task_calls.build_message(text, file or [], task=task, context=context, limit=message_bytes)
     tenant = task_calls.check_scope(agent, scope)
-    client = task_calls.build_client(
-        grpc, url, tenant, token=token, dialect=dialect, binding=binding, show_wire=show_wire
-    )
+    client = task_calls.build_client(server, tenant, key=key, dialect=dialect, binding=binding, show_wire=show_wire)
     task_calls.run_command(
         client.address,
         task_calls.send_without_waiting(client, message, json=json)
@@ -153,17 +149,17 @@ def get(
     ] = None,
     save: Save = None,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Show a task: state, status message, artifacts.
 
     **Example**: `dragoman get 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --history 10`
     """
     show = partial(task_calls.get, task_id=task, history=history, json=json, save=save)
-    task_calls.run_command(grpc, task_calls.run_on_task(grpc, token, task, agent=agent, scope=scope, command=show))
+    task_calls.run_command(server, task_calls.run_on_task(server, key, task, agent=agent, scope=scope, command=show))
 
 
 def watch(
@@ -175,10 +171,10 @@ def watch(
     ] = "",
     save: Save = None,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Follow a task until it ends.
 
@@ -188,7 +184,7 @@ def watch(
     **Example**: `dragoman watch 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     follow = partial(task_calls.watch, task_id=task, after=after, json=json, save=save)
-    task_calls.run_command(grpc, task_calls.run_on_task(grpc, token, task, agent=agent, scope=scope, command=follow))
+    task_calls.run_command(server, task_calls.run_on_task(server, key, task, agent=agent, scope=scope, command=follow))
 
 
 def list_tasks(
@@ -198,10 +194,10 @@ def list_tasks(
     state: Annotated[TaskStateOption | None, typer.Option("--state", help="Only this state.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The maximum number of tasks.")] = 20,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """List your tasks with all agents and in all scopes, most recently changed first.
 
@@ -218,7 +214,7 @@ def list_tasks(
         limit=limit,
         include_artifacts=json,
     )
-    task_calls.run_command(grpc, task_calls.list_tasks(grpc, token, request, json=json))
+    task_calls.run_command(server, task_calls.list_tasks(server, key, request, json=json))
 
 
 def cancel(
@@ -226,10 +222,10 @@ def cancel(
     agent: TaskAgent = "",
     scope: TaskScope = "",
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Request that a task stops.
 
@@ -242,7 +238,7 @@ def cancel(
     `dragoman cancel mine --agent csv-profile`  if several tasks have this id, which clients of A2A 0.1 choose
     """
     stop = partial(task_calls.cancel, task_id=task, json=json)
-    task_calls.run_command(grpc, task_calls.run_on_task(grpc, token, task, agent=agent, scope=scope, command=stop))
+    task_calls.run_command(server, task_calls.run_on_task(server, key, task, agent=agent, scope=scope, command=stop))
 
 
 def explain(
@@ -251,10 +247,10 @@ def explain(
     principal: PrincipalFilter = "",
     scope: ScopeFilter = "",
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Explain a task: who runs it, what happens next, and what to do.
 
@@ -263,7 +259,7 @@ def explain(
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     request = ops.ExplainRequest(task_id=task, agent=agent, principal=principal, scope=scope)
-    task_calls.run_command(grpc, print_explanation(grpc, request, token=token, json=json))
+    task_calls.run_command(server, print_explanation(server, request, key=key, json=json))
 
 
 def list_steps(
@@ -272,10 +268,10 @@ def list_steps(
     principal: PrincipalFilter = "",
     scope: ScopeFilter = "",
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """List the durable steps of a task: state, attempt, duration, result, error.
 
@@ -285,12 +281,12 @@ def list_steps(
     **Example**: `dragoman steps 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     request = ops_steps.ListStepsRequest(task_id=task, agent=agent, principal=principal, scope=scope)
-    task_calls.run_command(grpc, print_steps(grpc, request, token=token, json=json))
+    task_calls.run_command(server, print_steps(server, request, key=key, json=json))
 
 
-async def print_steps(address: str, request: ops_steps.ListStepsRequest, *, token: str, json: bool) -> ExitCode:
+async def print_steps(server: str, request: ops_steps.ListStepsRequest, *, key: str, json: bool) -> ExitCode:
     """Prints a table of steps, or a line of JSON for each."""
-    async with Operator(address, token=token) as operator:
+    async with Operator(server, token=key) as operator:
         response = await operator.list_steps(request)
     out = ConsoleOutput()
     if json:
@@ -326,9 +322,9 @@ def _format_step(step: ops_steps.TaskStep, width: int) -> str:
     return "  ".join(columns).rstrip()
 
 
-async def print_explanation(address: str, request: ops.ExplainRequest, *, token: str, json: bool) -> ExitCode:
+async def print_explanation(server: str, request: ops.ExplainRequest, *, key: str, json: bool) -> ExitCode:
     """Prints a task's state, who runs it, and what happens next."""
-    async with Operator(address, token=token) as operator:
+    async with Operator(server, token=key) as operator:
         response = await operator.explain(request)
     out = ConsoleOutput()
     for one in response.tasks:

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.cli import ExitCode, escape_controls, print_error
-from dragoman.cli.options import DEFAULT_HTTP_URL, Token
+from dragoman.cli.options import DEFAULT_HTTP_URL, Key, http_address
 
 
 def register(cli: typer.Typer) -> None:
@@ -29,13 +29,13 @@ def register(cli: typer.Typer) -> None:
 
 
 def top(
-    url: Annotated[
+    server: Annotated[
         str,
         typer.Option(
-            "--url",
-            envvar="DRAGOMAN_URL",
+            "--server",
+            envvar="DRAGOMAN_SERVER",
             metavar="URL",
-            help="The server's HTTP address, or its --metrics address.",
+            help="The server: http(s)://HOST[:PORT], or its --metrics address.",
         ),
     ] = DEFAULT_HTTP_URL,
     every: Annotated[float, typer.Option("--every", metavar="S", min=0.2, help="Seconds between two readings.")] = 2.0,
@@ -50,7 +50,7 @@ def top(
             show_default=False,
         ),
     ] = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Show live metrics of a server.
 
@@ -61,11 +61,11 @@ def top(
 
     `dragoman top`  the server on this machine
 
-    `dragoman top --url https://agents.example.com --token dgm_...`  with an API key with the grant `operator`
+    `dragoman top --server https://agents.example.com --key dgm_...`  with an API key with the grant `operator`
 
     `dragoman top --once`  for a script
     """
-    raise typer.Exit(run_top(TopOptions(url.rstrip("/"), every, once, ca, token)))
+    raise typer.Exit(run_top(TopOptions(http_address(server, "top"), every, once, ca, key)))
 
 
 METRICS_TIMEOUT: Final = 10.0
@@ -83,7 +83,7 @@ class TopOptions:
     every: float
     once: bool
     ca: Path | None
-    token: str
+    key: str
 
 
 class MetricsUnavailable(Exception):
@@ -164,7 +164,7 @@ def run_top(options: TopOptions) -> ExitCode:
 
 async def _watch(options: TopOptions) -> ExitCode:
     context = ssl.create_default_context(cafile=str(options.ca)) if options.ca else True
-    headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
+    headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     timeout = aiohttp.ClientTimeout(total=METRICS_TIMEOUT)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
         before = await _fetch_metrics(session, options, context)
@@ -195,11 +195,11 @@ async def _fetch_metrics(
             text = await response.text()
     except (OSError, aiohttp.ClientError, TimeoutError) as error:
         raise MetricsUnavailable(
-            f"cannot connect to {options.url}: {str(error) or 'timed out'}; start a server, or pass another --url"
+            f"cannot connect to {options.url}: {str(error) or 'timed out'}; start a server, or pass another --server"
         ) from error
     if response.status in (401, 403):
         raise MetricsUnavailable(
-            f"{options.url} shows metrics to operators only; pass an operator's key with --token (DRAGOMAN_TOKEN)"
+            f"{options.url} shows metrics to operators only; pass an operator's key with --key (DRAGOMAN_KEY)"
         )
     if response.status != 200:
         raise MetricsUnavailable(

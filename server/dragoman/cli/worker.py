@@ -21,6 +21,8 @@ from dragoman.cli.process_setup import (
     enter_until_signal,
     run_until_complete,
 )
+from dragoman.client.agent_connection import grpc_address, is_http_url
+from dragoman.client.transport import CallOptions
 from dragoman.core import agent_sources
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.types import check_collector_url, parse_headers
@@ -76,8 +78,8 @@ def worker(
         typer.Option(
             "--server",
             envvar="DRAGOMAN_SERVER",
-            metavar="HOST:PORT",
-            help="The server's gRPC address; grpcs://HOST:PORT for TLS.",
+            metavar="URL",
+            help="The server: grpc(s)://HOST:PORT, HOST:PORT, or http(s)://HOST[:PORT], whose card names the former.",
         ),
     ] = "127.0.0.1:50051",
     key_file: Annotated[
@@ -264,7 +266,7 @@ async def _serve(options: WorkerOptions, app: LoadedApp, signals: Signals, trace
             if len({agent.spec.id for agent in all_agents}) < len(all_agents):
                 raise LoadError("--executor: has the same id as an agent of APP; pass another id with ID=MODULE:NAME")
             worker = Worker(
-                all_agents, options.server, key=lambda: _read_key(options.key_file), ca=options.tls_ca,
+                all_agents, await _grpc_address(options), key=lambda: _read_key(options.key_file), ca=options.tls_ca,
                 cert=options.tls_cert, name=options.name, turns=options.turns, tracer=tracer,
             )  # fmt: skip
             working = asyncio.create_task(worker.run(), name="worker")
@@ -282,6 +284,14 @@ async def _serve(options: WorkerOptions, app: LoadedApp, signals: Signals, trace
     finally:
         stopping.cancel()
         watchdog.stop()
+
+
+async def _grpc_address(options: WorkerOptions) -> str:
+    """The server's gRPC address: as given, or as its card names it. Raises ClientError."""
+    if not is_http_url(options.server):
+        return options.server
+    key = _read_key(options.key_file)
+    return await grpc_address(options.server, CallOptions(token=key, ca=options.tls_ca, cert=options.tls_cert))
 
 
 def _read_key(file: Path | None) -> str:

@@ -12,7 +12,7 @@ import aiohttp
 from google.protobuf.message import Message
 
 from dragoman.calling import tls
-from dragoman.calling.errors import ClientError, ProtocolError
+from dragoman.calling.errors import ClientError, NotSupported, ProtocolError
 from dragoman.calling.transport import Transport
 from dragoman.calling.transport_http import CardResponse, fetch_card
 from dragoman.client import content
@@ -65,17 +65,21 @@ class AgentConnection:
         return self._interfaces[0]
 
     @property
+    def address(self) -> str:
+        """The URL of the interface in use: `grpc://` or `grpcs://` for gRPC."""
+        if self.interface.binding != "GRPC":
+            return self.interface.url
+        scheme, _, target = remote_card.grpc_url(self.interface.url, encrypted=self._secure).partition("://")
+        return f"{'grpcs' if scheme == 'https' else 'grpc'}://{target}"
+
+    @property
     def transport(self) -> Transport:
         """The transport to the interface in use."""
         interface = self.interface
         if interface not in self._transports:
-            address = interface.url
-            if interface.binding == "GRPC":
-                scheme, _, target = remote_card.grpc_url(address, encrypted=self._secure).partition("://")
-                address = f"{'grpcs' if scheme == 'https' else 'grpc'}://{target}"
             binding = _BINDING_BY_CARD_NAME[interface.binding]
             self._transports[interface] = open_transport(
-                address, interface.dialect, binding, interface.tenant, self._options, is_endpoint=True
+                self.address, interface.dialect, binding, interface.tenant, self._options, is_endpoint=True
             )
         return self._transports[interface]
 
@@ -160,6 +164,35 @@ def url_problem(url: str) -> str:
     return ""
 
 
+def is_http_url(address: str) -> bool:
+    """Whether an address is a URL of HTTP, which may have a card."""
+    return address.startswith(("http://", "https://"))
+
+
+def server_url(url: str) -> str:
+    """The URL of a server, given that URL or the URL of its card, without a slash at the end."""
+    return url.partition("/.well-known/")[0].rstrip("/")
+
+
+def split_grpc_url(address: str) -> tuple[str, str]:
+    """The server and the agent in `grpc(s)://HOST:PORT[/AGENT]`; an address without a scheme has no agent."""
+    scheme, divider, rest = address.partition("://")
+    if not divider:
+        return address, ""
+    target, _, path = rest.partition("/")
+    return f"{scheme}://{target}", unquote(path.strip("/"))
+
+
+async def grpc_address(url: str, options: CallOptions) -> str:
+    """The gRPC address that the card of the server at `url` names. Raises ClientError."""
+    try:
+        connection = await discover(url, options, binding="grpc")
+    except ProtocolError as error:
+        advice = "pass the gRPC address of the server, grpc://HOST:PORT or grpcs://HOST:PORT"
+        raise NotSupported("UNIMPLEMENTED", f"{error.message}; {advice}") from error
+    return connection.address
+
+
 def agent_url(url: str, agent: str) -> str:
     """The URL of an agent, by its id or resource name, on the server at `url`; of that URL itself without an agent.
 
@@ -167,8 +200,7 @@ def agent_url(url: str, agent: str) -> str:
     """
     if not agent:
         return url
-    server = url.partition("/.well-known/")[0].rstrip("/")
-    return f"{server}/{quote(agent, safe='/')}"
+    return f"{server_url(url)}/{quote(agent, safe='/')}"
 
 
 async def discover(url: str, options: CallOptions, *, binding: str = "", dialect: str = "") -> AgentConnection:
@@ -176,9 +208,8 @@ async def discover(url: str, options: CallOptions, *, binding: str = "", dialect
     `grpc://HOST:PORT[/AGENT]` and `grpcs://HOST:PORT[/AGENT]` are called without a card, with AGENT as the tenant.
     Raises ClientError."""
     if url.startswith(GRPC_SCHEMES):
-        parts = urlsplit(url)
-        tenant = unquote(parts.path.strip("/"))
-        interface = Interface(f"{parts.scheme}://{parts.netloc}", "GRPC", dialect or "1.0", tenant)
+        address, tenant = split_grpc_url(url)
+        interface = Interface(address, "GRPC", dialect or "1.0", tenant)
         assumed = RemoteCard(name=url, description=url, version="unknown", interfaces=(interface,), streaming=True)
         return AgentConnection(assumed, (interface,), options)
     document, card_url = await _fetch_card(url, options)

@@ -24,6 +24,15 @@ from dragoman.calling.transport import (
     WireTrace,
     no_wire_trace,
 )
+from dragoman.client.agent_connection import (
+    AgentConnection,
+    agent_url,
+    discover,
+    is_http_url,
+    server_url,
+    split_grpc_url,
+    url_problem,
+)
 from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace as trace_context
 from dragoman.core.agent_sources import FileForm
@@ -50,8 +59,8 @@ class Client:
         address: str,
         *,
         agent: str = "",
-        dialect: str = "1.0",
-        binding: str = "grpc",
+        dialect: str = "",
+        binding: str = "",
         token: str = "",
         trace: WireTrace = no_wire_trace,
         retry_timeout: float = 60.0,
@@ -62,31 +71,55 @@ class Client:
     ) -> None:
         """Stores the settings; `async with` connects.
 
-        address: HOST:PORT for gRPC, grpcs://HOST:PORT for encrypted gRPC, a URL for `rest`, `jsonrpc` and `ws`.
+        address: HOST:PORT, grpc://HOST:PORT or grpcs://HOST:PORT (encrypted) for gRPC; http:// or https:// for a server
+        or its card, whose first interface is used. dialect: by default the newest of the card; 1.0 without a card.
+        binding: `grpc` for the gRPC interface of the card; `rest`, `jsonrpc` and `ws` call the URL without a card.
         token: an API key or any other bearer token. trace: receives the wire traffic, without the token.
         retry_timeout: seconds for which a broken stream is resumed. ca: a file (PEM) of the authorities to trust, by
         default those of the system. cert: a file (PEM) with the client certificate and its key. parent: the trace
         context (a `traceparent`) of all calls. v03_files: the form of files in 0.3 over gRPC and REST, see `connect`.
-        Raises ValueError for a dialect that does not exist over a binding.
+        Raises ValueError for an invalid address, and for a dialect that does not exist over a binding or an address.
         """
+        self._calls_card = is_http_url(address) and binding in ("", "grpc")
+        if not self._calls_card:
+            binding, dialect = binding or "grpc", dialect or "1.0"
         check_protocol(dialect, binding)
+        if "://" in address and (problem := url_problem(address)):
+            raise ValueError(problem)
+        if binding not in ("", "grpc") and not is_http_url(address):
+            raise ValueError(f"binding {binding} needs the HTTP address of the server, not {address}")
+        if not is_http_url(address):
+            address, path = split_grpc_url(address)
+            agent = agent or path
         self.address = address
         self.agent = agent
-        self.binding = binding
+        self._binding = binding
         self._dialect = dialect
         self._options = CallOptions(token=token, trace=trace, ca=ca, cert=cert, v03_files=v03_files)
         self._retry_timeout = retry_timeout
         self._parent = parent
+        self._tenant = agent
         self._open_transport: Transport | None = None
+        self._connection: AgentConnection | None = None
 
     async def __aenter__(self) -> Self:
-        self._open_transport = open_transport(self.address, self._dialect, self.binding, self.agent, self._options)
+        if self._calls_card:
+            url = agent_url(self.address, self.agent)
+            self._connection = await discover(url, self._options, binding=self._binding, dialect=self._dialect)
+            self._open_transport = self._connection.transport
+            self._tenant = self._connection.interface.tenant
+        else:
+            address = server_url(self.address) if is_http_url(self.address) else self.address
+            self._open_transport = open_transport(address, self._dialect, self._binding, self.agent, self._options)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._open_transport is not None:
-            await self._open_transport.close()
-        self._open_transport = None
+        connection, self._connection = self._connection, None
+        transport, self._open_transport = self._open_transport, None
+        if connection is not None:
+            await connection.close()
+        elif transport is not None:
+            await transport.close()
 
     async def send(
         self,
@@ -126,7 +159,7 @@ class Client:
         A broken stream is resumed at its last event. Raises ClientError with reason UNSUPPORTED_OPERATION if the task
         has already ended and no cursor is given.
         """
-        request = pb.SubscribeToTaskRequest(tenant=self.agent, id=task_id)
+        request = pb.SubscribeToTaskRequest(tenant=self._tenant, id=task_id)
         return self._follow("SubscribeToTask", request, after=after)
 
     async def _follow(
@@ -150,7 +183,7 @@ class Client:
 
     async def get(self, task_id: str, *, history: int | None = None) -> pb.Task:
         """Reads a task with its last `history` messages (None: the server's default)."""
-        request = pb.GetTaskRequest(tenant=self.agent, id=task_id, history_length=history)
+        request = pb.GetTaskRequest(tenant=self._tenant, id=task_id, history_length=history)
         return cast(pb.Task, await self._call("GetTask", request))
 
     async def list(
@@ -165,7 +198,7 @@ class Client:
     ) -> AsyncGenerator[pb.Task, None]:
         """Yields the tasks that match all filters, newest status first; fetches pages on demand."""
         request = pb.ListTasksRequest(
-            tenant=self.agent,
+            tenant=self._tenant,
             context_id=context,
             status=state,
             page_size=page_size,
@@ -185,7 +218,7 @@ class Client:
 
     async def cancel(self, task_id: str, *, metadata: Mapping[str, Any] | None = None) -> pb.Task:
         """Requests that a task stops, and returns the task, which may still be running."""
-        request = pb.CancelTaskRequest(tenant=self.agent, id=task_id)
+        request = pb.CancelTaskRequest(tenant=self._tenant, id=task_id)
         if metadata:
             request.metadata.update(metadata)
         return cast(pb.Task, await self._call("CancelTask", request))
@@ -205,7 +238,7 @@ class Client:
         configuration: pb.SendMessageConfiguration | None,
         metadata: Mapping[str, Any] | None,
     ) -> pb.SendMessageRequest:
-        request = pb.SendMessageRequest(tenant=self.agent, message=message, configuration=configuration)
+        request = pb.SendMessageRequest(tenant=self._tenant, message=message, configuration=configuration)
         if metadata:
             request.metadata.update(metadata)
         trace_context.add_delegation(request)
@@ -213,10 +246,13 @@ class Client:
 
 
 def check_protocol(dialect: str, binding: str) -> None:
-    """Raises ValueError for an unknown dialect or binding, and for a dialect that does not exist over the binding."""
-    if dialect not in DIALECT_NAMES:
+    """Raises ValueError for an unknown dialect or binding, and for a dialect that does not exist over the binding.
+
+    Empty: any.
+    """
+    if dialect not in ("", *DIALECT_NAMES):
         raise ValueError(f'dialect: "{dialect}" is unknown; use one of {", ".join(DIALECT_NAMES)}')
-    if binding not in BINDING_NAMES:
+    if binding not in ("", *BINDING_NAMES):
         raise ValueError(f'binding: "{binding}" is unknown; use one of {", ".join(BINDING_NAMES)}')
     if dialect == "0.1" and binding in ("grpc", "rest"):
         raise ValueError("dialect 0.1 exists over jsonrpc and ws only")

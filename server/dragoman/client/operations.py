@@ -1,17 +1,25 @@
-"""Client of the operators' API `dragoman.ops.v1`, over gRPC."""
+"""Client of the operators' API `dragoman.ops.v1`, over gRPC and HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 import grpc
+import orjson
 from google.protobuf.message import Message
 
 from dragoman.calling import tls
-from dragoman.calling.errors import ClientError
+from dragoman.calling.errors import ClientError, ResponseErrors
+from dragoman.calling.transport_http import JSON_MEDIA_TYPE
+from dragoman.client.agent_connection import grpc_address, is_http_url, server_url, split_grpc_url, url_problem
+from dragoman.client.transport import AiohttpClient, CallOptions
+from dragoman.wire.http import httprule
+from dragoman.wire.http.httprule import Rule
+from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
@@ -22,31 +30,50 @@ from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 M = TypeVar("M", bound=Message)
 
-_OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"].full_name
+_OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 _OPS_CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
+_OPS_JSON: Final = protojson.JsonDialect("1.0")
 
 
 class Operator:
-    """Operators' client of one server at HOST:PORT. An asynchronous context manager; all calls raise ClientError."""
+    """Operators' client of one server. An asynchronous context manager; all calls raise ClientError.
+
+    At an HTTP address, the calls that have an HTTP rule use it; the others use the gRPC address that the server's card
+    names.
+    """
 
     def __init__(self, address: str, *, token: str = "", ca: Path | None = None, cert: Path | None = None) -> None:
-        """token: sent as bearer token; empty sends none. `address`, `ca`, `cert`: as for `Client`."""
-        self._address = address
-        self._ca = ca
-        self._cert = cert
+        """token: sent as bearer token; empty sends none. `address`, `ca`, `cert`: as for `Client`.
+
+        Raises ValueError for an invalid address.
+        """
+        if "://" in address and (problem := url_problem(address)):
+            raise ValueError(problem)
+        self._address = address if is_http_url(address) else split_grpc_url(address)[0]
+        self._options = CallOptions(token=token, ca=ca, cert=cert)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._is_open = False
         self._channel: grpc.aio.Channel | None = None
+        self._http: AiohttpClient | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = tls.grpc_channel(self._address, _OPS_CHANNEL_OPTIONS, ca=self._ca, cert=self._cert)
+        if is_http_url(self._address):
+            url = server_url(self._address)
+            self._http = AiohttpClient(url, self._options, self._options.request_headers)
+        else:
+            self._channel = self._new_channel(self._address)
+        self._is_open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_open = False
         if self._channel is not None:
             await self._channel.close()
-        self._channel = None
+        if self._http is not None:
+            await self._http.close()
+        self._channel = self._http = None
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
         """Erases tasks. Has no timeout."""
@@ -140,8 +167,10 @@ class Operator:
         return self._stream("Backup", request, ops.BackupResponse)
 
     async def _unary(self, name: str, request: Message, response_type: type[M]) -> M:
-        method = self._open_channel.unary_unary(
-            f"/{_OPS_SERVICE}/{name}", type(request).SerializeToString, response_type.FromString
+        if self._http is not None and (rule := _http_rule(name, request)) is not None:
+            return await _call_over_http(self._http, server_url(self._address), rule, request, response_type)
+        method = (await self._open_channel()).unary_unary(
+            f"/{_OPS_SERVICE.full_name}/{name}", type(request).SerializeToString, response_type.FromString
         )
         try:
             return await method(request, metadata=self._metadata)
@@ -149,8 +178,8 @@ class Operator:
             raise ClientError.from_rpc_error(error) from error
 
     async def _stream(self, name: str, request: Message, response_type: type[Any]) -> AsyncGenerator[Any, None]:
-        method = self._open_channel.unary_stream(
-            f"/{_OPS_SERVICE}/{name}", type(request).SerializeToString, response_type.FromString
+        method = (await self._open_channel()).unary_stream(
+            f"/{_OPS_SERVICE.full_name}/{name}", type(request).SerializeToString, response_type.FromString
         )
         answers = method(request, metadata=self._metadata)
         try:
@@ -161,8 +190,60 @@ class Operator:
         finally:
             answers.cancel()
 
-    @property
-    def _open_channel(self) -> grpc.aio.Channel:
-        if self._channel is None:
+    async def _open_channel(self) -> grpc.aio.Channel:
+        if not self._is_open:
             raise RuntimeError("use an Operator inside `async with`")
+        if self._channel is None:
+            self._channel = self._new_channel(await grpc_address(self._address, self._options))
         return self._channel
+
+    def _new_channel(self, address: str) -> grpc.aio.Channel:
+        return tls.grpc_channel(address, _OPS_CHANNEL_OPTIONS, ca=self._options.ca, cert=self._options.cert)
+
+
+def _http_rule(name: str, request: Message) -> Rule | None:
+    """The HTTP rule of a method whose path variables the request has, most variables first; None without one."""
+    rules = [
+        rule
+        for method, rule in httprule.rules(_OPS_SERVICE)
+        if method.name == name and all(getattr(request, variable.field[0]) for variable in rule.template.variables)
+    ]
+    return max(rules, key=lambda rule: len(rule.template.variables), default=None)
+
+
+async def _call_over_http(http: AiohttpClient, server: str, rule: Rule, request: Message, response_type: type[M]) -> M:
+    codec: protojson.Codec[Any] = protojson.compile(type(request), _OPS_JSON)
+    fields = codec.to_dict(request)
+    path = str(rule.template)
+    for variable in rule.template.variables:
+        name = ".".join(variable.field)
+        value = fields.pop(request.DESCRIPTOR.fields_by_name[name].json_name)
+        path = path.replace(f"{{{name}}}", quote(value, safe=""))
+    headers, body = {"Accept": JSON_MEDIA_TYPE}, None
+    if rule.body:
+        headers["Content-Type"], body = JSON_MEDIA_TYPE, orjson.dumps(fields)
+    elif fields:
+        path += f"?{urlencode(list(_query_pairs(fields)))}"
+    async with http.open(rule.http_method, server + path, headers, body, idle_timeout=None) as response:
+        data = b"".join([chunk async for chunk in response.chunks()])
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if response.status < 400:
+            raise ResponseErrors(server).not_json(response.status, data) from error
+        value = None
+    if response.status >= 400:
+        raise ClientError.from_response(response.status, response.headers, value)
+    response_codec: protojson.Codec[Any] = protojson.compile(response_type, _OPS_JSON)
+    result: M = response_codec.decode(value)
+    return result
+
+
+def _query_pairs(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The query of a request's JSON: nested fields have dotted names, repeated ones several values."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _query_pairs(value, f"{prefix}{name}.")
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            yield f"{prefix}{name}", str(one).lower() if isinstance(one, bool) else str(one)

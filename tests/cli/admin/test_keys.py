@@ -46,9 +46,9 @@ def run(secured: Server, first: tuple[Path, str]) -> Run:
 
     def run(*arguments: str, token: str | None = None) -> CommandResult:
         token = first[1] if token is None else token
-        environment = clean_environment() | {"DRAGOMAN_GRPC": secured.grpc, "DRAGOMAN_URL": secured.http}
+        environment = clean_environment() | {"DRAGOMAN_SERVER": secured.grpc}
         if token:
-            environment["DRAGOMAN_TOKEN"] = token
+            environment["DRAGOMAN_KEY"] = token
         result = CliRunner().invoke(cli, arguments, env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
@@ -127,8 +127,9 @@ def test_failed_commands_report_the_reason(run: Run, arguments: tuple[str, ...],
 
 @pytest.mark.parametrize("binding", ["grpc", "rest", "jsonrpc", "ws"])
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])
-def test_every_binding_sends_the_credentials(run: Run, binding: str, dialect: str) -> None:
-    arguments = ("send", "echo hi", "--binding", binding, "--dialect", dialect)
+def test_every_binding_sends_the_credentials(run: Run, secured: Server, binding: str, dialect: str) -> None:
+    server = secured.grpc if binding == "grpc" else secured.http
+    arguments = ("send", "echo hi", "--binding", binding, "--dialect", dialect, "--server", server)
     answer = run(*arguments, "--show-wire")
     assert answer.out.strip() == "hi"
     assert "dgm_" not in answer.err, "what goes over the wire is shown without who it is from"
@@ -136,11 +137,13 @@ def test_every_binding_sends_the_credentials(run: Run, binding: str, dialect: st
         refused = run(*arguments, token=token)
         assert refused.code == 3
         assert "UNAUTHENTICATED" in refused.err
-        assert "--token TOKEN (DRAGOMAN_TOKEN)" in refused.err
+        assert "--key KEY (DRAGOMAN_KEY)" in refused.err
 
 
-def test_every_command_sends_the_credentials(run: Run) -> None:
-    task = run("send", "sleep 60", "--no-wait").out.strip()
+@pytest.mark.parametrize("binding", ["grpc", "http"])
+def test_every_command_sends_the_credentials(run: Run, secured: Server, binding: str) -> None:
+    server = ("--server", getattr(secured, binding))
+    task = run("send", "sleep 60", "--no-wait", *server).out.strip()
     commands = (
         ("get", task),
         ("list",),
@@ -151,9 +154,9 @@ def test_every_command_sends_the_credentials(run: Run) -> None:
         ("purge", "--task", task, "--dry-run"),
     )
     for command in commands:
-        assert run(*command, token="").code == 3, command
-        assert run(*command).code in (0, 1), command
-        assert run(*command, "--token", "wrong").code == 3, command
+        assert run(*command, *server, token="").code == 3, command
+        assert run(*command, *server).code in (0, 1), command
+        assert run(*command, *server, "--key", "wrong").code == 3, command
     assert run("get", task).out.splitlines()[0].split()[1] == task
 
 
@@ -162,8 +165,8 @@ def test_the_banner_shows_the_authentication(secured: Server) -> None:
 
 
 def test_a_store_is_opened_despite_client_variables(tmp_path: Path) -> None:
-    """DRAGOMAN_TOKEN and DRAGOMAN_GRPC are settings of a server too, with another meaning."""
-    environment = clean_environment() | {"DRAGOMAN_TOKEN": "dgm_of_a_client", "DRAGOMAN_GRPC": "grpcs://there:443"}
+    """A client's address and key are no settings of a server."""
+    environment = clean_environment() | {"DRAGOMAN_KEY": "dgm_of_a_client", "DRAGOMAN_SERVER": "grpcs://there:443"}
     result = CliRunner().invoke(cli, ("keys", "create", "x", "--store", f"sqlite:///{tmp_path}/t.db"), env=environment)
     assert result.exit_code == 0, result.stderr
     assert KEY.fullmatch(result.stdout.strip())

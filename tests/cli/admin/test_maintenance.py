@@ -42,7 +42,7 @@ def stopped(tmp_path: Path, dragoman: Run) -> Callable[..., Path]:
         folder.mkdir()
         with serving(cwd=folder) as server:
             for text in texts:
-                task = task_of(dragoman("send", text, "--json", "--grpc", server.grpc))
+                task = task_of(dragoman("send", text, "--json", "--server", server.grpc))
                 if ids is not None:
                     ids.append(task)
             server.signal(signal.SIGTERM)
@@ -100,8 +100,8 @@ def test_a_store_without_a_server_is_purged(stopped: Callable[..., Path], dragom
     result = dragoman("purge", "--store", f"sqlite:///{path}", "--task", ids[0])
     assert result.out.startswith("removed      1 task: task\n")
     with serving(cwd=path.parent) as server:
-        assert dragoman("get", ids[0], "--grpc", server.grpc).code == 3
-        assert dragoman("get", ids[1], "--grpc", server.grpc).code == 0
+        assert dragoman("get", ids[0], "--server", server.grpc).code == 3
+        assert dragoman("get", ids[1], "--server", server.grpc).code == 0
 
 
 def test_a_store_held_by_a_server_is_not_purged_directly(dragoman: Run, playground: Server) -> None:
@@ -162,7 +162,7 @@ def test_an_export_is_the_same_with_and_without_a_server(stopped: Callable[..., 
     path = stopped("stream 3", ids=ids)
     offline = lines_of(dragoman("export", ids[0], "--store", f"sqlite:///{path}"))
     with serving(cwd=path.parent) as server:
-        online = lines_of(dragoman("export", ids[0], "--grpc", server.grpc))
+        online = lines_of(dragoman("export", ids[0], "--server", server.grpc))
     assert offline[1:] == online[1:]
     offline[0]["header"].pop("exported")
     online[0]["header"].pop("exported")
@@ -187,9 +187,9 @@ def test_a_restored_backup_has_another_epoch(dragoman: Run, playground: Server) 
     assert "rejected (INVALID_ARGUMENT: another epoch)" in restored.out
     assert "idempotency keys used since the backup are unknown" in restored.out
     with serving("--store", "sqlite:///again.db", cwd=Path.cwd()) as server:
-        assert "state    COMPLETED\n" in dragoman("get", task, "--grpc", server.grpc).out
-        assert "INTERRUPTED" in dragoman("get", running, "--grpc", server.grpc).out
-        assert dragoman("get", after, "--grpc", server.grpc).code == 3
+        assert "state    COMPLETED\n" in dragoman("get", task, "--server", server.grpc).out
+        assert "INTERRUPTED" in dragoman("get", running, "--server", server.grpc).out
+        assert dragoman("get", after, "--server", server.grpc).code == 3
 
 
 def test_a_store_is_backed_up_with_and_without_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:

@@ -23,7 +23,7 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_reloaded(tmp_path: 
     cards.write_text('[playground]\nname = "First"\n')
     options = ("--card-file", str(cards), "--sign-cards", "--public-url", "https://agents.example")
     with serving(*options, cwd=tmp_path) as server:
-        at = ("--grpc", server.grpc)
+        at = ("--server", server.grpc)
         listed = dragoman("signing", "list", *at)
         assert listed.code == 0, listed
         first = listed.out.split()[0]
@@ -62,5 +62,5 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_reloaded(tmp_path: 
     "id", ["-Lz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q", "-hz6fNpoHd5eMeX8urVMyWH2XJ6dYgRB6gNN_ilue8Q"]
 )
 def test_an_id_that_begins_with_a_dash_is_not_an_option(id: str, dragoman: Run) -> None:
-    result = dragoman("signing", "withdraw", id, "--grpc", "127.0.0.1:9")
+    result = dragoman("signing", "withdraw", id, "--server", "127.0.0.1:9")
     assert (result.code, "127.0.0.1:9" in result.err) == (3, True)

@@ -16,7 +16,7 @@ def test_commands_connect_with_a_ca(tmp_path: Path, dragoman: Run) -> None:
     with serving("--tls-cert", str(certificate), "--tls-key", str(key), cwd=tmp_path) as server:
         assert server.http.startswith("https://127.0.0.1:")
         assert server.startup_info["tls"] is True
-        grpc = ("--grpc", f"grpcs://{server.grpc}")
+        grpc = ("--server", f"grpcs://{server.grpc}")
         known = ("--ca", str(authority.ca))
         sent = dragoman("send", "echo hello", "--no-wait", *grpc, *known)
         assert sent.code == 0, sent
@@ -24,13 +24,13 @@ def test_commands_connect_with_a_ca(tmp_path: Path, dragoman: Run) -> None:
         for command in (("watch", task), ("get", task), ("explain", task), ("export", task), ("list",)):
             done = dragoman(*command, *grpc, *known)
             assert done.code == 0, done
-        over_http = dragoman("send", "echo hello", "--binding", "rest", "--url", server.http, *known)
+        over_http = dragoman("send", "echo hello", "--binding", "rest", "--server", server.http, *known)
         assert (over_http.code, over_http.out) == (0, "hello\n")
 
         stranger = dragoman("get", task, *grpc)
         assert (stranger.code, stranger.out) == (3, "")
         assert "not signed by a trusted authority; pass the authority with --ca (DRAGOMAN_CA)" in stranger.err
-        plain = dragoman("get", task, "--grpc", server.grpc)
+        plain = dragoman("get", task, "--server", server.grpc)
         assert plain.code == 3
         assert "try grpcs://HOST:PORT" in plain.err
         absent = dragoman("get", task, *grpc, "--ca", str(tmp_path / "absent.pem"))

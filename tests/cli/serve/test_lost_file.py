@@ -38,7 +38,7 @@ async def test_a_server_whose_file_is_removed_says_so_and_saves_its_tasks(tmp_pa
             async with asyncio.timeout(10):
                 while (await session.get("/readyz")).status == 200:
                     pass
-        dragoman(tmp_path, "backup", f"{tmp_path}/saved", "--grpc", server.grpc)
+        dragoman(tmp_path, "backup", f"{tmp_path}/saved", "--server", server.grpc)
         server.process.terminate()
         assert server.ends() == 0
         assert "Traceback" not in server.err.rest()

@@ -73,9 +73,9 @@ def test_two_servers_act_as_one_without_nats_and_after_one_dies(
         assert ready(one) == ready(other) == {"status": "ok"}
 
         # Sent to one, read and canceled on the other.
-        running = task_of(dragoman("send", "x", "--agent", "endless", "--no-wait", "--json", "--grpc", one.grpc).out)
+        running = task_of(dragoman("send", "x", "--agent", "endless", "--no-wait", "--json", "--server", one.grpc).out)
         begun(url, "endless")
-        canceled = dragoman("cancel", running, "--agent", "endless", "--json", "--grpc", other.grpc)
+        canceled = dragoman("cancel", running, "--agent", "endless", "--json", "--server", other.grpc)
         assert json.loads(canceled.out)["status"]["state"] == "TASK_STATE_CANCELED"
 
         # Without NATS the same works with delay.
@@ -83,9 +83,9 @@ def test_two_servers_act_as_one_without_nats_and_after_one_dies(
         for server in (one, other):
             assert own_nats.url() in server.err.until("is not reachable")
             assert ready(server) == {"status": "degraded", "reason": "bus: not reachable"}
-        done = task_of(dragoman("send", "hello", "--json", "--grpc", one.grpc).out)
-        assert json.loads(dragoman("get", done, "--json", "--grpc", other.grpc).out)["artifacts"]
-        resumed = task_of(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--grpc", one.grpc).out)
+        done = task_of(dragoman("send", "hello", "--json", "--server", one.grpc).out)
+        assert json.loads(dragoman("get", done, "--json", "--server", other.grpc).out)["artifacts"]
+        resumed = task_of(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--server", one.grpc).out)
         begun(url, "slow")
         own_nats.start()
         for server in (one, other):
@@ -95,7 +95,7 @@ def test_two_servers_act_as_one_without_nats_and_after_one_dies(
         # One dies: its session expires after ten seconds; then the other repeats the turn.
         one.signal(signal.SIGKILL)
         assert one.ends() == -signal.SIGKILL
-        assert "attempt 2" in dragoman("watch", resumed, "--agent", "slow", "--grpc", other.grpc).out
+        assert "attempt 2" in dragoman("watch", resumed, "--agent", "slow", "--server", other.grpc).out
         other.signal(signal.SIGTERM)
         assert other.ends() == 0
         assert PASSWORD not in "\n".join((one.err.rest(), other.err.rest(), *other.out.seen))
@@ -105,7 +105,7 @@ def test_a_server_starts_without_its_nats(tmp_path: Path, dragoman: Run, url: st
     own_nats.stop()
     with serving("--store", url, "--bus", own_nats.url(WHO), cwd=tmp_path) as server:
         assert ready(server)["status"] == "degraded"
-        assert dragoman("send", "hello", "--grpc", server.grpc).code == 0
+        assert dragoman("send", "hello", "--server", server.grpc).code == 0
         own_nats.start()
         server.err.until("reconnected to the bus")
         assert ready(server) == {"status": "ok"}

@@ -42,18 +42,18 @@ def test_servers_share_a_store_and_take_over_from_one_that_dies(tmp_path: Path, 
     with ExitStack() as stack:
         one, other = (stack.enter_context(serving("agents.py", "--store", url, cwd=tmp_path)) for _ in range(2))
         assert one.startup_info["store"] == url
-        sent = dragoman("send", "hello", "--json", "--grpc", one.grpc)
+        sent = dragoman("send", "hello", "--json", "--server", one.grpc)
         task = json.loads(sent.out)["task"]["id"]
-        assert json.loads(dragoman("get", task, "--json", "--grpc", other.grpc).out)["id"] == task
-        running = dragoman("send", "x", "--agent", "slow", "--no-wait", "--grpc", one.grpc).out.split()[0]
+        assert json.loads(dragoman("get", task, "--json", "--server", other.grpc).out)["id"] == task
+        running = dragoman("send", "x", "--agent", "slow", "--no-wait", "--server", one.grpc).out.split()[0]
         while not asyncio.run(execute(url, "SELECT 1 FROM tasks WHERE state = 2 AND agent = 'slow'")):
             pass
         one.signal(signal.SIGKILL)
         assert one.ends() == -signal.SIGKILL
         # The other server detects that the process has died, and repeats the turn.
-        followed = dragoman("watch", running, "--agent", "slow", "--grpc", other.grpc)
+        followed = dragoman("watch", running, "--agent", "slow", "--server", other.grpc)
         assert "attempt 2" in followed.out
-        done = json.loads(dragoman("get", running, "--agent", "slow", "--json", "--grpc", other.grpc).out)
+        done = json.loads(dragoman("get", running, "--agent", "slow", "--json", "--server", other.grpc).out)
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
@@ -91,7 +91,7 @@ def test_a_url_without_a_database_is_rejected_without_showing_the_password(url: 
 def test_operator_commands_work_beside_the_servers(tmp_path: Path, dragoman: Run, url: str) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     with serving("agents.py", "--store", url, cwd=tmp_path) as server:
-        task = json.loads(dragoman("send", "hello", "--json", "--grpc", server.grpc).out)["task"]["id"]
+        task = json.loads(dragoman("send", "hello", "--json", "--server", server.grpc).out)["task"]["id"]
         exported = dragoman("export", task, "--store", url)
         assert task in exported.out.splitlines()[0]
         purged = dragoman("purge", "--task", task, "--store", url)
@@ -100,6 +100,6 @@ def test_operator_commands_work_beside_the_servers(tmp_path: Path, dragoman: Run
             refused = dragoman(*verb)
             assert refused.code == 1
             assert "pg_dump" in refused.err
-        refused = dragoman("backup", str(tmp_path / "copy"), "--grpc", server.grpc)
+        refused = dragoman("backup", str(tmp_path / "copy"), "--server", server.grpc)
         assert refused.code == 3
         assert "pg_dump" in refused.err

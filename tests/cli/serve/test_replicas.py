@@ -68,7 +68,7 @@ def test_servers_accept_tasks_and_workers_run_them(folder: Path) -> None:
         (server,) = cluster.servers
         workers = [cluster.add_server(f"runner-{number}", "--role", "worker") for number in range(2)]
         cluster.start()
-        assert dragoman("send", "hello", "--grpc", server.grpc) == "hello\n"
+        assert dragoman("send", "hello", "--server", server.grpc) == "hello\n"
 
         # A worker serves only health checks.
         assert workers[0].readyz() == {"status": "ok"}
@@ -77,30 +77,30 @@ def test_servers_accept_tasks_and_workers_run_them(folder: Path) -> None:
         assert "cannot connect" in unreachable(workers[0])
 
         # The process that runs the turn dies and the other worker repeats it; the server never runs it.
-        task = json.loads(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--grpc", server.grpc))[
+        task = json.loads(dragoman("send", "x", "--agent", "slow", "--no-wait", "--json", "--server", server.grpc))[
             "task"
         ]
         eventually_blocking(
-            lambda: "attempt 1" in dragoman("get", task["id"], "--agent", "slow", "--grpc", server.grpc)
+            lambda: "attempt 1" in dragoman("get", task["id"], "--agent", "slow", "--server", server.grpc)
         )
         workers[0].kill()
         workers[1].kill()
         workers[1].start()
-        assert "attempt 2" in dragoman("watch", task["id"], "--agent", "slow", "--grpc", server.grpc)
+        assert "attempt 2" in dragoman("watch", task["id"], "--agent", "slow", "--server", server.grpc)
 
         # Without a worker a task waits, and the first worker runs it.
         workers[1].send(signal.SIGTERM)
         assert workers[1].ends() == 0
-        late = json.loads(dragoman("send", "late", "--no-wait", "--json", "--grpc", server.grpc))["task"]["id"]
-        assert "It waits for a process that runs its agent" in dragoman("explain", late, "--grpc", server.grpc)
+        late = json.loads(dragoman("send", "late", "--no-wait", "--json", "--server", server.grpc))["task"]["id"]
+        assert "It waits for a process that runs its agent" in dragoman("explain", late, "--server", server.grpc)
         workers[0].start()
-        assert "late" in dragoman("watch", late, "--grpc", server.grpc)
+        assert "late" in dragoman("watch", late, "--server", server.grpc)
 
 
 def unreachable(server: ServerPart) -> str:
     """Returns the response to a GET request."""
     done = subprocess.run(
-        [sys.executable, "-m", "dragoman", "send", "hello", "--grpc", server.grpc],
+        [sys.executable, "-m", "dragoman", "send", "hello", "--server", server.grpc],
         env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode != 0

@@ -416,7 +416,7 @@ async def with_credentials(project: str) -> bool:
     """The SDK with credentials for the security schemes of the card."""
     good = True
     with serving(project, "--token", TOKEN, "--api-keys") as addresses:
-        key = command(project, "keys", "create", "sdk", "--grpc", addresses["grpc"], "--token", TOKEN)
+        key = command(project, "keys", "create", "sdk", "--server", addresses["grpc"], "--key", TOKEN)
         async with httpx.AsyncClient(timeout=60) as web:
             card = await A2ACardResolver(web, addresses["http"]).get_agent_card()
             for title, shown in (("1.0", card), ("0.3 compat", of_old(card))):

@@ -82,7 +82,7 @@ async def it_stays_good_through_changes_of_keys(reader: Reader) -> None:
     options = arguments()
     before = await reader.card()
     for algorithm in ("EdDSA", "ES256"):
-        words = ("--algorithm", algorithm, "--lead", "0", "--grpc", options.grpc)
+        words = ("--algorithm", algorithm, "--lead", "0", "--server", options.grpc)
         command(options.project, "signing", "rotate", *words)
         async with asyncio.timeout(60):
             await signed_with(reader, algorithm)

@@ -1,4 +1,4 @@
-"""Commands for operators, and where they run: at a server over gRPC, or directly on a store."""
+"""Commands for operators, and where they run: at a server, or directly on a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from dragoman.cli import ExitCode, print_error
-from dragoman.cli.options import DEFAULT_GRPC_ADDRESS
 from dragoman.cli.task_calls import run_command
 from dragoman.client.operations import Operator
 from dragoman.core.errors import A2AError
@@ -18,20 +17,20 @@ from dragoman.wiring.infra import StartError
 
 @dataclass(frozen=True, slots=True)
 class AdminTarget:
-    """A server's gRPC address, or a store's URL, which takes precedence."""
+    """A server's address, or a store's URL, which takes precedence."""
 
-    grpc: str
-    token: str
+    server: str
+    key: str
     store: str = ""
 
     def operator(self) -> Operator:
         """Returns an unopened client of the server's operator API."""
-        return Operator(self.grpc, token=self.token)
+        return Operator(self.server, token=self.key)
 
 
-def run_admin_command(grpc: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
+def run_admin_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
     """Runs a command and ends the process with its exit code."""
-    run_command(grpc, _exit_code_of(command))
+    run_command(server, _exit_code_of(command))
 
 
 async def _exit_code_of(command: Coroutine[Any, Any, ExitCode]) -> ExitCode:
@@ -73,5 +72,4 @@ async def open_key_admin(target: AdminTarget) -> AsyncIterator[Any]:
 
 def store_settings(store: str) -> Settings:
     """Settings that name only this store. Raises SettingsError."""
-    # The client's variables DRAGOMAN_GRPC and DRAGOMAN_TOKEN are settings of a server, too, with another meaning.
-    return load_settings({"store": store, "grpc": DEFAULT_GRPC_ADDRESS, "token": ""})
+    return load_settings({"store": store})

@@ -11,7 +11,7 @@ import typer
 
 from dragoman.cli import ExitCode
 from dragoman.cli.admin import AdminTarget, run_admin_command
-from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token, complete_agents
+from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, Key, Server, complete_agents
 from dragoman.cli.output import ConsoleOutput, json_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
@@ -47,12 +47,12 @@ def register(cli: typer.Typer) -> None:
     cli.add_typer(_workers)
 
 
-def list_agents(json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, token: Token = "") -> None:
+def list_agents(json: Json = False, server: Server = DEFAULT_SERVER, ca: Ca = None, key: Key = "") -> None:
     """List the agents of a server, root agent first, with the state of upstream agents.
 
     **Example**: `dragoman agents list`
     """
-    run_admin_command(grpc, print_agents(AdminTarget(grpc, token), json=json))
+    run_admin_command(server, print_agents(AdminTarget(server, key), json=json))
 
 
 def add(
@@ -80,15 +80,15 @@ def add(
         int | None, typer.Option("--turns", min=1, metavar="N", help="Concurrent turns of the agent. [100]")
     ] = None,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Add an upstream A2A agent, which the server then serves with a card and tasks of its own.
 
     The agent is saved in the store. Other servers on the same store add it at once, or within 5 s without a bus. The
-    values of --token-file and --header are stored too, encrypted if the server has --secrets-keys. --token
+    values of --token-file and --header are stored too, encrypted if the server has --secrets-keys. --key
     authenticates you to the server, not to the agent.
 
     **Examples**
@@ -98,25 +98,25 @@ def add(
     `dragoman agents add http://10.1.2.3:9999 --id desk --token-file desk.token`
     """
     request = build_add_request(url, id, prefix, token_file, header or [], turns)
-    run_admin_command(grpc, add_upstream(AdminTarget(grpc, token), request, json=json))
+    run_admin_command(server, add_upstream(AdminTarget(server, key), request, json=json))
 
 
 def remove(
     agent: AgentId,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Remove an upstream agent. Its waiting tasks end as FAILED; its running tasks may finish.
 
     **Example**: `dragoman agents remove weather`
     """
-    run_admin_command(grpc, remove_upstream(AdminTarget(grpc, token), agent))
+    run_admin_command(server, remove_upstream(AdminTarget(server, key), agent))
 
 
 def list_workers(
-    json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, cert: Cert = None, token: Token = ""
+    json: Json = False, server: Server = DEFAULT_SERVER, ca: Ca = None, cert: Cert = None, key: Key = ""
 ) -> None:
     """List the agents of workers, their owners, and the workers connected to this server.
 
@@ -125,15 +125,15 @@ def list_workers(
 
     **Example**: `dragoman workers list`
     """
-    run_admin_command(grpc, print_workers(AdminTarget(grpc, token), json=json))
+    run_admin_command(server, print_workers(AdminTarget(server, key), json=json))
 
 
 def forget(
     agent: AgentId,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Remove an agent without workers, so that another principal can use its id.
 
@@ -141,7 +141,7 @@ def forget(
 
     **Example**: `dragoman workers forget desk`
     """
-    run_admin_command(grpc, forget_agent(AdminTarget(grpc, token), agent))
+    run_admin_command(server, forget_agent(AdminTarget(server, key), agent))
 
 
 def build_add_request(

@@ -12,7 +12,7 @@ import typer
 
 from dragoman.cli import ExitCode, print_error
 from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command
-from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Grpc, StoreUrl, Token
+from dragoman.cli.options import DEFAULT_SERVER, Ca, Key, Server, StoreUrl
 from dragoman.cli.output import ConsoleOutput
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -38,9 +38,9 @@ def export(
         int, typer.Option("--after", metavar="N", min=0, help="Only entries after this one, to continue an export.")
     ] = 0,
     store: StoreUrl = "",
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Write the audit log as JSON lines on stdout. The export itself is recorded.
 
@@ -50,7 +50,7 @@ def export(
 
     `dragoman audit export --after $(tail -n 1 audit.jsonl | jq .number) >> audit.jsonl`
     """
-    run_admin_command(grpc, print_audit_log(AdminTarget(grpc, token, store), after))
+    run_admin_command(server, print_audit_log(AdminTarget(server, key, store), after))
 
 
 def verify(

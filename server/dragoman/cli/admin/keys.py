@@ -9,7 +9,7 @@ import typer
 
 from dragoman.cli import ExitCode, print_note
 from dragoman.cli.admin import AdminTarget, open_key_admin, run_admin_command
-from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, Key, Server
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
 from dragoman.core.durations import format_age, parse_age
@@ -60,10 +60,10 @@ def create(
             help="Use this store without a server: sqlite:///PATH or postgresql://... It is created if missing.",
         ),
     ] = "",
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Create an API key and print it. It is printed only once; the store keeps a hash.
 
@@ -77,24 +77,24 @@ def create(
 
     `dragoman keys create nightly-report --principal alice@example.com --grant agent:echo --expires 90d`
     """
-    target, lifetime = AdminTarget(grpc, token, store), parse_age_option("--expires", expires)
+    target, lifetime = AdminTarget(server, key, store), parse_age_option("--expires", expires)
     created = create_key(target, name, principal=principal, grants=grant or [], lifetime=lifetime, json=json)
-    run_admin_command(grpc, created)
+    run_admin_command(server, created)
 
 
 def list_keys(
     all: Annotated[bool, typer.Option("--all", metavar=" ", help="Include revoked and expired keys.")] = False,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """List API keys, newest first, without their secrets, which are not stored.
 
     **Example**: `dragoman keys list --all`
     """
-    run_admin_command(grpc, print_keys(AdminTarget(grpc, token), all=all, json=json))
+    run_admin_command(server, print_keys(AdminTarget(server, key), all=all, json=json))
 
 
 def rotate(
@@ -106,10 +106,10 @@ def rotate(
         str, typer.Option("--expires", metavar="AGE", help="How long the key is valid from now. [as before]")
     ] = "",
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Replace a key's secret and print the new key. The old secret stays valid for the grace period.
 
@@ -117,28 +117,28 @@ def rotate(
     """
     lifetime = parse_age_option("--expires", expires) if expires else None
     rotated = rotate_key(
-        AdminTarget(grpc, token),
+        AdminTarget(server, key),
         id,
         grace=parse_age_option("--grace", grace),
         lifetime=lifetime,
         json=json,
     )
-    run_admin_command(grpc, rotated)
+    run_admin_command(server, rotated)
 
 
 def revoke(
     id: KeyId,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Revoke a key permanently and close the streams opened with it.
 
     **Example**: `dragoman keys revoke qx4m2ltw7a6e`
     """
-    run_admin_command(grpc, revoke_key(AdminTarget(grpc, token), id, json=json))
+    run_admin_command(server, revoke_key(AdminTarget(server, key), id, json=json))
 
 
 _SHOWN_ONCE_NOTE: Final = "the key is shown only once; send it as Authorization: Bearer KEY, or as X-API-Key: KEY"

@@ -13,18 +13,18 @@ import typer
 from dragoman.cli import ExitCode, format_count
 from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command, store_settings
 from dragoman.cli.options import (
-    DEFAULT_GRPC_ADDRESS,
+    DEFAULT_SERVER,
     AgentFilter,
     Ca,
     Cert,
-    Grpc,
     Json,
+    Key,
     PrincipalFilter,
     ScopeFilter,
+    Server,
     StoreUrl,
     TaskId,
     TaskStateOption,
-    Token,
 )
 from dragoman.cli.output import format_time, json_line
 from dragoman.core.durations import parse_age
@@ -52,10 +52,10 @@ def purge(
     ] = False,
     json: Json = False,
     store: StoreUrl = "",
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Erase tasks with their events, messages and artifacts.
 
@@ -74,7 +74,7 @@ def purge(
     selection = build_selection(
         task=task, context=context, principal=principal, older=older_than, scope=scope, state=state, agent=agent
     )
-    run_admin_command(grpc, purge_tasks(AdminTarget(grpc, token, store), selection, dry_run=dry_run, json=json))
+    run_admin_command(server, purge_tasks(AdminTarget(server, key, store), selection, dry_run=dry_run, json=json))
 
 
 def export(
@@ -83,10 +83,10 @@ def export(
     principal: PrincipalFilter = "",
     scope: ScopeFilter = "",
     store: StoreUrl = "",
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Write everything stored about a task as JSON lines.
 
@@ -95,8 +95,8 @@ def export(
 
     **Example**: `dragoman export 0199f3c2-5c1e-7000-8000-3b1f0a52c0de > task.jsonl`
     """
-    target = AdminTarget(grpc, token, store)
-    run_admin_command(grpc, print_export(target, task, agent=agent, principal=principal, scope=scope))
+    target = AdminTarget(server, key, store)
+    run_admin_command(server, print_export(target, task, agent=agent, principal=principal, scope=scope))
 
 
 def backup(
@@ -104,10 +104,10 @@ def backup(
     store: Annotated[
         str, typer.Option("--store", metavar="URL", help="Copy this store, whether or not a server has it open.")
     ] = "",
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Copy a store while it is in use, and verify the copy.
 
@@ -115,7 +115,7 @@ def backup(
 
     **Example**: `dragoman backup /var/backups/dragoman-$(date +%F)`
     """
-    run_admin_command(grpc, back_up(AdminTarget(grpc, token, store), destination.absolute()))
+    run_admin_command(server, back_up(AdminTarget(server, key, store), destination.absolute()))
 
 
 def restore(

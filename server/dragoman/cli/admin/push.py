@@ -9,16 +9,16 @@ import typer
 from dragoman.cli import ExitCode
 from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.options import (
-    DEFAULT_GRPC_ADDRESS,
+    DEFAULT_SERVER,
     AgentFilter,
     Ca,
     Cert,
-    Grpc,
     Json,
+    Key,
     PrincipalFilter,
     ScopeFilter,
+    Server,
     TaskId,
-    Token,
     complete_tasks,
 )
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
@@ -52,10 +52,10 @@ def list_configs(
         typer.Option("--limit", min=1, max=1000, metavar="N", help="Maximum number of configurations, without TASK."),
     ] = 100,
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """List the push configurations of a task with their recent delivery attempts.
 
@@ -69,7 +69,7 @@ def list_configs(
     `dragoman push list 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
     request = build_list_request(task, agent=agent, principal=principal, scope=scope, limit=limit)
-    run_admin_command(grpc, print_configs(AdminTarget(grpc, token), request, json=json))
+    run_admin_command(server, print_configs(AdminTarget(server, key), request, json=json))
 
 
 def redeliver(
@@ -84,10 +84,10 @@ def redeliver(
     principal: PrincipalFilter = "",
     scope: ScopeFilter = "",
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Deliver undelivered events now, including those of configurations given up as dead letters.
 
@@ -100,7 +100,7 @@ def redeliver(
     `dragoman push redeliver 0199f3c2-5c1e-7000-8000-3b1f0a52c0de orders-hook --from 1`
     """
     request = build_redeliver_request(task, config, first, agent=agent, principal=principal, scope=scope)
-    run_admin_command(grpc, redeliver_events(AdminTarget(grpc, token), request, json=json))
+    run_admin_command(server, redeliver_events(AdminTarget(server, key), request, json=json))
 
 
 def build_list_request(task: str, *, agent: str, principal: str, scope: str, limit: int) -> ops.ListPushConfigsRequest:

@@ -9,7 +9,7 @@ import typer
 from dragoman.cli import ExitCode
 from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.admin.keys import parse_age_option
-from dragoman.cli.options import DEFAULT_GRPC_ADDRESS, Ca, Cert, Grpc, Json, Token
+from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, Key, Server
 from dragoman.cli.output import format_time, json_line
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as ops
 
@@ -33,13 +33,13 @@ def register(cli: typer.Typer) -> None:
 
 
 def list_keys(
-    json: Json = False, grpc: Grpc = DEFAULT_GRPC_ADDRESS, ca: Ca = None, cert: Cert = None, token: Token = ""
+    json: Json = False, server: Server = DEFAULT_SERVER, ca: Ca = None, cert: Cert = None, key: Key = ""
 ) -> None:
     """List the published signing keys, newest first: next, signing, former.
 
     **Example**: `dragoman signing list`
     """
-    run_admin_command(grpc, print_signing_keys(AdminTarget(grpc, token), json=json))
+    run_admin_command(server, print_signing_keys(AdminTarget(server, key), json=json))
 
 
 def rotate(
@@ -54,10 +54,10 @@ def rotate(
         str, typer.Option("--keep", metavar="AGE", help="How long the previous key stays published after that.")
     ] = "7d",
     json: Json = False,
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Create a new signing key.
 
@@ -68,21 +68,21 @@ def rotate(
     `dragoman signing rotate --lead 0 --keep 0`  the previous key is compromised: invalidate its signatures now
     """
     rotated = rotate_signing_key(
-        AdminTarget(grpc, token),
+        AdminTarget(server, key),
         algorithm,
         lead=parse_age_option("--lead", lead),
         overlap=parse_age_option("--keep", overlap),
         json=json,
     )
-    run_admin_command(grpc, rotated)
+    run_admin_command(server, rotated)
 
 
 def withdraw(
     id: Annotated[str, typer.Argument(metavar="ID", help="The key's id (`kid`).", show_default=False)],
-    grpc: Grpc = DEFAULT_GRPC_ADDRESS,
+    server: Server = DEFAULT_SERVER,
     ca: Ca = None,
     cert: Cert = None,
-    token: Token = "",
+    key: Key = "",
 ) -> None:
     """Stop publishing a signing key.
 
@@ -90,7 +90,7 @@ def withdraw(
 
     **Example**: `dragoman signing withdraw k7WmYXn-0aGf4XnEhTTOnsDJRUlYfTqgT9GxUqLFbI8`
     """
-    run_admin_command(grpc, withdraw_signing_key(AdminTarget(grpc, token), id))
+    run_admin_command(server, withdraw_signing_key(AdminTarget(server, key), id))
 
 
 async def print_signing_keys(target: AdminTarget, *, json: bool) -> ExitCode:
