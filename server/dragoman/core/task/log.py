@@ -376,6 +376,8 @@ class Append:
     """An owner who joins the task's conversation."""
     usage_report: UsageReport | None = None
     """Usage that the agent reports."""
+    turn_us: int = 0
+    """With `release`, `retry`, `suspend` or `discard`: microseconds that the turn took, for `core.daily_usage`."""
     push_config: PushConfig | None = None
     """A push configuration that starts with this change; rejected as TOO_MANY_CONFIGS when the task has too many."""
     blobs: Sequence[Blob] = ()

@@ -1,0 +1,199 @@
+"""Daily usage: what tasks did and used, by UTC day, scope, principal and agent.
+
+The figures change in the same commit as what they count, so they are exact after a crash, and a repeated commit counts
+once. They outlive the tasks: erasing a task changes no figure, and erasing a principal removes only its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from operator import add
+from typing import Final, Literal, NamedTuple
+
+from dragoman.core.limits.quotas import MAX_USAGE, UsageReport
+from dragoman.core.task import states
+from dragoman.core.task.log import TaskRecord
+from dragoman.core.task.plan import Plan
+
+DAY_MS: Final = 86_400_000
+
+KEPT_DAYS: Final = 400
+"""Days for which figures are kept: a year, and some weeks to compare it with the year before."""
+
+MAX_DAILY_KEYS: Final = 10_000
+"""Keys of one day with figures of their own: callers can invent scopes, and principals are unlimited."""
+
+EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+
+
+def day_of(milliseconds: int) -> int:
+    """The number of a UTC day, from milliseconds since the epoch."""
+    return milliseconds // DAY_MS
+
+
+def day_text(day: int) -> str:
+    """The day as `YYYY-MM-DD`."""
+    return date.fromordinal(EPOCH_ORDINAL + day).isoformat()
+
+
+def parse_day(text: str) -> int:
+    """The number of a day written as `YYYY-MM-DD`. Raises ValueError."""
+    return date.fromisoformat(text).toordinal() - EPOCH_ORDINAL
+
+
+DailyKey = tuple[int, str, str, str]
+"""What figures belong to: day, scope, principal and agent. An empty principal stands for those that were erased; with
+an empty scope, for everything beyond MAX_DAILY_KEYS."""
+
+
+class DailyFigures(NamedTuple):
+    """Figures of one key, or a sum of them. A Message in place of a task counts as a completed task."""
+
+    begun: int = 0
+    """Tasks begun."""
+    completed: int = 0
+    failed: int = 0
+    canceled: int = 0
+    rejected: int = 0
+    turns: int = 0
+    """Calls of the agent: first turns, later ones, and repeated attempts."""
+    turn_us: int = 0
+    """Microseconds that turns took. Turns whose process died add nothing."""
+    tokens: int = 0
+    cost: int = 0
+    """Reported usage; `cost` is in billionths."""
+
+
+KEY_COLUMNS: Final = "day, scope, principal, agent"
+FIGURE_COLUMNS: Final = ", ".join(DailyFigures._fields)
+
+
+def added_columns(table: str, least: str) -> str:
+    """The assignments of an upsert that adds figures. table: prefix of the stored row. least: minimum of two values."""
+    sums = {name: f"{table}{name} + excluded.{name}" for name in DailyFigures._fields}
+    for name in ("tokens", "cost"):
+        sums[name] = f"{least}({sums[name]}, {MAX_USAGE})"
+    return ", ".join(f"{name} = {total}" for name, total in sums.items())
+
+
+_BEGUN, _TURNS, _TURN_US, _TOKENS, _COST = map(
+    DailyFigures._fields.index, ("begun", "turns", "turn_us", "tokens", "cost")
+)
+_OUTCOMES: Final[Mapping[int, int]] = {
+    state: DailyFigures._fields.index(states.name(state).removeprefix("TASK_STATE_").lower())
+    for state in states.TERMINAL
+}
+"""The index of the figure that counts tasks which end in a state."""
+
+_DAYS_IN_MEMORY: Final = 2
+"""A batch around midnight has changes of two days."""
+
+
+class DailyCounter:
+    """Figures of one batch of appends, which a store adds to its rows when it commits the batch."""
+
+    def __init__(self) -> None:
+        self._figures: dict[DailyKey, list[int]] = {}
+        """In the order of DailyFigures: every append adds to them, so they are lists."""
+
+    def count(self, plan: Plan, now: int) -> None:
+        """Counts a change. `now`: milliseconds since the epoch."""
+        before, record, change = plan.before, plan.record, plan.change
+        outcome = _OUTCOMES.get(record.state)
+        if change.discard:
+            outcome = _OUTCOMES[states.COMPLETED if change.reply else states.FAILED]
+        turns = record.token + plan.turn_continues - (before.token if before is not None else 0)
+        if turns or outcome is not None or before is None or change.turn_us:
+            figures = self._of(record, now)
+            figures[_TURNS] += turns
+            figures[_TURN_US] += change.turn_us
+            if before is None:
+                figures[_BEGUN] += 1
+            if outcome is not None:
+                figures[outcome] += 1
+
+    def count_usage(self, record: TaskRecord, report: UsageReport, now: int) -> None:
+        """Counts a usage report that counted for its task."""
+        figures = self._of(record, now)
+        figures[_TOKENS] = min(figures[_TOKENS] + report.tokens, MAX_USAGE)
+        figures[_COST] = min(figures[_COST] + report.cost, MAX_USAGE)
+
+    @property
+    def days(self) -> set[int]:
+        """The days that have figures."""
+        return {key[0] for key in self._figures}
+
+    def take(self, keys: DailyKeys) -> list[tuple[int | str, ...]]:
+        """A row for each key: its fields, and those of its figures, in the order of the keys. Clears the counter."""
+        assigned: dict[DailyKey, list[int]] = {}
+        for key, figures in self._figures.items():
+            key = keys.assign(key)
+            known = assigned.get(key)
+            assigned[key] = figures if known is None else list(map(add, known, figures))
+        self._figures.clear()
+        rows: list[tuple[int | str, ...]] = [(*key, *figures) for key, figures in sorted(assigned.items())]
+        return rows
+
+    def _of(self, record: TaskRecord, now: int) -> list[int]:
+        key = (now // DAY_MS, record.ref.owner.scope, record.principal, record.agent)
+        figures = self._figures.get(key)
+        if figures is None:
+            figures = self._figures[key] = [0] * len(DailyFigures._fields)
+        return figures
+
+
+class DailyKeys:
+    """The keys of the last days that have figures of their own, at most MAX_DAILY_KEYS a day."""
+
+    def __init__(self, limit: int = MAX_DAILY_KEYS) -> None:
+        self._limit = limit
+        self._by_day: dict[int, set[DailyKey]] = {}
+
+    def missing(self, days: Iterable[int]) -> list[int]:
+        """Those of these days that have to be loaded."""
+        return [day for day in days if day not in self._by_day]
+
+    def load(self, day: int, keys: Iterable[DailyKey]) -> None:
+        """Adds the stored keys of a day. Drops those of an earlier one."""
+        self._by_day[day] = set(keys)
+        if len(self._by_day) > _DAYS_IN_MEMORY:
+            del self._by_day[next(iter(self._by_day))]
+
+    def assign(self, key: DailyKey) -> DailyKey:
+        """The key to count for: this one, or beyond the limit one that all scopes and principals share."""
+        keys = self._by_day.get(key[0])
+        if keys is not None and key not in keys:
+            if len(keys) >= self._limit:
+                return key[0], "", "", key[3]
+            keys.add(key)
+        return key
+
+
+UsageGroup = Literal["day", "scope", "principal", "agent"]
+
+
+@dataclass(frozen=True, slots=True)
+class DailyUsageQuery:
+    """Which figures to sum, and by what. Empty texts match all."""
+
+    first_day: int
+    last_day: int
+    """The days, both included."""
+    group_by: tuple[UsageGroup, ...] = ()
+    """Empty for one sum of all."""
+    scopes: frozenset[str] | None = None
+    """None for all."""
+    principal: str = ""
+    agent: str = ""
+    after: tuple[int | str, ...] = ()
+    """The group of the last row of the page before; empty for the first page."""
+    limit: int = 100
+
+
+class DailyUsageRow(NamedTuple):
+    """The sum of one group, whose values are in the order of `DailyUsageQuery.group_by`."""
+
+    group: tuple[int | str, ...]
+    figures: DailyFigures
