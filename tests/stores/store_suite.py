@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from dragoman.ports import Store
+from dragoman.testing.contracts.store_daily_usage import StoreDailyUsage
 from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
 from dragoman.testing.contracts.store_reads import StoreReads
@@ -29,6 +30,7 @@ __all__ = [
     "TestApiKeys",
     "TestAudit",
     "TestCancels",
+    "TestDailyUsage",
     "TestErasure",
     "TestKeyValues",
     "TestPushes",
@@ -102,6 +104,10 @@ class TestAdmission(StoreAdmission):
 
 
 class TestUsage(StoreUsage):
+    pass
+
+
+class TestDailyUsage(StoreDailyUsage):
     pass
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.core.counters import CommitCounters, StoreStats
+from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import TaskPage, TaskQuery
@@ -72,17 +73,20 @@ class TaskMessages:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The result of a compaction: merged rows, dropped events of finished tasks, and removed unreferenced files."""
+    """The result of a compaction: merged rows, dropped events of finished tasks, removed unreferenced files, and
+    deleted rows of old daily usage."""
 
     rows: int = 0
     events: int = 0
     files: int = 0
+    usage_rows: int = 0
 
     def __str__(self) -> str:
         counts = (
             (self.rows, "rows merged"),
             (self.events, "old events dropped"),
             (self.files, "files removed"),
+            (self.usage_rows, "rows of old daily usage deleted"),
         )
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
@@ -255,7 +259,8 @@ class Store(Protocol):
     async def compact(self) -> CompactionResult:
         """Merges rows and drops what no response needs, only while no append waits.
 
-        Reads of a task are byte-identical before and after. Events of unfinished tasks stay.
+        Reads of a task are byte-identical before and after. Events of unfinished tasks stay. Daily usage is deleted
+        after core.daily_usage.KEPT_DAYS.
         """
         ...
 
@@ -297,6 +302,14 @@ class Store(Protocol):
         """The total usage of a task, as reported by its agent and by those of its delegated tasks (`NewTask.parent`).
 
         The task's metadata holds the same under `usage`, as of its own agent's last report.
+        """
+        ...
+
+    async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
+        """Sums of what tasks did and used by day, in the order of the groups; without groups exactly one row.
+
+        The figures change in the commit that they count. They stay when tasks are erased; erasing a principal removes
+        its name from them.
         """
         ...
 

@@ -321,6 +321,7 @@ class AgentFacade:
             last_delivered=self._last_delivered,
             release=release,
             steps=state_update.steps,
+            turn_us=self.deadlines.elapsed_us if release else 0,
         )
 
     def _send(self, changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:

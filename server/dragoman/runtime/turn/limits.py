@@ -46,6 +46,11 @@ class TurnDeadlines:
         return time.monotonic() - self.started_at
 
     @property
+    def elapsed_us(self) -> int:
+        """Microseconds since the turn began; 0 if it never did."""
+        return round(self.elapsed * 1e6) if self.started_at else 0
+
+    @property
     def idle_seconds(self) -> float | None:
         """Seconds since the agent's last output; None before the first."""
         return time.monotonic() - self.last_activity if self.last_activity > self.started_at else None

@@ -303,7 +303,7 @@ class TurnRunner(AgentFacade):
             retry, suspend = finish.kind is FinishKind.RETRY, finish.kind is FinishKind.SUSPEND
             append = self._build_append(finish.changes, finish.state_update)
             append = replace(append, last_delivered=0, retry=retry, suspend=suspend, wake_at=finish.wake_at)
-            await self._insist(append)
+            await self._insist(replace(append, turn_us=self.deadlines.elapsed_us))
         elif self._fence_task is not None:
             await self._fence_task
 
@@ -322,7 +322,10 @@ class TurnRunner(AgentFacade):
         """Replaces the task by a Message, which ends the run: False."""
         assert finish.reply is not None
         reply = finish.reply.SerializeToString()
-        await self._log.append(Append(task=self.record.ref, guard=self._guard, discard=True, reply=reply))
+        turn_us = self.deadlines.elapsed_us
+        await self._log.append(
+            Append(task=self.record.ref, guard=self._guard, discard=True, reply=reply, turn_us=turn_us)
+        )
         if not self.first_response.done():
             self.first_response.set_result(finish.reply)
         return False

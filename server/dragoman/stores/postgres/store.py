@@ -19,6 +19,7 @@ import asyncpg
 from asyncpg import Connection
 
 from dragoman.core.counters import StoreStats
+from dragoman.core.daily_usage import KEPT_DAYS, DailyUsageQuery, DailyUsageRow, day_of
 from dragoman.core.errors import UnsupportedOperation
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
@@ -35,7 +36,7 @@ from dragoman.core.task.maintenance import (
 )
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
-from dragoman.stores.postgres import blobs, claims, reads, steps, task_tables
+from dragoman.stores.postgres import blobs, claims, daily_usage, reads, steps, task_tables
 from dragoman.stores.postgres.claims import PostgresCancels
 from dragoman.stores.postgres.database import (
     DEFAULT_RETRIES,
@@ -210,10 +211,17 @@ class PostgresStore:
             await self._compactor.compact_artifacts(),
             await self._compactor.truncate_logs(),
             await blobs.remove_unused_blobs(self._maintenance),
+            await self._compact_usage(),
         )
         if result != CompactionResult():
             log.info("compacted the store: %s", result)
         return result
+
+    async def _compact_usage(self) -> int:
+        today = day_of(await self._maintenance.read(self._maintenance.now))
+        while await self._maintenance.write(daily_usage.merge_slots_before, today - 1):
+            pass
+        return await self._maintenance.write(daily_usage.delete_days_before, today - KEPT_DAYS)
 
     def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         return self._eraser.select(selection)
@@ -238,6 +246,9 @@ class PostgresStore:
 
     async def usage(self, task: TaskRef) -> Usage:
         return await self._database.read_snapshot(task_tables.read_usage, task)
+
+    async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
+        return await self._database.read(daily_usage.read, query)
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self.blobs.steps(await self._database.read(steps.read_steps, task, results))

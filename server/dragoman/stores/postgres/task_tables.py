@@ -284,16 +284,20 @@ async def add_parent(connection: Connection, row_key: TaskRowKey, parent: bytes)
 
 async def record_usage(
     connection: Connection, row_key: TaskRowKey, report: UsageReport, delegated: DelegatedUsage
-) -> Usage:
-    """Counts a report, and adds it to `delegated` for the ancestors. Returns the task's new sum."""
+) -> tuple[Usage, bool]:
+    """Counts a report, and adds it to `delegated` for the ancestors.
+
+    Returns the task's new sum, and whether the report counted.
+    """
     status = await connection.execute(_ADD_USAGE, *row_key, escape(report.key), report.tokens, report.cost)
-    if status == "INSERT 0 1" and report.has_amount:
+    is_counted = status == "INSERT 0 1"
+    if is_counted and report.has_amount:
         async for ancestor in _ancestors(connection, row_key):
             tokens, cost = delegated.get(ancestor, (0, 0))
             delegated[ancestor] = min(tokens + report.tokens, MAX_USAGE), min(cost + report.cost, MAX_USAGE)
     if usage := await _usage_of(connection, row_key):
         await merge_task_metadata(connection, row_key, usage_metadata(usage))
-    return usage
+    return usage, is_counted
 
 
 async def merge_task_metadata(connection: Connection, row_key: TaskRowKey, update: bytes) -> None:

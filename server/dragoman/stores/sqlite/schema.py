@@ -25,7 +25,7 @@ READER_CACHE_KIB: Final = 4096
 grows by it as its store grows (G9)."""
 
 CACHED_STATEMENTS: Final = 256
-"""Prepared statements of a connection: each of the writer's eleven bulk statements has twelve sizes."""
+"""Prepared statements of a connection: each of the writer's twelve bulk statements has twelve sizes."""
 
 _INSERT_OLDEST: Final = "INSERT OR IGNORE INTO meta (name, value) VALUES ('oldest', ?)"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.counters import StoreStats
+from dragoman.core.daily_usage import KEPT_DAYS, DailyUsageQuery, DailyUsageRow, day_of
 from dragoman.core.errors import Unavailable
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
@@ -31,7 +32,7 @@ from dragoman.core.task.maintenance import (
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.erasure import Eraser
-from dragoman.stores.sqlite import blobs, claims, reads, steps, task_tables
+from dragoman.stores.sqlite import blobs, claims, daily_usage, reads, steps, task_tables
 from dragoman.stores.sqlite.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.claims import SqliteCancels
 from dragoman.stores.sqlite.errors import damaged_texts, is_undecodable, map_error, tolerate_damaged_text
@@ -224,10 +225,20 @@ class SqliteStore:
             await self._compactor.compact_artifacts(),
             await self._compactor.truncate_logs(),
             await self._blob_sweeper.remove_unused(),
+            await self._delete_old_usage(),
         )
         if result != CompactionResult():
             log.info("compacted the store: %s", result)
         return result
+
+    async def _delete_old_usage(self) -> int:
+        first_kept_day = day_of(self._clock()) - KEPT_DAYS
+        if not await self._read(daily_usage.has_days_before, first_kept_day):
+            return 0
+        deleted: int = await self.writer.submit(
+            lambda connection: daily_usage.delete_days_before(connection, first_kept_day), low_priority=True
+        )
+        return deleted
 
     def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         return self._eraser.select(selection)
@@ -257,6 +268,9 @@ class SqliteStore:
 
     async def usage(self, task: TaskRef) -> Usage:
         return await self._read(task_tables.read_usage, task)
+
+    async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
+        return await self._read(daily_usage.read, query)
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self._read(self.blobs.steps, task, results)

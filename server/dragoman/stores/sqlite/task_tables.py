@@ -180,15 +180,15 @@ def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: b
     connection.execute(_INSERT_PARENT, (owner, key, parent))
 
 
-def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> Usage:
-    """Counts a report for the task and its ancestors. Returns the task's new sum."""
-    counted = connection.execute(ADD_USAGE, (owner, key, report.key, report.tokens, report.cost)).rowcount
-    if counted and report.has_amount:
+def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> tuple[Usage, bool]:
+    """Counts a report for the task and its ancestors. Returns the task's new sum, and whether the report counted."""
+    is_counted = connection.execute(ADD_USAGE, (owner, key, report.key, report.tokens, report.cost)).rowcount > 0
+    if is_counted and report.has_amount:
         for ancestor in ancestors(connection, owner, key):
             connection.execute(ADD_DELEGATED_USAGE, (owner, ancestor, report.tokens, report.cost))
     if usage := usage_of(connection, owner, key):
         merge_task_metadata(connection, owner, key, usage_metadata(usage))
-    return usage
+    return usage, is_counted
 
 
 def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, update: bytes) -> None:

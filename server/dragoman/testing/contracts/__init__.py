@@ -13,6 +13,7 @@ construction, use the parts separately. `dragoman.ports.store` defines what they
 
 from __future__ import annotations
 
+from dragoman.testing.contracts.store_daily_usage import StoreDailyUsage
 from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
 from dragoman.testing.contracts.store_reads import StoreReads
@@ -38,6 +39,7 @@ class StoreContract(
     StoreAdmission,
     StoreCancels,
     StoreUsage,
+    StoreDailyUsage,
     StoreApiKeys,
     StoreKeyValues,
     StoreAudit,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.daily_usage import DailyKeys
 from dragoman.core.task import states
 from dragoman.core.task.log import Appended
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
@@ -26,7 +27,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def begin(connection: sqlite3.Connection) -> SqliteTransaction:
-    return SqliteTransaction(connection, lambda: 1000, {}, SqliteArtifactGrowth(), SqliteQuotaCounters())
+    return SqliteTransaction(connection, lambda: 1000, {}, SqliteArtifactGrowth(), SqliteQuotaCounters(), DailyKeys())
 
 
 def claimed_tasks(connection: sqlite3.Connection, number: int) -> list[Appended]:
@@ -47,8 +48,8 @@ def test_a_batch_has_one_statement_for_each_table(connection: sqlite3.Connection
     for end in ends:
         transaction.apply(end)
     transaction.flush()
-    # The owner's number, the records; tasks, log, artifacts, chunks, totals.
-    assert len(sent) == 7
+    # The owner's number, the records; tasks, log, artifacts, chunks, totals; known keys of the day, daily usage.
+    assert len(sent) == 9
 
 
 def test_new_and_changed_tasks_are_written_by_one_statement(connection: sqlite3.Connection) -> None:

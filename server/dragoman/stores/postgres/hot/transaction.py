@@ -16,12 +16,13 @@ from typing import Any, Final
 
 from asyncpg import Connection
 
+from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
-from dragoman.stores.postgres import blobs, pushes, task_tables
+from dragoman.stores.postgres import blobs, daily_usage, pushes, task_tables
 from dragoman.stores.postgres.hot import quota_counters
 from dragoman.stores.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, unread_after
 from dragoman.stores.postgres.maintenance import compaction
@@ -57,11 +58,14 @@ class PostgresTransaction:
         counter_slot: int,
         artifact_growth: PostgresArtifactGrowth,
         token_buckets: TokenBuckets,
+        daily_keys: DailyKeys,
     ) -> None:
         self._connection = connection
         self._counter_slot = counter_slot
         self._artifact_growth = artifact_growth
         self._quota_counters = PostgresQuotaCounters(token_buckets)
+        self._daily_keys = daily_keys
+        self._daily_counter = DailyCounter()
         self._now = 0
         self._owner_numbers: dict[Owner, int] = {}
         self._records: dict[TaskRowKey, TaskRecord | None] = {}
@@ -80,7 +84,7 @@ class PostgresTransaction:
                 results.append(await self._apply(change))
             except AppendRejected as rejected:  # before anything of it was written
                 results.append(rejected)
-        await self._flush()
+        await self._flush(await daily_usage.counter_rows(self._connection, self._daily_keys, self._daily_counter))
         if self._delegated:
             await task_tables.add_delegated_usage(self._connection, self._delegated)
         return results
@@ -153,6 +157,7 @@ class PostgresTransaction:
         if change.participant is not None:
             pending.participants.add((self._owner_numbers[change.participant], owner, planned.record.context))
         self._quota_counters.record(row_key, planned)
+        self._daily_counter.count(planned, now)
         if planned.before is not None and planned.before.visible:
             self._totals[owner, planned.record.agent, planned.before.state] -= 1
         if change.discard:
@@ -173,10 +178,11 @@ class PostgresTransaction:
         self._records[row_key] = planned.record
         if change.usage_report is not None:
             await self._flush()
-            return replace(
-                planned.outcome,
-                usage=await task_tables.record_usage(connection, row_key, change.usage_report, self._delegated),
-            )
+            report = change.usage_report
+            usage, is_counted = await task_tables.record_usage(connection, row_key, report, self._delegated)
+            if is_counted and report.has_amount:
+                self._daily_counter.count_usage(planned.record, report, now)
+            return replace(planned.outcome, usage=usage)
         return planned.outcome
 
     async def _check_alias(self, owner: int, new: NewTask) -> None:
@@ -211,11 +217,13 @@ class PostgresTransaction:
                 self._used_keys[name] = task_tables.with_reply(used, change.reply)
         self._records[row_key] = None
 
-    async def _flush(self) -> None:
+    async def _flush(self, daily_rows: Sequence[Sequence[Any]] = ()) -> None:
         totals = sorted((*key[:3], self._counter_slot, count) for key, count in self._totals.items() if count)
         self._totals.clear()
+        daily = [(*row[:4], self._counter_slot, *row[4:]) for row in daily_rows]
         pending, self._pending = self._pending, PostgresPendingRows()
-        await pending.write(self._connection, totals, self._quota_counters.rows(self._counter_slot), self._now)
+        counts = totals, self._quota_counters.rows(self._counter_slot), daily
+        await pending.write(self._connection, counts, self._now)
 
 
 def lock_numbers(changes: Sequence[Append]) -> list[int]:
@@ -298,6 +306,7 @@ _MAIN_STATEMENTS: Final = (
     _INSERT_MESSAGES,
     ADD_TO_TOTALS,
     quota_counters.ADD_TO_COUNTERS,
+    daily_usage.ADD_DAILY_USAGE,
     _DELETE_CHUNKS,
     _UPSERT_ARTIFACTS,
     _INSERT_ARTIFACTS,
@@ -381,9 +390,9 @@ class PostgresPendingRows:
             self.new_artifacts[artifact_key] = position, row.head
         self.chunks.setdefault(artifact_key, []).append((row.sequence, row.text, row.data))
 
-    async def write(self, connection: Connection, totals: Sequence[Any], standings: Sequence[Any], now: int) -> None:
-        """Sends the pending rows, and these counts."""
-        await self._write_main_tables(connection, totals, standings)
+    async def write(self, connection: Connection, counts: Sequence[Sequence[Any]], now: int) -> None:
+        """Sends the pending rows, and these rows of the tables `totals`, `standings` and `daily_usage`."""
+        await self._write_main_tables(connection, counts)
         await _UPDATE_TASK_STATES.run(connection, [(*row_key, memory) for row_key, memory in self.task_states.items()])
         for row_key, update in self.task_metadata.items():
             await task_tables.merge_task_metadata(connection, row_key, update)
@@ -396,14 +405,14 @@ class PostgresPendingRows:
         await compaction.ADD_GROWN.run(connection, sorted(self.grown))
         await compaction.INSERT_LONG_LOGS.run(connection, self.long_logs)
 
-    async def _write_main_tables(self, connection: Connection, totals: Sequence[Any], standings: Sequence[Any]) -> None:
+    async def _write_main_tables(self, connection: Connection, counts: Sequence[Sequence[Any]]) -> None:
         new = [(*row_key, *row, *record_values(self.records[row_key])) for row_key, row in self.new_tasks.items()]
         changed = [
             (*row_key, *mutable_values(record))
             for row_key, record in self.records.items()
             if row_key not in self.new_tasks
         ]
-        rows: list[Sequence[Any]] = [new, changed, self.log, self.messages, totals, standings]
+        rows: list[Sequence[Any]] = [new, changed, self.log, self.messages, *counts]
         if self.chunks:
             rows += self._artifact_rows()
         statements = tuple(

@@ -25,6 +25,7 @@ from typing import Final
 from asyncpg import Connection
 
 from dragoman.core.counters import CommitCounters
+from dragoman.core.daily_usage import DailyKeys
 from dragoman.core.errors import Unavailable, lacks_memory, out_of_memory
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.task.log import Append, Appended, ClaimHeld
@@ -73,6 +74,7 @@ class PostgresWriter:
         self.commits = CommitCounters()
         self._artifact_growth = PostgresArtifactGrowth()
         self._token_buckets = TokenBuckets()
+        self._daily_keys = DailyKeys()
         self._queue: deque[PostgresQueuedWrite] = deque()
         self._queue_filled = asyncio.Event()
         self._closed = False
@@ -170,7 +172,9 @@ class PostgresWriter:
 
     async def _apply(self, batch: Sequence[PostgresQueuedWrite], connection: Connection) -> list[WriteResult]:
         waiting = [queued for queued in batch if not queued.given_up]
-        transaction = PostgresTransaction(connection, self.counter_slot, self._artifact_growth, self._token_buckets)
+        transaction = PostgresTransaction(
+            connection, self.counter_slot, self._artifact_growth, self._token_buckets, self._daily_keys
+        )
         results = await transaction.run([queued.change for queued in waiting], self._database.fixed_now)
         return list(zip(waiting, results, strict=True))
 

@@ -11,7 +11,7 @@ from asyncpg import Connection
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection, task_ids_digest
-from dragoman.stores.postgres import blobs, pushes, tables, task_tables
+from dragoman.stores.postgres import blobs, daily_usage, pushes, tables, task_tables
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.hot import quota_counters
 from dragoman.stores.postgres.hot.quota_counters import TaskRowKey
@@ -198,6 +198,7 @@ async def delete_context_or_principal(connection: Connection, selection: TaskSel
         await tables.delete_revoked_api_keys(connection, selection.principal)
         await tables.anonymize_audit_entries(connection, selection.principal)
         await quota_counters.delete_empty_counters(connection, selection.principal)
+        await daily_usage.erase_principal(connection, selection.principal, selection.scope)
     for owner in await selected_owners(connection, selection):
         if selection.covers_context:
             await _delete_context(connection, owner, selection.context)

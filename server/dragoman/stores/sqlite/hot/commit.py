@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dragoman.core.counters import CommitCounters
+from dragoman.core.daily_usage import DailyKeys
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, AppendRejected
 from dragoman.stores.sqlite.errors import explain, is_undecodable, map_error, tolerate_damaged_text
@@ -69,6 +70,7 @@ class SqliteCommitter:
         self._owner_numbers: dict[Owner, int] = {}
         self._artifact_growth = SqliteArtifactGrowth()
         self.quota_counters = SqliteQuotaCounters()
+        self._daily_keys = DailyKeys()
         self.counters = CommitCounters()
         self.results: list[SqliteQueuedWrite] = []
         """Writes that have a result or error which was not delivered yet."""
@@ -111,7 +113,12 @@ class SqliteCommitter:
         self._begin()
         try:
             transaction = SqliteTransaction(
-                connection, self._clock, self._owner_numbers, self._artifact_growth, self.quota_counters
+                connection,
+                self._clock,
+                self._owner_numbers,
+                self._artifact_growth,
+                self.quota_counters,
+                self._daily_keys,
             )
             transaction.load_records([item.job for item in batch if isinstance(item.job, Append)])
             for item in batch:

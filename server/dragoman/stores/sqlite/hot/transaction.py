@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.names import Owner
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import MUTABLE_COLUMNS, RECORD_COLUMNS, record_values, step_values
-from dragoman.stores.sqlite import pushes, task_tables
+from dragoman.stores.sqlite import daily_usage, pushes, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs, use_blobs
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMNS, SqliteBulkStatement, record_from_row
@@ -101,6 +102,7 @@ class SqliteTransaction:
         owner_numbers: dict[Owner, int],
         artifact_growth: SqliteArtifactGrowth,
         quota_counters: SqliteQuotaCounters,
+        daily_keys: DailyKeys,
     ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
@@ -108,6 +110,8 @@ class SqliteTransaction:
         self._owner_numbers = owner_numbers
         self._artifact_growth = artifact_growth
         self._quota_counters = quota_counters
+        self._daily_keys = daily_keys
+        self._daily_counter = DailyCounter()
         self._wanted: dict[tuple[int, bytes], TaskRef] = {}
         """The tasks of this batch."""
         self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
@@ -187,16 +191,19 @@ class SqliteTransaction:
             if planned.record.has_live_push:
                 pushes.record_append(self._connection, owner, planned, now)
             self._records[owner, ref.key] = planned.record
+        self._daily_counter.count(planned, now)
         if change.usage_report is not None:
-            return replace(
-                planned.outcome,
-                usage=task_tables.record_usage(self._flushed_connection(), owner, ref.key, change.usage_report),
-            )
+            report = change.usage_report
+            usage, is_counted = task_tables.record_usage(self._flushed_connection(), owner, ref.key, report)
+            if is_counted and report.has_amount:
+                self._daily_counter.count_usage(planned.record, report, now)
+            return replace(planned.outcome, usage=usage)
         return planned.outcome
 
     def flush(self) -> None:
-        """Writes all pending rows, and the totals of the batch."""
+        """Writes all pending rows, the totals of the batch, and its daily usage."""
         self._flushed_connection()
+        daily_usage.add_counts(self._connection, self._cursor, self._daily_keys, self._daily_counter)
 
     def _flushed_connection(self) -> sqlite3.Connection:
         """The connection, after everything pending was written."""

@@ -24,7 +24,7 @@ from dragoman.stores.shared.erasure import (
     count_fitting_rows,
     receipt_from_row,
 )
-from dragoman.stores.sqlite import pushes, reads, tables, task_tables
+from dragoman.stores.sqlite import daily_usage, pushes, reads, tables, task_tables
 from dragoman.stores.sqlite.blobs import release_blobs
 from dragoman.stores.sqlite.hot.rows import record_from_row
 from dragoman.stores.sqlite.hot.transaction import ADD_TO_TOTALS, SELECT_RECORD
@@ -195,6 +195,7 @@ def delete_context_or_principal(connection: sqlite3.Connection, selection: TaskS
         if selection.covers_principal:
             tables.delete_revoked_api_keys(connection, selection.principal)
             tables.anonymize_audit_entries(connection, selection.principal)
+            daily_usage.erase_principal(connection, selection.principal, selection.scope)
         for owner in numbers:
             if selection.covers_context:
                 _delete_context(connection, (owner, selection.context))
