@@ -22,6 +22,7 @@ PUBLIC: Final = {
             "TurnSuspended",
             "on_startup",
             "Turn",
+            "AgentError",
             "TurnEnded",
             "Skill",
             "Provider",

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from dragoman.agents.functions.spec import retry
     from dragoman.agents.functions.startup import on_startup
     from dragoman.agents.functions.steps import StepCall, TurnSuspended
-    from dragoman.agents.functions.turn import Turn, TurnEnded
+    from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
     from dragoman.core.cards.agent_spec import Extension, Provider, Skill
     from dragoman.core.task.steps import StepMismatch
     from dragoman.wiring.embedding import RunningServer, open_app
 
 __all__ = [
     "agent", "retry", "Retry", "StepCall", "StepMismatch", "TurnSuspended",
-    "on_startup", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types",
+    "on_startup", "AgentError", "Turn", "TurnEnded", "Skill", "Provider", "Extension", "types",
     "open_app", "RunningServer", "__version__",
 ]  # fmt: skip
 
@@ -41,6 +41,7 @@ _MODULES: Final = {
     "StepMismatch": "core.task.steps",
     "TurnSuspended": "agents.functions.steps",
     "on_startup": "agents.functions.startup",
+    "AgentError": "agents.functions.turn",
     "Turn": "agents.functions.turn",
     "TurnEnded": "agents.functions.turn",
     "Skill": "core.cards.agent_spec",

@@ -46,6 +46,7 @@ class RecordingTurnContext:
         self.context_id = "context-1"
         self.owner = Owner("default", "anonymous")
         self.principal = "anonymous"
+        self.shows_error_texts = True
         self.message = pb.Message(message_id="question-1", role=pb.ROLE_USER)
         self.message.parts.extend([pb.Part(text=part) if isinstance(part, str) else part for part in parts])
         self.envelope = envelope or pb.SendMessageRequest()

@@ -123,11 +123,33 @@ async def test_an_executor_that_exits_ends_only_its_turn(pipes: Pipes, error: Ba
     await receive("hello")
     write({"welcome": {"maxFrameBytes": "10000", "heartbeat": "60s"}})
     for turn in ("broken", "fine"):
-        write({"turnStart": {"turnId": turn, "taskId": turn, "agentId": "a"}})
+        write({"turnStart": {"turnId": turn, "taskId": turn, "agentId": "a", "showErrorTexts": True}})
         status = (await receive("turnEnd"))["status"]
         if turn == "broken":
             assert (status["state"], status["message"]["parts"]) == ("TASK_STATE_FAILED", [{"text": text}])
         else:
             assert status["state"] == "TASK_STATE_COMPLETED"
+    pipes.input.close()
+    await serving
+
+
+async def test_an_error_that_is_hidden_from_callers_is_logged_with_the_id_that_they_see(
+    pipes: Pipes, caplog: pytest.LogCaptureFixture
+) -> None:
+    serving = asyncio.create_task(ExecutorChild(ExitingExecutor(OSError("db.internal")), pipes.frame_pipe).run({}))
+    while "hello" not in await asyncio.to_thread(pipes.receive):
+        pass
+    frames: tuple[dict[str, Any], ...] = (
+        {"welcome": {"maxFrameBytes": "10000", "heartbeat": "60s"}},
+        {"turnStart": {"turnId": "broken", "taskId": "broken", "agentId": "a"}},
+    )
+    pipes.input.write(b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
+    while "turnEnd" not in (frame := await asyncio.to_thread(pipes.receive)):
+        pass
+    [part] = frame["turnEnd"]["status"]["message"]["parts"]
+    [record] = [one for one in caplog.records if "the executor failed" in one.getMessage()]
+    assert "db.internal" not in part["text"]
+    assert part["text"].rstrip(".").rpartition(" ")[2] in record.getMessage()
+    assert record.exc_info is not None
     pipes.input.close()
     await serving

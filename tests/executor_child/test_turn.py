@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pytest
 
+from dragoman import AgentError
+from dragoman.agents.functions import runner
 from dragoman.executor_child import turn as turns
 from dragoman.executor_child.turn import ExecutorTurn
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -196,6 +198,26 @@ async def test_auth_required_is_shown_while_the_executor_waits(sent: SentFrames)
 async def test_an_error_fails_the_task_with_its_name(turn: ExecutorTurn, sent: SentFrames) -> None:
     turn.on_returned(KeyError("x"))
     assert sent.end["status"]["state"] == "TASK_STATE_FAILED"
+
+
+async def test_an_error_whose_text_is_hidden_has_an_id_for_its_caller(turn: ExecutorTurn, sent: SentFrames) -> None:
+    error = KeyError("host.internal")
+    error_id = turn.new_error_id(error)
+    assert len(error_id) == 12
+    turn.on_returned(error, error_id)
+    assert sent.text == runner.generic_error_text(error_id) == turns.generic_error_text(error_id)
+
+
+async def test_errors_for_callers_and_all_errors_of_a_server_that_shows_them_have_no_id(sent: SentFrames) -> None:
+    protocol_error = type("InvalidParamsError", (Exception,), {"__module__": "a2a.utils.errors"})
+    derived = type("Derived", (protocol_error,), {})
+    hidden = ExecutorTurn(START, sent, 10_000)
+    shown = ExecutorTurn({**START, "showErrorTexts": True}, sent, 10_000)
+    for error in (AgentError("closed"), derived("closed")):
+        assert hidden.new_error_id(error) == ""
+    assert hidden.new_error_id(ValueError("x")) != hidden.new_error_id(ValueError("x")) != ""
+    assert shown.new_error_id(ValueError("x")) == ""
+    assert turns.describe_error(AgentError("closed")) == "closed"
 
 
 def test_a_wrapped_sdk_error_is_described_by_its_cause() -> None:

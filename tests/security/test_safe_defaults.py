@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 
-from dragoman import Turn, agent
+from dragoman import AgentError, Turn, agent
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import DEFAULT_LIMITS
 from dragoman.core.net import targets
@@ -93,6 +93,31 @@ async def test_webhooks_cannot_target_this_machine_behind_a_proxy(tmp_path: Path
     assert answer.status == 400
     assert "configuration.taskPushNotificationConfig.url" in text or "task_push_notification_config.url" in text
     assert "outbound_allow" in text
+
+
+async def test_exception_texts_are_hidden_from_other_machines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    @agent
+    async def leaky(turn: Turn) -> str:
+        raise ConnectionError("warehouse.internal:5439: password authentication failed for user etl")
+
+    @agent
+    async def polite(turn: Turn) -> str:
+        raise AgentError("The warehouse is closed.") from OSError("warehouse.internal is away")
+
+    async with (
+        open_app(settings(tmp_path).model_copy(update={"token": SecretStr("secret")}), [leaky, polite]) as app,
+        aiohttp.ClientSession(f"http://{app.http}", headers={"Authorization": "Bearer secret"}) as http,
+    ):
+        texts = []
+        for name in ("leaky", "polite"):
+            async with http.post(f"/{name}/message:send", json=MESSAGE) as answer:
+                texts.append(await answer.text())
+    assert "warehouse.internal" not in "".join(texts)
+    assert "The warehouse is closed." in texts[1]
+    [error_id] = re.findall(r"The agent failed\. .* under error id ([0-9a-f]{12})\.", texts[0])
+    [record] = [one for one in caplog.records if error_id in one.getMessage()]
+    assert "warehouse.internal:5439" in record.getMessage()
+    assert record.__dict__["error_id"] == error_id
 
 
 def test_webhooks_cannot_target_ports_of_other_protocols() -> None:

@@ -159,3 +159,19 @@ def test_default_ages_are_those_in_the_manual() -> None:
     assert settings.push_retry_policy.give_up_after == 24 * 3600.0
     assert settings.retain_audit == 365 * 24 * 3600 * 1000
     assert load_settings({"retain_audit": "0"}).retain_audit == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({}, True),
+        ({"api_keys": True}, False),
+        ({"trusted_proxies": "127.0.0.1"}, False),
+        ({"http": "0.0.0.0:8080", "insecure": True}, False),
+        ({"http": "0.0.0.0:8080", "insecure": True, "error_texts": "all"}, True),
+        ({"error_texts": "agents"}, False),
+    ],
+    ids=str,
+)
+def test_exception_texts_are_shown_where_only_the_developer_calls(arguments: dict[str, object], shown: bool) -> None:
+    assert load_settings(arguments).shows_error_texts is shown

@@ -57,6 +57,11 @@ async def test_a_question_is_there_only_if_the_server_sent_one() -> None:
     assert Turn(question=pb.Message(message_id="q")).context.question == pb.Message(message_id="q")
 
 
+async def test_error_texts_are_hidden_unless_the_server_shows_them() -> None:
+    assert not Turn().context.shows_error_texts
+    assert Turn(show_error_texts=True).context.shows_error_texts
+
+
 async def test_events_are_flushed_when_the_server_confirms_their_number_and_not_before() -> None:
     turn = Turn()
     turn.context.put(WORKING)

@@ -214,10 +214,13 @@ class ExecutorChild:
             await asyncio.wait([running.canceling])
         cancelled = running.task.cancelled()
         error = asyncio.CancelledError() if cancelled else running.task.exception() or running.task.result()
+        error_id = ""
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            log.error("task %s: the executor failed", turn.task_id, exc_info=error)
+            error_id = turn.new_error_id(error)
+            suffix = f" (error id {error_id})" if error_id else ""
+            log.error("task %s: the executor failed%s", turn.task_id, suffix, exc_info=error)
         try:
-            turn.on_returned(error)
+            turn.on_returned(error, error_id)
         except ValueError as unsendable:  # the end of the turn is too large or has no JSON form
             turn.end(failed_status(describe_error(unsendable)))
         del self._turns[turn.id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -313,8 +314,16 @@ class ExecutorTurn:
 
     # The end of execute() -----------------------------------------------------------------------------------------
 
-    def on_returned(self, error: BaseException | None) -> None:
-        """Handles the return of execute(), with or without an error. Ends a turn that has not ended."""
+    def new_error_id(self, error: BaseException) -> str:
+        """An id that stands for the text of this error; empty if callers may see the text."""
+        shown = self.start.get("showErrorTexts") or is_for_callers(error)
+        return "" if shown else secrets.token_hex(ERROR_ID_BYTES)
+
+    def on_returned(self, error: BaseException | None, error_id: str = "") -> None:
+        """Handles the return of execute(), with or without an error. Ends a turn that has not ended.
+
+        `error_id`: what callers see in place of the error's text.
+        """
         if self.is_over:
             return
         held, self._held_status = self._held_status, None
@@ -326,7 +335,7 @@ class ExecutorTurn:
             else:
                 self._end(canceled={})
         elif error is not None:
-            self.end(failed_status(describe_error(error)))
+            self.end(failed_status(generic_error_text(error_id) if error_id else describe_error(error)))
         elif held is not None:
             self.end(held)
         elif self._last_status == AUTH_REQUIRED:
@@ -345,8 +354,32 @@ def failed_status(text: str) -> dict[str, Any]:
     return {"state": "TASK_STATE_FAILED", "message": {"parts": [{"text": text}]}}
 
 
+ERROR_ID_BYTES = 6
+"""Random bytes of an error id, which is written in hexadecimal."""
+
+
+def generic_error_text(error_id: str) -> str:
+    """What a caller sees in place of an error's text: the same as for agent functions."""
+    return f"The agent failed. The operator finds the cause in the log under error id {error_id}."
+
+
+def is_for_callers(error: BaseException) -> bool:
+    """Whether an error was raised with a text for the caller: `dragoman.AgentError`, or a protocol error of a2a-sdk."""
+    return _is_agent_error(error) or any(base.__module__ == "a2a.utils.errors" for base in type(error).__mro__)
+
+
+def _is_agent_error(error: BaseException) -> bool:
+    """By name: the executor's environment need not have our package."""
+    return any(
+        base.__name__ == "AgentError" and base.__module__.partition(".")[0] == "dragoman"
+        for base in type(error).__mro__
+    )
+
+
 def describe_error(error: BaseException) -> str:
     """An error as one line for the task. The traceback goes to the log only."""
+    if _is_agent_error(error) and str(error):
+        return str(error)
     inner = getattr(error, "error", None)  # a2a-sdk 0.3 wraps the error in a ServerError
     text = getattr(inner, "message", None) or getattr(error, "message", None) or str(error)
     name = type(inner if getattr(inner, "message", None) else error).__name__

@@ -116,6 +116,11 @@ class TurnContext(Protocol):
         ...
 
     @property
+    def shows_error_texts(self) -> bool:
+        """Whether callers see what any exception of the agent says; else only what an AgentError says."""
+        ...
+
+    @property
     def message(self) -> pb.Message:
         """The message that this turn answers."""
         ...

@@ -118,6 +118,8 @@ class RuntimeConfig:
     slots: int = DEFAULT_SLOTS
     strict: bool = False
     """Whether agents may make only the transitions of the strict table."""
+    shows_error_texts: bool = True
+    """Whether callers see what any exception of an agent says; else only what an AgentError says."""
     exclusive: bool = True
     """No other process uses this store, so open sessions belong to dead processes."""
     lease: float = LEASE_SECONDS
@@ -199,6 +201,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         budgets=config.budgets,
         lease=run_lease,
         timings=timings,
+        shows_error_texts=config.shows_error_texts,
     )
     unserved = UnservedTasks(event_log)
     scheduler = Scheduler(

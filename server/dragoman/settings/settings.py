@@ -271,6 +271,9 @@ class Settings(BaseModel):
     """Form of files in 0.3 over gRPC and REST: `bytes`, `base64` text, or recognized in each request (`auto`)."""
     strict_transitions: bool = False
     """Fail tasks whose state transitions are not in a2a-rust's narrower table."""
+    error_texts: Literal["auto", "agents", "all"] = "auto"
+    """Exceptions whose text callers see: an agent's AgentErrors (`agents`) or `all`. `auto`: all if only this machine
+    can call, without authentication and proxies."""
     lossy_numbers: bool = False
     """Accept JSON integers beyond 2^53, which then lose digits."""
 
@@ -396,6 +399,11 @@ class Settings(BaseModel):
         Whoever turns on authentication expects other callers, mostly through a proxy on the same machine.
         """
         return self.is_loopback and not (self.requires_auth or self.trusted_proxies)
+
+    @property
+    def shows_error_texts(self) -> bool:
+        """Whether callers see what any exception of an agent says."""
+        return self.error_texts == "all" or (self.error_texts == "auto" and self.is_private)
 
     @property
     def push_retry_policy(self) -> PushRetryPolicy:

@@ -230,6 +230,7 @@ def runtime_config(settings: Settings, timings: Timings) -> RuntimeConfig:
         runs_agents=settings.role != "server",
         slots=settings.slots,
         strict=settings.strict_transitions,
+        shows_error_texts=settings.shows_error_texts,
         worker_wait=settings.worker_wait,
         limits=Limits(
             message_bytes=settings.message_bytes,

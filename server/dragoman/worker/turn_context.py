@@ -37,6 +37,7 @@ class RemoteTurnContext:
         self.context_id = start.context_id
         self.owner = Owner(DEFAULT_SCOPE, start.principal)  # a worker does not learn the scope
         self.principal = start.principal
+        self.shows_error_texts = start.show_error_texts
         self.message = start.message
         self.envelope = start.envelope
         self.history: Sequence[pb.Message] = tuple(start.history)

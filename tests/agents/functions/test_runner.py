@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
 
-from dragoman import Turn, agent, types
+from dragoman import AgentError, Retry, Turn, agent, types
 from dragoman.agents.functions.declaration import DeclaredAgent
-from dragoman.agents.functions.runner import take_turn
+from dragoman.agents.functions.runner import generic_error_text, take_turn
 from dragoman.agents.functions.threads import DaemonThreadPool
 from dragoman.core.task import states
 from dragoman.core.task.log import FENCED, AppendRejected
@@ -194,6 +194,60 @@ async def test_an_exception_fails_the_task_and_its_traceback_is_logged(
     assert f"{Path(__file__).name}, line {line_of_explode()}: agent {it.spec.id} failed" in record.getMessage()
     assert record.exc_info is not None
     assert "Traceback" not in status_text(task)
+
+
+@pytest.mark.parametrize("index", range(4))
+async def test_callers_of_a_server_that_hides_error_texts_see_an_id_that_the_log_has(
+    index: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = RecordingTurnContext("go")
+    context.shows_error_texts = False
+    task = context.task(await kinds_of(explode)[index].take_turn(context))
+    [record] = [one for one in caplog.records if one.name == "dragoman.agents"]
+    assert status_text(task) == generic_error_text(record.__dict__["error_id"])
+    assert "LookupError: no such thing" in record.getMessage()
+    assert record.__dict__["error_id"] in record.getMessage()
+
+
+async def test_an_invalid_value_of_an_agent_is_hidden_like_an_exception() -> None:
+    @agent
+    async def it(turn: Turn) -> object:
+        return {"secret": object()}
+
+    context = RecordingTurnContext("go")
+    context.shows_error_texts = False
+    result = await it.take_turn(context)
+    assert result.error is not None
+    assert result.error.message.startswith("The agent failed.")
+    assert status_text(context.task(result)) == f"InvalidAgentResponse: {result.error.message}"
+
+
+async def test_the_retry_of_a_hidden_failure_names_its_id_only() -> None:
+    @agent(retry=Retry(attempts=2, on=(OSError,)))
+    async def it(turn: Turn) -> str:
+        raise OSError("host.internal")
+
+    context = RecordingTurnContext("go")
+    context.shows_error_texts = False
+    result = await it.take_turn(context)
+    assert result.pause is not None
+    assert result.pause.error == status_text(context.task(result))
+    assert "host.internal" not in result.pause.error
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_the_text_of_an_agent_error_is_for_the_caller(shown: bool) -> None:
+    class Closed(AgentError):
+        pass
+
+    def fail() -> None:
+        raise Closed("Closed until 8:00") from OSError("host.internal")
+
+    for it in kinds_of(fail):
+        context = RecordingTurnContext("go")
+        context.shows_error_texts = shown
+        task = context.task(await it.take_turn(context))
+        assert (state_of(task), status_text(task)) == ("FAILED", "Closed until 8:00")
 
 
 def line_of_explode() -> int:

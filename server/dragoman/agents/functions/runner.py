@@ -8,7 +8,8 @@
 | `def` + `yield`       | in a thread          | the same, and CancelledError at its yield               |
 
 An error with a yielded value is raised at that `yield`, so that the author's `finally` runs and the traceback shows
-the author's line. The caller sees the error's name and text; only the log has the traceback.
+the author's line. The caller sees the text of an AgentError, or any error's name and text where
+`turn_context.shows_error_texts`, else a generic text with an id. The log has id, text and traceback.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -30,7 +32,7 @@ from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.steps import TurnSteps, TurnSuspended
 from dragoman.agents.functions.threads import LeakedThreads, ThreadRunner
-from dragoman.agents.functions.turn import Turn, TurnEnded
+from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded
 from dragoman.agents.values import NewId, artifact_change, to_local_type
 from dragoman.core import trace
 from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
@@ -80,15 +82,18 @@ async def take_turn(
                 raise
             if isinstance(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
                 raise
-            result = _result_of_exception(function, output, agent, cause, error)
-            if result.status.state == states.FAILED and _may_repeat(cause, retry, turn_context.attempt):
+            result = _result_without_failure(output, cause)
+            if result is not None:
+                return result
+            result, text = _failed_result(function, output, agent, cause, error)
+            if _may_repeat(cause, retry, turn_context.attempt):
                 until = steps.clock() + round(retry.delay(turn_context.attempt) * 1000)
-                result.pause = Pause(until, describe_exception(cause, error))
+                result.pause = Pause(until, text)
             return result
         except AgentStillRuns:
             raise
         except Exception as late:  # the result cannot be built: a state that is not JSON, a failing __str__
-            return _failed_result(function, output, agent, late, late)
+            return _failed_result(function, output, agent, late, late)[0]
         finally:
             del cause  # its traceback references this frame
 
@@ -202,10 +207,8 @@ def _completed_result(output: TurnOutput, value: object) -> TurnResult:
     return output.turn_result(StatusChange(states.COMPLETED), artifacts=[artifact_change(output.new_artifact(value))])
 
 
-def _result_of_exception(
-    function: AgentFunction, output: TurnOutput, agent: str, cause: BaseException, error: BaseException
-) -> TurnResult:
-    """Converts an exception to the result of the turn."""
+def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnResult | None:
+    """The result of a turn whose exception is no failure of the agent; else None."""
     if isinstance(cause, TurnEnded):
         return output.turn_result(cause.status, reply=cause.reply)
     if isinstance(cause, TurnSuspended):
@@ -216,7 +219,7 @@ def _result_of_exception(
     if isinstance(cause, (LeaseLost, AppendRejected)):
         # The task continued without this run and the store rejects our writes: not a failure of the agent.
         return TurnResult(StatusChange(states.CANCELED))
-    return _failed_result(function, output, agent, cause, error)
+    return None
 
 
 def _may_repeat(cause: BaseException, retry: Retry, attempt: int) -> bool:
@@ -226,19 +229,26 @@ def _may_repeat(cause: BaseException, retry: Retry, attempt: int) -> bool:
 
 def _failed_result(
     function: AgentFunction, output: TurnOutput, agent: str, cause: BaseException, error: BaseException
-) -> TurnResult:
+) -> tuple[TurnResult, str]:
+    """FAILED, and its text for the caller. Logs the failure."""
     file, line = source_location(cause, function)
     text = describe_exception(cause, error)
+    error_id = ""
+    if not (output.turn_context.shows_error_texts or isinstance(cause, AgentError)):
+        error_id = secrets.token_hex(ERROR_ID_BYTES)
     # The store is away or memory is used up: the author's frames would explain nothing.
     is_expected = isinstance(cause, Unavailable) or lacks_memory(cause)
     log.error(
-        "%s, line %d: agent %s failed: %s", file, line, agent, text,
-        exc_info=None if is_expected else error, extra={"task": output.turn_context.task_id, "agent": agent},
+        "%s, line %d: agent %s failed: %s", file, line, agent, f"{text} (error id {error_id})" if error_id else text,
+        exc_info=None if is_expected else error,
+        extra={"task": output.turn_context.task_id, "agent": agent, **({"error_id": error_id} if error_id else {})},
     )  # fmt: skip
-    if not isinstance(cause, InvalidAgentResponse):
-        return output.failed_result(text)
-    invalid = InvalidAgentResponse(f"agent {agent}, {Path(file).name} line {line}: {cause}")
-    return replace(output.failed_result(f"InvalidAgentResponse: {invalid}"), error=invalid)
+    shown = generic_error_text(error_id) if error_id else text
+    if isinstance(cause, InvalidAgentResponse):
+        invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {Path(file).name} line {line}: {cause}")
+        shown = f"InvalidAgentResponse: {invalid}"
+        return replace(output.failed_result(shown), error=invalid), shown
+    return output.failed_result(shown), shown
 
 
 def _is_stop_requested(turn_context: TurnContext) -> bool:
@@ -251,6 +261,15 @@ MAX_ERROR_TEXT_CHARS: Final = 4_000
 """Characters of an error text that the caller sees; the log has the full text."""
 
 
+ERROR_ID_BYTES: Final = 6
+"""Random bytes of an error id, which is written in hexadecimal."""
+
+
+def generic_error_text(error_id: str) -> str:
+    """What a caller sees in place of an exception's text."""
+    return f"The agent failed. The operator finds the cause in the log under error id {error_id}."
+
+
 def primary_exception(error: BaseException) -> BaseException:
     """The decisive exception: of a group, the one that ends or suspends the turn if there is one, else the first."""
     if not isinstance(error, BaseExceptionGroup):
@@ -260,9 +279,14 @@ def primary_exception(error: BaseException) -> BaseException:
 
 
 def describe_exception(cause: BaseException, error: BaseException) -> str:
-    """`Name: text` of `cause`, with the number of other exceptions in the group `error`. Always valid UTF-8."""
+    """`Name: text` of `cause`, with the number of other exceptions in the group `error`. Always valid UTF-8.
+
+    The text alone of an AgentError: it was written for the caller.
+    """
     text = str(cause).encode(errors="backslashreplace").decode()
     description = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+    if text and isinstance(cause, AgentError):
+        description = text
     more = len(_flatten_group(error)) - 1 if isinstance(error, BaseExceptionGroup) else 0
     if len(description) > MAX_ERROR_TEXT_CHARS:
         description = f"{description[:MAX_ERROR_TEXT_CHARS]}…"

@@ -38,6 +38,14 @@ class TurnEnded(BaseException):
         self.reply = reply
 
 
+class AgentError(Exception):
+    """Ends the turn as FAILED with a text for the caller. The texts of other exceptions may be hidden from callers.
+
+    `raise AgentError("The warehouse is closed until 8:00")`. The log has the traceback, and that of a cause
+    (`raise ... from error`), which callers never see.
+    """
+
+
 class Turn(Incoming):
     """One turn of a task: the caller's message, and the methods that answer it.
 

@@ -176,6 +176,7 @@ class RemoteTurn:
             traceparent=CURRENT_TRACE.get(),
             steps=map(encode_step, turn_context.journal.stored),
             turn_number=turn_context.journal.turn_number,
+            show_error_texts=turn_context.shows_error_texts,
         )
         if turn_context.task_metadata:
             start.task_metadata.MergeFromString(turn_context.task_metadata)

@@ -90,6 +90,11 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("open_streams", "N", "Streams and blocking calls per principal. [2000]"),
         ServeOption("agent_limits", "ID.LIMIT=N,...", "live-tasks and starts-per-minute of single agents."),
         ServeOption("budgets", "tokens=N,cost=N,...", "Usage limits per task; of single agents: ID.cost=N. [none]"),
+        ServeOption(
+            "error_texts",
+            "auto|agents|all",
+            "Exceptions of agents whose text callers see: AgentError, or all. [all if only this machine can call]",
+        ),
         ServeOption("isolation", "owner|scope|context", "Who can see a task; per agent: owner,desk=scope. [owner]"),
     ),
     "TLS (PEM files)": (

@@ -64,6 +64,8 @@ class TurnServices:
     lease: Lease | None = None
     """Of this process; None if no other process may act for it."""
     timings: Timings = DEFAULT_TIMINGS
+    shows_error_texts: bool = True
+    """Whether callers see what any exception of an agent says."""
 
 
 class AgentFacade:
@@ -137,6 +139,10 @@ class AgentFacade:
         raise NotImplementedError
 
     # Reads ------------------------------------------------------------------------------------------------------
+
+    @property
+    def shows_error_texts(self) -> bool:
+        return self._services.shows_error_texts
 
     @property
     def task_id(self) -> str:
