@@ -20,15 +20,20 @@ HEAD: Final = f"""\
 Each setting can be given in three ways: as an option (`--log-format json`), as an environment variable
 (`{ENV_PREFIX}LOG_FORMAT=json`) or in a TOML file (`log-format = "json"` or `log_format = "json"`). If a setting is
 given more than once, the command line wins, then the environment, then the file. The file is the one that `--config`
-names, or else `dragoman.toml` in the working directory. An invalid value stops the start with the setting, the rule
-and the place it came from:
+names, or else `dragoman.toml` in the working directory. An invalid value or an unknown name stops the start with the
+setting, the rule and the place it came from:
 
 ```console
 $ dragoman serve --slots 0
 error: --slots (command line): "0" must be greater than or equal to 1
 $ {ENV_PREFIX}LOG_FORMAT=xml dragoman serve
 error: {ENV_PREFIX}LOG_FORMAT (environment): "xml" must be 'text' or 'json'
+$ {ENV_PREFIX}API_KEY=true dragoman serve
+error: {ENV_PREFIX}API_KEY (environment): is not a setting; did you mean {ENV_PREFIX}API_KEYS?
 ```
+
+Variables of the other commands, such as `{ENV_PREFIX}SERVER`, and those that Kubernetes sets for a Service called
+`dragoman` are not unknown names.
 
 An option without a value is `true` or `false` in the environment and in the file. Several values are separated by
 commas; in TOML they can also be a list. Sizes are numbers of bytes, or `64KiB`, `16MiB`; durations are `30d`, `12h`,

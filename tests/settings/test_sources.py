@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dragoman.cli import COMMANDS, load_command
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, read_config_file, read_environment
 
@@ -64,6 +66,44 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_SLOTS", "")
     assert load_settings({}).slots == Settings.model_fields["slots"].default
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("DRAGOMAN_API_KEY", "did you mean DRAGOMAN_API_KEYS?"),
+        ("dragoman_log_fromat", "did you mean DRAGOMAN_LOG_FORMAT?"),
+        ("DRAGOMAN_QQ_77", "unset it; `dragoman serve --help` lists the settings"),
+    ],
+)
+def test_an_unknown_variable_is_rejected_with_the_nearest_name(
+    variable: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(SettingsError) as failure:
+        load_settings({})
+    assert str(failure.value) == f"{variable} (environment): is not a setting; {hint}"
+
+
+def test_unset_variables_and_those_of_kubernetes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGOMAN_XYZZY", "")
+    for name in ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_8080_TCP_ADDR", "SERVER_SERVICE_HOST"):
+        monkeypatch.setenv(f"DRAGOMAN_{name}", "10.0.0.1")
+    load_settings({})
+
+
+def test_variables_of_every_command_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def variables(command: Any) -> set[str]:
+        own = {str(one.envvar) for one in command.params if one.envvar}
+        return own.union(*map(variables, getattr(command, "commands", {}).values()))
+
+    names = set().union(*(variables(load_command(name)) for name in COMMANDS))
+    assert {"DRAGOMAN_SERVER", "DRAGOMAN_KEY", "DRAGOMAN_CA"} <= names
+    for name in names:
+        monkeypatch.setenv(name, "")
+    for name in names - {f"DRAGOMAN_{field.upper()}" for field in Settings.model_fields}:
+        monkeypatch.setenv(name, "x")
+    load_settings({})
 
 
 def test_an_invalid_variable_is_reported_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

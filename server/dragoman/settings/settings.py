@@ -24,7 +24,13 @@ from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
-from dragoman.settings.sources import SettingsError, explain_setting_error, read_config_file, read_environment
+from dragoman.settings.sources import (
+    SettingsError,
+    explain_setting_error,
+    read_config_file,
+    read_environment,
+    reject_unknown_variables,
+)
 from dragoman.settings.types import (
     AbsoluteUrl,
     Address,
@@ -432,10 +438,11 @@ def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Set
     in_code: the arguments are those of a function, and errors spell them so. Raises SettingsError.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
+    fields = Settings.model_fields
+    reject_unknown_variables(fields)
     try:
         return Settings(**given)
     except ValidationError as error:
-        fields = Settings.model_fields
         file, _ = read_config_file({**read_environment(fields), **given}.get("config"))
         lines = [explain_setting_error(fields, item, given, file, in_code=in_code) for item in error.errors()]
         raise SettingsError("\n".join(lines)) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +15,17 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 ENV_PREFIX: Final = "DRAGOMAN_"
+CLIENT_VARIABLES: Final = frozenset(
+    {
+        "CA", "CERT", "EXECUTOR", "EXECUTOR_PYTHON", "EXECUTOR_RETRIES", "KEY", "KEY_FILE", "MESSAGE_BYTES", "OTLP",
+        "OTLP_HEADERS", "PROFILE", "SERVER", "TOKEN",
+    }
+)  # fmt: skip
+"""Variables of commands that are clients, without the prefix. A server leaves them alone: one shell may do both."""
+
+SERVICE_LINK: Final = re.compile(r"(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+"""What Kubernetes sets in every pod of a namespace with a Service called `dragoman` or `dragoman-…`."""
+
 DEFAULT_CONFIG_FILE: Final = Path("dragoman.toml")
 
 
@@ -46,6 +59,22 @@ def read_environment(names: Iterable[str]) -> dict[str, str]:
     """
     variables = {name.upper(): value for name, value in os.environ.items() if value}
     return {name: variables[key] for name in names if (key := ENV_PREFIX + name.upper()) in variables}
+
+
+def reject_unknown_variables(names: Iterable[str]) -> None:
+    """Raises SettingsError if a variable of the environment has our prefix, but is none of these settings."""
+    known = {name.upper() for name in names} | CLIENT_VARIABLES
+    lines = []
+    for variable in sorted(name for name, value in os.environ.items() if value and name.upper().startswith(ENV_PREFIX)):
+        name = variable.upper().removeprefix(ENV_PREFIX)
+        if name in known or SERVICE_LINK.fullmatch(name):
+            continue
+        similar = difflib.get_close_matches(name, sorted(known), 1)
+        hint = f"did you mean {ENV_PREFIX}{similar[0]}?" if similar else ""
+        remedy = hint or "unset it; `dragoman serve --help` lists the settings"
+        lines.append(f"{variable} (environment): is not a setting; {remedy}")
+    if lines:
+        raise SettingsError("\n".join(lines))
 
 
 def explain_setting_error(
