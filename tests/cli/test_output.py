@@ -15,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.cli import escape_controls, print_note
-from dragoman.cli.output import ConsoleOutput, Progress, format_usage, json_line, state_name, text_of
+from dragoman.cli.output import (
+    ConsoleOutput,
+    Progress,
+    colored,
+    format_elapsed,
+    format_usage,
+    json_line,
+    state_name,
+    text_of,
+)
+from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -191,3 +201,34 @@ def test_elapsed_time_is_formatted(seconds: float, text: str, monkeypatch: pytes
     progress = Progress()
     monkeypatch.setattr(time, "monotonic", lambda: progress._started_at + seconds)
     assert progress.elapsed == text
+
+
+def test_states_have_colors_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert colored("FAILED  task FAILED", states.FAILED, Terminal()) == "\x1b[31mFAILED\x1b[0m  task FAILED"
+    assert colored("FAILED", states.FAILED, io.StringIO()) == "FAILED"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert colored("FAILED", states.FAILED, Terminal()) == "FAILED"
+
+
+@pytest.mark.parametrize(("stream", "header"), [(Terminal(), True), (io.StringIO(), False)])
+def test_a_table_has_a_header_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, header: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "30")
+    rows = [("FAILED", "short", "a text that is longer than 30 columns"), ("COMPLETED", "b\x1b[2J", "-")]
+    ConsoleOutput(out=stream).table(("STATE", "AGENT", "MESSAGE"), rows, [states.FAILED, states.COMPLETED])
+    lines = stream.getvalue().splitlines()
+    assert (lines[0].split() == ["STATE", "AGENT", "MESSAGE"]) == header
+    assert lines[-1].startswith("COMPLETED  b\\u001b[2J  -")
+    assert max(map(len, lines)) == (30 if header else 63)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(-5, "0s"), (59_999, "59s"), (60_000, "1m"), (3_600_000, "1h"), (86_400_000, "1d"), (8.64e9, "100d")],
+)
+def test_an_age_is_in_its_largest_unit(milliseconds: float, text: str) -> None:
+    assert format_elapsed(milliseconds) == text

@@ -51,7 +51,7 @@ def test_a_servers_task_is_recorded_and_replayed(dragoman_server: Callable[..., 
 def test_invalid_recordings_are_rejected(dragoman_server: Callable[..., LiveServer], tmp_path: Path) -> None:
     server, case = dragoman_server(office), tmp_path / "case.json"
     none = command("record", "nobody's", "-o", str(case), "--server", server.grpc)
-    assert none.exit_code == 3
+    assert none.exit_code == 4
     assert not case.exists()
     for text, why in (
         ("{}", "is not a recording"),

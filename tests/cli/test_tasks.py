@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -195,8 +196,14 @@ def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:
     first = json.loads(dragoman("send", "echo 1", "--context", "of-the-list", "--json").out)["task"]["id"]
     second = json.loads(dragoman("send", "fail", "--context", "of-the-list", "--json").out)["task"]["id"]
     lines = dragoman("list", "--context", "of-the-list").out.splitlines()
-    assert [line.split()[:2] for line in lines] == [[second, "FAILED"], [first, "COMPLETED"]]
-    assert dragoman("list", "--context", "of-the-list", "--state", "completed").out.startswith(first)
+    assert [(line.split()[0], line.split()[3]) for line in lines] == [("FAILED", second), ("COMPLETED", first)]
+    assert re.fullmatch(rf"FAILED +playground +\d+s +{second} +RuntimeError: .*", lines[0])
+    completed = ("list", "--context", "of-the-list", "--state", "completed")
+    (line,) = dragoman(*completed, "--wide").out.splitlines()
+    assert re.fullmatch(rf"COMPLETED +playground +\d+s +{first} +- +default +of-the-list +\d{{4}}-.*", line)
+    assert first in dragoman(*completed, "--since", "1h").out
+    assert dragoman(*completed, "--since", "0").err == "no tasks\n"
+    assert dragoman("list", "--since", "long").code == 2
     (line,) = dragoman("list", "--context", "of-the-list", "--limit", "1", "--json").out.splitlines()
     assert json.loads(line)["id"] == second
     nothing = dragoman("list", "--context", "of-nobody")
@@ -213,10 +220,10 @@ def test_tasks_of_every_scope_are_listed_and_found(dragoman: Run, served: Server
     there = dragoman("send", "hi", "--agent", "quote", "--scope", SCOPE, "--no-wait", *context).out.strip()
     dragoman("watch", there, *at)
     lines = [line.split() for line in dragoman("list", *context).out.splitlines()]
-    assert {(line[0], *line[4:6]) for line in lines} == {(here, "quote", "default"), (there, "quote", SCOPE)}
+    assert {(line[3], line[1]) for line in lines} == {(here, "quote"), (there, f"{SCOPE}/agents/quote")}
     for scope, task in (("default", here), (SCOPE, there)):
         (line,) = dragoman("list", "--scope", scope, *context).out.splitlines()
-        assert line.split()[0] == task
+        assert line.split()[3] == task
         (json_line,) = dragoman("list", "--scope", scope, "--json", *context).out.splitlines()
         listed = json.loads(json_line)
         assert (listed["id"], listed["agent"], listed["scope"]) == (task, "quote", scope)
@@ -234,11 +241,11 @@ def test_a_task_in_another_scope_than_the_named_one_is_missing(dragoman: Run, se
     task = dragoman("send", "hi", "--agent", "quote", "--scope", SCOPE, "--no-wait", *at).out.strip()
     for command in ("get", "watch", "cancel"):
         missing = dragoman(command, task, "--agent", "quote", "--scope", "default", *at)
-        assert (missing.code, "(TASK_NOT_FOUND)" in missing.err) == (3, True)
+        assert (missing.code, "(TASK_NOT_FOUND)" in missing.err) == (4, True)
         unnamed = dragoman(command, NOT_THERE, "--scope", SCOPE, *at)
         assert (unnamed.code, unnamed.out) == (2, "")
         assert "name the agent in this scope: --agent NAME" in unnamed.err
-    assert dragoman("explain", task, "--scope", "default", *at).code == 3
+    assert dragoman("explain", task, "--scope", "default", *at).code == 4
     assert dragoman("send", "hi", "--scope", SCOPE).code == 2
 
 
@@ -294,15 +301,71 @@ def test_the_steps_of_a_task_are_listed(dragoman: Run, served: Server) -> None:
 
 
 @pytest.mark.parametrize("command", ["get", "watch", "cancel", "explain", "steps"])
-def test_a_missing_task_is_exit_code_3(dragoman: Run, command: str) -> None:
+def test_a_missing_task_is_exit_code_4(dragoman: Run, command: str) -> None:
     result = dragoman(command, NOT_THERE)
-    assert (result.code, result.out) == (3, "")
+    assert (result.code, result.out) == (4, "")
     assert "(TASK_NOT_FOUND)" in result.err
+    error = json.loads(dragoman(command, NOT_THERE, "--json").err)["error"]
+    assert (error["code"], error["exitCode"]) == ("TASK_NOT_FOUND", 4)
+
+
+def test_json_errors_are_one_object_on_stderr(dragoman: Run, unused_tcp_port: int) -> None:
+    down = dragoman("list", "--json", "--server", f"127.0.0.1:{unused_tcp_port}")
+    assert (down.code, down.out) == (3, "")
+    error = json.loads(down.err)["error"]
+    assert (error["code"], error["exitCode"]) == ("UNAVAILABLE", 3)
+    assert "cannot connect" in error["message"]
+    for invalid in (("list", "--json", "--limit", "0"), ("send", "--json"), ("list", "--json", "--nothing")):
+        wrong = dragoman(*invalid)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert json.loads(wrong.err)["error"]["code"] == "USAGE"
+
+
+def test_times_in_json_have_one_form(dragoman: Run) -> None:
+    task = json.loads(dragoman("send", "echo x", "--json").out)["task"]
+    (explained,) = dragoman("explain", task["id"], "--json").out.splitlines()
+    assert json.loads(explained)["since"] == task["status"]["timestamp"]
+
+
+def test_a_message_to_a_task_needs_no_agent(dragoman: Run, served: Server) -> None:
+    at = ("--server", served.grpc)
+    for scope in ((), ("--scope", SCOPE)):
+        task = dragoman("send", "ask", "--agent", "still", *scope, "--json", *at).out
+        id = json.loads(task)["task"]["id"]
+        answered = dragoman("send", "--task", id, "forty-two", *at)
+        assert answered.code == 0, answered
+
+
+@pytest.mark.parametrize("binding", ["grpc", "http"])
+def test_a_similar_agent_is_proposed(dragoman: Run, served: Server, binding: str) -> None:
+    at = ("--server", getattr(served, binding))
+    similar = dragoman("send", "x", "--agent", "quotes", *at)
+    assert (similar.code, similar.out) == (4, "")
+    assert 'error: no agent "quotes"; did you mean quote? (AGENT_NOT_FOUND)\n' in similar.err
+    other = dragoman("get", NOT_THERE, "--agent", "nobody_here", *at)
+    assert other.code == 4
+    assert 'no agent "nobody_here"; use one of ' in other.err
+
+
+def test_a_cancel_of_an_ended_task_says_its_state(dragoman: Run) -> None:
+    task = json.loads(dragoman("send", "echo x", "--json").out)["task"]["id"]
+    refused = dragoman("cancel", task)
+    assert refused.code == 3
+    assert re.search(rf"task {task} is COMPLETED since \d{{4}}-\d\d-\d\d .*; a task that has ended cannot", refused.err)
+
+
+def test_a_port_of_another_protocol_is_recognized(dragoman: Run, playground: Server) -> None:
+    http_port = dragoman("list", "--server", playground.http.removeprefix("http://"))
+    assert (http_port.code, "that is the HTTP port; pass http://HOST:PORT" in http_port.err) == (3, True)
+    for command in (("list",), ("send", "x"), ("send", "x", "--binding", "rest")):
+        grpc_port = dragoman(*command, "--server", f"http://{playground.grpc}")
+        assert (grpc_port.code, "if it is the gRPC port, pass grpc://" in grpc_port.err) == (3, True), grpc_port
+        assert "\\x00" not in grpc_port.err
 
 
 def test_a_rejection_names_the_field(dragoman: Run, served: Server) -> None:
     result = dragoman("send", "hi", "--agent", "nobody", "--server", served.grpc)
-    assert result.code == 3
+    assert result.code == 4
     assert "files" in result.err  # the existing agents
     Path("photo.png").write_bytes(b"x")
     result = dragoman("send", "--file", "photo.png", "--agent", "quote", "--server", served.grpc)

@@ -7,9 +7,11 @@ errors and notes on stderr, and texts without control characters.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+from contextvars import ContextVar
 from enum import IntEnum
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
@@ -34,8 +36,14 @@ _HELP = """Dragoman, a durable task server for the A2A protocol.
 
 _EXIT_CODES_HELP = """**Exit codes**: 0 success, or the task waits for input; 1 the task failed, was rejected or was
 canceled, or the server could not start; 2 invalid usage, settings or agents; 3 the server is unreachable or rejected
-the request; 130 interrupted by Ctrl-C.
+the request; 4 no such task, agent or key; 130 interrupted by Ctrl-C.
 """
+
+
+_UsageError: Final[Any] = typer.BadParameter.__mro__[1]
+"""The base class of errors of the command line, which typer does not export."""
+
+_json_wanted: Final = ContextVar("json_wanted", default=False)
 
 
 class ExitCode(IntEnum):
@@ -48,6 +56,8 @@ class ExitCode(IntEnum):
     """Invalid options, settings, agents or files."""
     UNAVAILABLE = 3
     """The server is unreachable, or rejected the request."""
+    NOT_FOUND = 4
+    """The server has no such task, agent, key or push configuration, or not for this caller."""
     INTERRUPTED = 130
 
 
@@ -70,10 +80,27 @@ def print_note(text: str) -> None:
     print(escape_controls(text, preserve="\n\t"), file=sys.stderr, flush=True)
 
 
-def print_error(error: object, code: ExitCode) -> ExitCode:
-    """Prints `error: TEXT` on stderr. Returns the exit code."""
-    print_note(f"error: {error}")
+def print_error(error: object, code: ExitCode, *, name: str = "", **details: Any) -> ExitCode:
+    """Prints `error: TEXT` on stderr, or with `--json` one JSON object. Returns the exit code.
+
+    name: the error's name in the JSON, by default that of the exit code. details: further keys.
+    """
+    if wants_json():
+        print_error_json(str(error), code, name=name, **details)
+    else:
+        print_note(f"error: {error}")
     return code
+
+
+def wants_json() -> bool:
+    """Whether the running command has `--json`."""
+    return _json_wanted.get()
+
+
+def print_error_json(message: str, code: int, *, name: str = "", **details: Any) -> None:
+    """Prints the error object of `--json` on stderr, on one line."""
+    error = {"code": name or ExitCode(code).name, "message": message, **details, "exitCode": int(code)}
+    print_note(json.dumps({"error": error}, ensure_ascii=False))
 
 
 def format_count(count: int, noun: str) -> str:
@@ -143,6 +170,22 @@ class LazyGroup(TyperGroup):
         """Returns the name, the imported command, and the remaining words."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else load_command(name), rest
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Notes whether errors are to be JSON, before anything can be wrong with the other options."""
+        options = args[: args.index("--")] if "--" in args else args
+        _json_wanted.set("--json" in options)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command. With `--json`, invalid usage is an error object too."""
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            if not wants_json():
+                raise
+            print_error_json(error.format_message(), ExitCode.USAGE)
+            raise typer.Exit(ExitCode.USAGE) from error
 
 
 def load_command(name: str) -> Any:

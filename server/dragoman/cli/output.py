@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Self, TextIO
@@ -34,11 +36,47 @@ def state_name(state: int) -> str:
     return states.name(state).removeprefix("TASK_STATE_")
 
 
+_COLORS: Final[dict[int, str]] = {
+    states.COMPLETED: "\x1b[32m",
+    states.FAILED: "\x1b[31m",
+    states.REJECTED: "\x1b[31m",
+    states.CANCELED: "\x1b[90m",
+    states.INPUT_REQUIRED: "\x1b[33m",
+    states.AUTH_REQUIRED: "\x1b[33m",
+    states.WORKING: "\x1b[36m",
+    states.SUBMITTED: "\x1b[36m",
+}
+
+
+def colored(text: str, state: int, stream: TextIO) -> str:
+    """Colors the state's name in a text, if the stream is a terminal and NO_COLOR is not set."""
+    if not state or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    name = state_name(state)
+    return text.replace(name, f"{_COLORS.get(state, '')}{name}\x1b[0m", 1)
+
+
+def format_elapsed(milliseconds: float) -> str:
+    """A time span in its largest unit: `12s`, `5m`, `3h`, `2d`."""
+    seconds = max(int(milliseconds / 1000), 0)
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
 def format_time(time: int | Timestamp, *, seconds: bool = True) -> str:
     """A time in the local time zone. An int is milliseconds since the epoch."""
     milliseconds = time if isinstance(time, int) else time.ToMilliseconds()
     local = datetime.fromtimestamp(milliseconds / 1000).astimezone()
     return f"{local:%Y-%m-%d %H:%M:%S}" if seconds else f"{local:%Y-%m-%d %H:%M}"
+
+
+def rfc3339(milliseconds: int) -> str:
+    """A time as all JSON output has it, in UTC: `2026-11-24T10:15:30.123Z`."""
+    at = Timestamp()
+    at.FromMilliseconds(milliseconds)
+    return at.ToJsonString()
 
 
 def text_of(message: pb.Message) -> str:
@@ -79,10 +117,23 @@ class ConsoleOutput:
         self._out.flush()
         self.at_line_start = text.endswith("\n")
 
-    def line(self, text: str = "") -> None:
-        """Writes text on a new line. It stays one line, also in a pipe: a caller's task id cannot add another."""
+    def line(self, text: str = "", *, state: int = 0) -> None:
+        """Writes text on a new line. It stays one line, also in a pipe: a caller's task id cannot add another.
+
+        state: the task state whose name is colored.
+        """
         self.end_line()
-        self.write(f"{escape_controls(text)}\n")
+        self._out.write(f"{colored(escape_controls(text), state, self._out)}\n")
+        self._out.flush()
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], row_states: Sequence[int]) -> None:
+        """Writes rows in columns, each in the color of its task state. Only terminals get the header."""
+        cells = [[escape_controls(cell) for cell in row] for row in (*([header] if self.is_terminal else ()), *rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        limit = shutil.get_terminal_size().columns if self.is_terminal else None
+        for row, state in zip(cells, (*([0] if self.is_terminal else ()), *row_states), strict=True):
+            text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            self.line(text.rstrip()[:limit], state=state)
 
     def end_line(self) -> None:
         """Ends the current line unless it is empty."""
@@ -231,19 +282,19 @@ class Progress:
             )
             self._live.start()
 
-    def note(self, text: str) -> None:
-        """Prints a permanent line."""
+    def note(self, text: str, *, state: int = 0) -> None:
+        """Prints a permanent line. state: the task state whose name is colored."""
         self.hide()
-        self._print(text)
+        self._print(text, state=state)
 
     def _render_line(self) -> Spinner:
         line = f"{self._state}  {self.elapsed}  {self._text}".rstrip()
         self._spinner.update(text=Text(line, overflow="ellipsis", no_wrap=True))
         return self._spinner
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str, *, state: int = 0) -> None:
         # Not through rich: texts come from agents and are not markup, and programs expect unwrapped lines.
-        print(_printable(text.rstrip()), file=sys.stderr, flush=True)
+        print(colored(_printable(text.rstrip()), state, sys.stderr), file=sys.stderr, flush=True)
 
     def _remind_later(self) -> None:
         if self._terminal:

@@ -6,29 +6,39 @@ Every coroutine returns the exit code of its command; `run_command` maps excepti
 from __future__ import annotations
 
 import asyncio
+import difflib
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import typer
 
 from dragoman.calling import tls
+from dragoman.calling.errors import NotFound
 from dragoman.calling.transport import StreamResponses, no_wire_trace
-from dragoman.cli import ExitCode, print_error, print_note
+from dragoman.cli import ExitCode, print_error, print_note, wants_json
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, http_address
-from dragoman.cli.output import ConsoleOutput, Progress, format_time, format_usage, state_name, text_of
+from dragoman.cli.output import ConsoleOutput, Progress, format_elapsed, format_time, format_usage, state_name, text_of
 from dragoman.client import Client, ClientError, calls, message
 from dragoman.client.content import media_type
 from dragoman.client.operations import Operator
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman.core.task import states
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops_tasks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
+
+MAX_NAMED_AGENTS: Final = 10
+"""Agents that the error of an unknown agent names."""
+
+MAX_MESSAGE_WIDTH: Final = 60
+"""Characters of a task's status message in a list."""
 
 
 def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn:
@@ -36,8 +46,7 @@ def run_command(server: str, command: Coroutine[Any, Any, ExitCode]) -> NoReturn
     try:
         code = asyncio.run(command)
     except ClientError as error:
-        _print_client_error(server, error)
-        code = ExitCode.UNAVAILABLE
+        code = _print_client_error(server, error)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:  # `| head` has closed the pipe; flushing the rest at exit must not fail
@@ -70,11 +79,13 @@ async def run_on_task(
     agent: str,
     scope: str,
     command: Callable[[Client], Coroutine[Any, Any, ExitCode]],
+    client: Callable[[str], Client] | None = None,
 ) -> ExitCode:
     """Runs a command with the client of the agent and scope that a task belongs to.
 
     Empty `agent` and `scope` match any. For a task that is not found, and on other servers than Dragoman, the client is
-    that of the named agent, so that the command reports the error.
+    that of the named agent, so that the command reports the error. `client` makes the client of a tenant; by default it
+    is that of `open_client`.
     """
     if not (agent and scope):
         request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope)
@@ -90,7 +101,27 @@ async def run_on_task(
             return print_error(f"several of your tasks have the id {task_id}; choose one: {places}", ExitCode.USAGE)
         if found:
             agent, scope = found[0].agent, found[0].scope
-    return await command(open_client(server, check_scope(agent, scope), key))
+    tenant = check_scope(agent, scope)
+    return await name_agents(
+        server, key, agent, command(client(tenant) if client else open_client(server, tenant, key))
+    )
+
+
+async def name_agents(server: str, key: str, agent: str, command: Coroutine[Any, Any, ExitCode]) -> ExitCode:
+    """Runs a command. If the server has no such agent, raises an error that names the agents meant."""
+    try:
+        return await command
+    except ClientError as error:
+        is_unknown = error.reason == "AGENT_NOT_FOUND" or any(one.field == "tenant" for one in error.violations)
+        if not agent or not is_unknown:
+            raise
+        advice = ""
+        with suppress(ClientError):  # callers without the grant `operator` get no list of agents
+            async with Operator(server, token=key) as operator:
+                ids = [one.id for one in (await operator.list_agents(ops.ListAgentsRequest())).agents]
+            near = difflib.get_close_matches(agent, ids, n=1)
+            advice = f"; did you mean {near[0]}?" if near else f"; use one of {', '.join(ids[:MAX_NAMED_AGENTS])}"
+        raise NotFound("NOT_FOUND", f'no agent "{agent}"{advice}', reason="AGENT_NOT_FOUND") from error
 
 
 def check_scope(agent: str, scope: str) -> str:
@@ -179,7 +210,7 @@ async def get(client: Client, task_id: str, *, history: int | None, json: bool, 
         out.json(task)
         return ExitCode.OK
     out.line(f"task     {task.id}")
-    out.line(f"state    {state_name(task.status.state)}")
+    out.line(f"state    {state_name(task.status.state)}", state=task.status.state)
     out.line(f"since    {format_time(task.status.timestamp)}")
     out.line(f"scope    {_scope_and_agent(client)[0]}")
     out.line(f"context  {task.context_id}")
@@ -196,32 +227,57 @@ async def get(client: Client, task_id: str, *, history: int | None, json: bool, 
     return ExitCode.OK
 
 
-async def list_tasks(server: str, key: str, request: ops_tasks.ListTasksRequest, *, json: bool) -> ExitCode:
-    """Prints tasks, one line each: id, state, time, agent, scope, context and usage."""
+async def list_tasks(
+    server: str, key: str, request: ops_tasks.ListTasksRequest, *, since: int, wide: bool, json: bool
+) -> ExitCode:
+    """Prints tasks, one line each. since: milliseconds since the epoch; tasks that changed before are left out."""
     async with Operator(server, token=key) as operator:
-        listed = (await operator.list_tasks(request)).tasks
+        tasks = (await operator.list_tasks(request)).tasks
+    listed = [one for one in tasks if one.task.status.timestamp.ToMilliseconds() >= since]
     out = ConsoleOutput()
-    for one in listed:
-        if json:
+    if json:
+        for one in listed:
             out.json(one.task, agent=one.agent, scope=one.scope)
-            continue
-        status, context = one.task.status, one.task.context_id
-        columns = [one.task.id, f"{state_name(status.state):<14}", format_time(status.timestamp), one.agent, one.scope]
-        out.line("  ".join(filter(None, (*columns, context, format_usage(one.task)))))
-    if not listed and not json:
+        return ExitCode.OK
+    if not listed:
         print_note("no tasks")
+        return ExitCode.OK
+    now = time.time() * 1000
+    header = ("STATE", "AGENT", "AGE", "ID", "MESSAGE", *(("SCOPE", "CONTEXT", "CHANGED", "USAGE") if wide else ()))
+    rows: list[tuple[str, ...]] = []
+    for one in listed:
+        status = one.task.status
+        row = (
+            state_name(status.state),
+            one.agent if wide or one.scope == DEFAULT_SCOPE else f"{one.scope}/agents/{one.agent}",
+            format_elapsed(now - status.timestamp.ToMilliseconds()),
+            one.task.id,
+            text_of(status.message)[:MAX_MESSAGE_WIDTH] or "-",
+        )
+        more = (one.scope, one.task.context_id, format_time(status.timestamp), format_usage(one.task))
+        rows.append((*row, *more) if wide else row)
+    out.table(header, rows, [one.task.status.state for one in listed])
     return ExitCode.OK
 
 
 async def cancel(client: Client, task_id: str, *, json: bool) -> ExitCode:
     """Requests that a task stops."""
     async with client:
-        task = await client.cancel(task_id)
+        try:
+            task = await client.cancel(task_id)
+        except ClientError as error:
+            if error.reason != "TASK_NOT_CANCELABLE":
+                raise
+            status = (await client.get(task_id, history=0)).status
+            ended = f"task {task_id} is {state_name(status.state)} since {format_time(status.timestamp)}"
+            return print_error(
+                f"{ended}; a task that has ended cannot be canceled", ExitCode.UNAVAILABLE, name=error.reason
+            )
     out = ConsoleOutput()
     if json:
         out.json(task)
         return ExitCode.OK
-    out.line(f"{state_name(task.status.state)}  {task.id}")
+    out.line(f"{state_name(task.status.state)}  {task.id}", state=task.status.state)
     if task.status.state not in states.TERMINAL:
         print_note(f"the agent has not stopped yet; follow it with: {_command_line('watch', task_id, client)}")
     return ExitCode.OK
@@ -305,7 +361,8 @@ class _TaskView:
         if self._status.HasField("message") and state not in _UNSUCCESSFUL and not self._json:
             self._out.message(self._status.message)
         reason = f": {text}" if text and state in _UNSUCCESSFUL else ""
-        self._progress.note(f"{state_name(state)}  task {self._id}  {self._progress.elapsed}{reason}")
+        outcome = f"{state_name(state)}  task {self._id}  {self._progress.elapsed}{reason}"
+        self._progress.note(outcome, state=state)
         if state in states.INTERRUPTED:
             self._progress.note(f"answer it with: {self._follow_up('send --task')} TEXT")
         elif state not in states.TERMINAL:
@@ -337,20 +394,28 @@ def _command_line(verb: str, task_id: str, client: Client) -> str:
     return " ".join(words)
 
 
-def _print_client_error(server: str, error: ClientError) -> None:
+def _print_client_error(server: str, error: ClientError) -> ExitCode:
+    code = ExitCode.NOT_FOUND if isinstance(error, NotFound) else ExitCode.UNAVAILABLE
     if error.unreachable:
         if advice := tls.tls_advice(error.message):
-            print_note(f"error: {server}: {advice}")
-            return
-        print_note(f"error: cannot connect to {server}: {error.message.rpartition(': ')[2]}")
-        print_note("start a server with: dragoman serve; or pass the address of one: --server URL (DRAGOMAN_SERVER)")
-        return
-    print_note(f"error: {error.message} ({error.reason or error.code})")
+            return print_error(f"{server}: {advice}", code, name=error.code)
+        print_error(f"cannot connect to {server}: {error.message.rpartition(': ')[2]}", code, name=error.code)
+        if not wants_json():
+            print_note(
+                "start a server with: dragoman serve; or pass the address of one: --server URL (DRAGOMAN_SERVER)"
+            )
+        return code
+    violations = [one for one in error.violations if one.description not in error.message]
+    if wants_json():
+        fields = [{"field": one.field, "description": one.description} for one in error.violations]
+        details = {"violations": fields} if fields else {}
+        return print_error(error.message, code, name=error.reason or error.code, **details)
+    print_error(f"{error.message} ({error.reason or error.code})", code)
     if "UNAUTHENTICATED" in (error.reason, error.code):
         print_note("pass an API key or another token that the server accepts: --key KEY (DRAGOMAN_KEY)")
-    for violation in error.violations:
-        if violation.description not in error.message:
-            print_note(f"  {violation.field}: {violation.description}")
+    for violation in violations:
+        print_note(f"  {violation.field}: {violation.description}")
+    return code
 
 
 class FileError(Exception):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from google.protobuf.json_format import MessageToJson
 
 from dragoman.cli import ExitCode, task_calls
 from dragoman.cli.options import (
@@ -29,8 +28,9 @@ from dragoman.cli.options import (
     TaskScope,
     TaskStateOption,
 )
-from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
 from dragoman.client.operations import Operator
+from dragoman.core.durations import parse_age
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as ops_push
 from dragoman_pb.dragoman.ops.v1 import steps_pb2 as ops_steps
@@ -123,7 +123,7 @@ def send(
     `dragoman send "echo hi" --dialect 0.3 --binding jsonrpc --show-wire`
 
     **Exit codes**: 0 completed, or the task waits for your answer; 1 failed, rejected or canceled; 2 invalid usage;
-    3 the server is unreachable or rejected the request; 130 interrupted by Ctrl-C.
+    3 the server is unreachable or rejected the request; 4 no such task or agent; 130 interrupted by Ctrl-C.
     """
     if no_wait and stream:
         raise typer.BadParameter("--no-wait exits before there is output to --stream; pass only one of them")
@@ -131,13 +131,18 @@ def send(
         raise typer.BadParameter("the message is empty; pass TEXT, or --file PATH, or both")
     message = task_calls.build_message(text, file or [], task=task, context=context, limit=message_bytes)
     tenant = task_calls.check_scope(agent, scope)
-    client = task_calls.build_client(server, tenant, key=key, dialect=dialect, binding=binding, show_wire=show_wire)
-    task_calls.run_command(
-        client.address,
-        task_calls.send_without_waiting(client, message, json=json)
+    build = partial(task_calls.build_client, server, key=key, dialect=dialect, binding=binding, show_wire=show_wire)
+    client = build(tenant)  # reports invalid combinations before a call
+    run = (
+        partial(task_calls.send_without_waiting, request=message, json=json)
         if no_wait
-        else task_calls.send(client, message, json=json, stream=stream, save=save),
+        else partial(task_calls.send, request=message, json=json, stream=stream, save=save)
     )
+    if task and dialect != "0.1":  # whose clients choose the ids of new tasks
+        command = task_calls.run_on_task(client.address, key, task, agent=agent, scope=scope, command=run, client=build)
+    else:
+        command = task_calls.name_agents(client.address, key, agent, run(client))
+    task_calls.run_command(client.address, command)
 
 
 def get(
@@ -191,8 +196,19 @@ def list_tasks(
     agent: AgentFilter = "",
     scope: ScopeFilter = "",
     context: Annotated[str, typer.Option("--context", metavar="ID", help="Only this conversation.")] = "",
-    state: Annotated[TaskStateOption | None, typer.Option("--state", help="Only this state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="The maximum number of tasks.")] = 20,
+    state: Annotated[
+        TaskStateOption | None,
+        typer.Option("--state", metavar="STATE", help=f"Only this state: {', '.join(TaskStateOption)}."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="The maximum number of tasks.")
+    ] = 20,
+    wide: Annotated[
+        bool, typer.Option("--wide", "-w", metavar=" ", help="Also show scope, context, time and usage.")
+    ] = False,
     json: Json = False,
     server: Server = DEFAULT_SERVER,
     ca: Ca = None,
@@ -201,11 +217,20 @@ def list_tasks(
 ) -> None:
     """List your tasks with all agents and in all scopes, most recently changed first.
 
-    The columns are id, state, time of the last change, agent, scope, context and usage. With `--json` each line is a
-    task with the further keys `agent` and `scope`.
+    The columns are state, agent, time since the last change, id, and the first words of the status message: an answer,
+    a question or an error. `--wide` adds scope, context, time and usage. Only terminals get a header. With `--json`
+    each line is a task with the further keys `agent` and `scope`.
 
-    **Example**: `dragoman list --state working --json | jq -r .id`
+    **Examples**
+
+    `dragoman list --state failed --since 1h`
+
+    `dragoman list --state working --json | jq -r .id`
     """
+    try:
+        oldest = int(time.time() * 1000) - parse_age(since) if since else 0
+    except ValueError as error:
+        raise typer.BadParameter(f"--since: {error}") from error
     request = ops_tasks.ListTasksRequest(
         agent=agent,
         scope=scope,
@@ -214,7 +239,7 @@ def list_tasks(
         limit=limit,
         include_artifacts=json,
     )
-    task_calls.run_command(server, task_calls.list_tasks(server, key, request, json=json))
+    task_calls.run_command(server, task_calls.list_tasks(server, key, request, since=oldest, wide=wide, json=json))
 
 
 def cancel(
@@ -291,7 +316,7 @@ async def print_steps(server: str, request: ops_steps.ListStepsRequest, *, key: 
     out = ConsoleOutput()
     if json:
         for step in response.steps:
-            out.line(MessageToJson(step, indent=None))
+            out.line(json_line(step))
         return ExitCode.OK
     if not response.steps:
         out.line("no steps")
@@ -329,7 +354,8 @@ async def print_explanation(server: str, request: ops.ExplainRequest, *, key: st
     out = ConsoleOutput()
     for one in response.tasks:
         if json:
-            out.line(MessageToJson(one, indent=None))
+            times = {"since": one.since, "sessionExpires": one.session_expires}
+            out.json(one, **{name: rfc3339(time) for name, time in times.items() if time})
             continue
         out.line(f"task         {one.task_id}")
         out.line(f"agent        {one.agent}")

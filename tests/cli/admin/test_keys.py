@@ -113,9 +113,9 @@ def test_json_output_of_keys(run: Run) -> None:
             '"root" is not a grant; use operator, agent:ID, scope:NAME, worker, worker:ID',
         ),
         (("create", "x", "--expires", "soon"), 2, "not an age"),
-        (("rotate", "aaaaaaaaaaaa"), 3, "there is no key"),
+        (("rotate", "aaaaaaaaaaaa"), 4, "there is no key"),
         (("rotate", "aaaaaaaaaaaa", "--grace", "soon"), 2, "not an age"),
-        (("revoke", "dgm_aaaaaaaaaaaa_secret"), 3, 'there is no key "aaaaaaaaaaaa"'),
+        (("revoke", "dgm_aaaaaaaaaaaa_secret"), 4, 'there is no key "aaaaaaaaaaaa"'),
     ],
 )
 def test_failed_commands_report_the_reason(run: Run, arguments: tuple[str, ...], code: int, text: str) -> None:

@@ -83,7 +83,7 @@ def test_purging_a_context_keeps_other_tasks(dragoman: Run) -> None:
 def test_a_running_task_is_purged_and_its_subscribers_are_notified(dragoman: Run, playground: Server) -> None:
     task = dragoman("send", "sleep 600", "--no-wait").out.strip()
     assert dragoman("purge", "--task", task).code == 0
-    assert dragoman("get", task).code == 3
+    assert dragoman("get", task).code == 4
     assert playground.process.poll() is None
 
 
@@ -100,7 +100,7 @@ def test_a_store_without_a_server_is_purged(stopped: Callable[..., Path], dragom
     result = dragoman("purge", "--store", f"sqlite:///{path}", "--task", ids[0])
     assert result.out.startswith("removed      1 task: task\n")
     with serving(cwd=path.parent) as server:
-        assert dragoman("get", ids[0], "--server", server.grpc).code == 3
+        assert dragoman("get", ids[0], "--server", server.grpc).code == 4
         assert dragoman("get", ids[1], "--server", server.grpc).code == 0
 
 
@@ -121,7 +121,7 @@ def test_a_store_held_by_a_server_is_not_purged_directly(dragoman: Run, playgrou
         (["purge", "--store", "sqlite:///absent.db", "--task", "1"], 1, "absent.db does not exist"),
         (["export", "x", "--store", "sqlite:///absent.db"], 1, "absent.db does not exist"),
         (["backup", "there", "--store", "sqlite:///absent.db"], 1, "absent.db does not exist"),
-        (["export", NOT_THERE], 3, "TASK_NOT_FOUND"),
+        (["export", NOT_THERE], 4, "TASK_NOT_FOUND"),
         (["restore", "absent"], 3, "is not a backup"),
         (["backup", "/no/such/folder/x"], 3, "the folder /no/such/folder does not exist"),
     ],
@@ -189,7 +189,7 @@ def test_a_restored_backup_has_another_epoch(dragoman: Run, playground: Server) 
     with serving("--store", "sqlite:///again.db", cwd=Path.cwd()) as server:
         assert "state    COMPLETED\n" in dragoman("get", task, "--server", server.grpc).out
         assert "INTERRUPTED" in dragoman("get", running, "--server", server.grpc).out
-        assert dragoman("get", after, "--server", server.grpc).code == 3
+        assert dragoman("get", after, "--server", server.grpc).code == 4
 
 
 def test_a_store_is_backed_up_with_and_without_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:

@@ -158,8 +158,8 @@ def test_an_export_has_push_configurations_without_secrets(dragoman: Run, playgr
 @pytest.mark.parametrize(
     ("arguments", "code", "response"),
     [
-        (["push", "list", NOT_THERE], 3, "TASK_NOT_FOUND"),
-        (["push", "redeliver", NOT_THERE], 3, "TASK_NOT_FOUND"),
+        (["push", "list", NOT_THERE], 4, "TASK_NOT_FOUND"),
+        (["push", "redeliver", NOT_THERE], 4, "TASK_NOT_FOUND"),
         (["push", "list", "--limit", "5000"], 2, "--limit"),
         (["push", "redeliver"], 2, "TASK"),
         (["push", "redeliver", "x", "--from", "0"], 2, "--from"),
@@ -174,6 +174,6 @@ def test_a_task_without_receivers_has_none_to_list_or_redeliver(dragoman: Run, p
     task = task_of(dragoman("send", "echo hello", "--json"))
     assert dragoman("push", "list", task).out == "no push configurations\n"
     result = dragoman("push", "redeliver", task)
-    assert (result.code, "no such push notification configuration" in result.err) == (3, True)
+    assert (result.code, "no such push notification configuration" in result.err) == (4, True)
     beyond = dragoman("push", "redeliver", task, "--from", "99")
     assert "from: must be an event of the task, 1 to 3" in beyond.err

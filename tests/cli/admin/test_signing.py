@@ -45,7 +45,7 @@ def test_keys_are_rotated_listed_and_withdrawn_and_cards_are_reloaded(tmp_path: 
         assert (signing["algorithm"], signing["state"]) == ("ES256", "SIGNING_KEY_STATE_SIGNING")
         shown = fetched(f"{server.http}/.well-known/jwks.json")
         assert [key["kid"] for key in shown["keys"]] == [signing["id"]]  # type: ignore[attr-defined]
-        assert dragoman("signing", "withdraw", first, *at).code == 3
+        assert dragoman("signing", "withdraw", first, *at).code == 4
         wrong = dragoman("signing", "rotate", "--lead", "soon", *at)
         assert wrong.code == 2
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from dragoman.cli import ExitCode, print_error
 from dragoman.cli.task_calls import run_command
 from dragoman.client.operations import Operator
-from dragoman.core.errors import A2AError
+from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.infra import StartError
 
@@ -37,7 +37,8 @@ async def _exit_code_of(command: Coroutine[Any, Any, ExitCode]) -> ExitCode:
     try:
         return await command
     except A2AError as error:
-        return print_error(error.message, ExitCode.UNAVAILABLE)
+        not_found = isinstance(error, TaskNotFound | AgentNotFound | KeyNotFound)
+        return print_error(error.message, ExitCode.NOT_FOUND if not_found else ExitCode.UNAVAILABLE)
     except SettingsError as error:
         return print_error(error, ExitCode.USAGE)
     except StartError as error:
