@@ -64,8 +64,13 @@ PAGES: Final = (
 )
 """The pages that need credentials with `--private-pages`."""
 
-OWN_OPERATIONS: Final = ("GET /operations/tasks", f"/{OPS.full_name}/ListTasks")
-"""Operations on the caller's own tasks, which need no grant."""
+OWN_OPERATIONS: Final = (
+    "GET /operations/tasks",
+    "GET /operations/usage",
+    f"/{OPS.full_name}/ListTasks",
+    f"/{OPS.full_name}/ListUsage",
+)
+"""Operations on the caller's own tasks and usage, which need no grant."""
 
 _LINES: Final[dict[str, Results]] = {
     **dict.fromkeys(PAGES, OPEN),
@@ -125,7 +130,9 @@ of a running server as each of four callers, and compares the results with this 
 | not found | 404, byte-identical to that of a nonexistent task | NOT_FOUND | error -32001 |
 | served | the response | the response | the response |
 
-- The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A. `ListTasks` needs no grant.
+- The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A. `ListTasks` and `ListUsage` need
+  no grant: they show callers their own tasks and usage. `ListUsage` shows operators the usage of all principals; if
+  their grants name scopes, only in these.
 - **served** for a stranger concerns its own tasks: it can send messages and list its tasks.
 - Callers whose grants do not include the agent or its scope get **forbidden** where a stranger is served.
 - With `--public-agents`, all anonymous callers of those agents are one principal and share its tasks.

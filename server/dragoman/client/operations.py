@@ -26,6 +26,7 @@ from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
 from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
+from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 M = TypeVar("M", bound=Message)
@@ -86,6 +87,10 @@ class Operator:
     async def list_tasks(self, request: tasks.ListTasksRequest) -> tasks.ListTasksResponse:
         """Lists the caller's tasks with all agents in all scopes. Needs no grant."""
         return await self._unary("ListTasks", request, tasks.ListTasksResponse)
+
+    async def list_usage(self, request: usage.ListUsageRequest) -> usage.ListUsageResponse:
+        """Lists sums of daily usage: of all callers for operators, of its own for other callers."""
+        return await self._unary("ListUsage", request, usage.ListUsageResponse)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains the state of a task: why it waits or runs, and where."""

@@ -19,7 +19,7 @@ from dragoman.core.cards.security_schemes import server_security
 from dragoman.ports import Authenticator
 from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
-from dragoman.runtime.operations.caller_tasks import CallerTasks
+from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.settings import Address, Settings
@@ -98,6 +98,7 @@ async def serve_api(
     )
     admin = AdminServices(
         CallerTasks(infra.store, operations.access, operations.admission),
+        CallerUsage(infra.store, operations.admission),
         runtime.explainer,
         runtime.maintenance,
         runtime.redelivery,

@@ -23,6 +23,7 @@ from dragoman.bindings import authentication
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, SigningKeyOperations
 from dragoman.bindings.admin.tasks import OwnTaskOperations, TaskOperations
+from dragoman.bindings.admin.usage import UsageOperations
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, cors
 from dragoman.bindings.http.cors import is_loopback_host
@@ -36,7 +37,7 @@ from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
-from dragoman.runtime.operations.caller_tasks import CallerTasks
+from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.field_count import parse_message
 from dragoman.wire.http import httprule
@@ -61,8 +62,8 @@ _CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "Explain"))
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
 
-UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListTasks", "ListUpstreams", "ListWorkers"))
-"""Operations that show callers their own tasks, or no personal data to dashboards; they are not audited."""
+UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListTasks", "ListUpstreams", "ListUsage", "ListWorkers"))
+"""Operations that show callers their own tasks, or no content to dashboards; they are not audited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class AdminServices:
     """The services that operator calls use."""
 
     caller_tasks: CallerTasks
+    caller_usage: CallerUsage
     explainer: Explainer
     maintenance: Maintenance
     redelivery: Redelivery
@@ -110,7 +112,10 @@ class _OperationTable:
             "RotateSigningKey": signing_keys.rotate_signing_key,
             "WithdrawSigningKey": signing_keys.withdraw_signing_key,
         }
-        self.for_callers: Final[Mapping[str, CallerOperation]] = {"ListTasks": own_tasks.list_tasks}
+        self.for_callers: Final[Mapping[str, CallerOperation]] = {
+            "ListTasks": own_tasks.list_tasks,
+            "ListUsage": UsageOperations(services.caller_usage).list_usage,
+        }
         """Operations that need no grant."""
         self.streaming: Final[Mapping[str, StreamingOperation]] = {
             "ExportTask": maintenance.export_task,

@@ -41,6 +41,14 @@ class Identity:
         """Whether it may call dragoman.ops.v1."""
         return OPERATOR_GRANT in self.grants
 
+    @property
+    def granted_scopes(self) -> frozenset[str] | None:
+        """The scopes that its grants name; None if they name none, which allows every scope."""
+        scopes = {
+            grant.removeprefix(SCOPE_GRANT_PREFIX) for grant in self.grants if grant.startswith(SCOPE_GRANT_PREFIX)
+        }
+        return frozenset(scopes) or None
+
     def may_serve(self, agent: str) -> bool:
         """Whether it may run this agent as a worker."""
         return WORKER_GRANT in self.grants or f"{WORKER_GRANT}:{agent}" in self.grants

@@ -1,4 +1,4 @@
-"""The tasks of one caller with all agents and in all scopes, for the command line and the console.
+"""The tasks and the usage of one caller with all agents and in all scopes, for the command line and the console.
 
 A2A lists the tasks of one agent in one scope. Here each of these lists is read with the rights that the caller has
 there, so nothing is shown that A2A would not show to it.
@@ -6,10 +6,11 @@ there, so nothing is shown that A2A would not show to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, Caller, Identity
+from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow
 from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task.cursors import TaskPage, TaskQuery
@@ -128,6 +129,33 @@ class CallerTasks:
             return TaskPage()
         snapshot = await self._store.read(record.ref, history=0, artifacts=task_filter.artifacts)
         return TaskPage([snapshot.task], 1) if snapshot else TaskPage()
+
+
+class CallerUsage:
+    """Lists the daily usage that callers may see."""
+
+    def __init__(self, store: Store, admission: Admission) -> None:
+        self._store = store
+        self._admission = admission
+
+    async def list_usage(
+        self, identity: Identity, query: DailyUsageQuery, *, scope: str = "", is_operator: bool = False
+    ) -> list[DailyUsageRow]:
+        """Sums of figures: an operator gets those of all principals, in the scopes that its grants name if they name
+        any; other callers get those of their own tasks. `scope`: only there.
+
+        Raises Unauthenticated for callers without credentials, who share one name, and RateLimited.
+        """
+        self._admission.check_rate(identity)
+        if not is_operator and not identity.is_authenticated:
+            raise Unauthenticated("usage is listed for callers with credentials only")
+        scopes = identity.granted_scopes if is_operator else None
+        if scope:
+            scopes = frozenset({scope}) if scopes is None else scopes & {scope}
+        if not is_operator and query.principal not in ("", identity.principal):
+            scopes = frozenset()
+        principal = query.principal if is_operator else identity.principal
+        return await self._store.daily_usage(replace(query, scopes=scopes, principal=principal))
 
 
 def _sort_key(listed: ScopedTask) -> tuple[int, str]:

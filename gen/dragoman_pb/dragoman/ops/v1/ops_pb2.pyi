@@ -6,6 +6,7 @@ from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
 from ....dragoman.ops.v1 import steps_pb2 as _steps_pb2
 from ....dragoman.ops.v1 import tasks_pb2 as _tasks_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
+from ....dragoman.ops.v1 import usage_pb2 as _usage_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from google.api import annotations_pb2 as _annotations_pb2
 from google.protobuf import duration_pb2 as _duration_pb2

@@ -10,6 +10,7 @@ from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signi
 from ....dragoman.ops.v1 import steps_pb2 as dragoman_dot_ops_dot_v1_dot_steps__pb2
 from ....dragoman.ops.v1 import tasks_pb2 as dragoman_dot_ops_dot_v1_dot_tasks__pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as dragoman_dot_ops_dot_v1_dot_upstreams__pb2
+from ....dragoman.ops.v1 import usage_pb2 as dragoman_dot_ops_dot_v1_dot_usage__pb2
 from ....dragoman.ops.v1 import workers_pb2 as dragoman_dot_ops_dot_v1_dot_workers__pb2
 
 GRPC_GENERATED_VERSION = '1.75.1'
@@ -34,7 +35,7 @@ if _version_not_supported:
 
 class OpsServiceStub(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
+    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -54,6 +55,11 @@ class OpsServiceStub(object):
                 '/dragoman.ops.v1.OpsService/ListTasks',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.FromString,
+                _registered_method=True)
+        self.ListUsage = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListUsage',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.FromString,
                 _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Explain',
@@ -164,7 +170,7 @@ class OpsServiceStub(object):
 
 class OpsServiceServicer(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
+    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -180,6 +186,15 @@ class OpsServiceServicer(object):
         """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
         each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
         scopes that the caller's grants name, and for operators in all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListUsage(self, request, context):
+        """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
+        400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
+        their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -363,6 +378,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.SerializeToString,
             ),
+            'ListUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsage,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.SerializeToString,
+            ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.FromString,
@@ -478,7 +498,7 @@ def add_OpsServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class OpsService(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
+    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -527,6 +547,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/ListTasks',
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListUsage',
+            dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

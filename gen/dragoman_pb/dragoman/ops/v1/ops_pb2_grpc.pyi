@@ -11,6 +11,7 @@ from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
 from ....dragoman.ops.v1 import steps_pb2 as _steps_pb2
 from ....dragoman.ops.v1 import tasks_pb2 as _tasks_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
+from ....dragoman.ops.v1 import usage_pb2 as _usage_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
 from grpc import aio as _aio
 import abc as _abc_1
@@ -35,7 +36,7 @@ GRPC_VERSION: str
 
 class OpsServiceStub:
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
+    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -50,6 +51,11 @@ class OpsServiceStub:
     """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
     each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
     scopes that the caller's grants name, and for operators in all.
+    """
+    ListUsage: _grpc.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]
+    """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
+    400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
+    their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
     """
     Explain: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]
     """Explains the state of a task, which process runs it, and what happens next."""
@@ -128,7 +134,7 @@ class OpsServiceStub:
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
+    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -140,6 +146,11 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
     each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
     scopes that the caller's grants name, and for operators in all.
+    """
+    ListUsage: _aio.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]  # type: ignore[assignment]
+    """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
+    400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
+    their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
     """
     Explain: _aio.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]  # type: ignore[assignment]
     """Explains the state of a task, which process runs it, and what happens next."""
@@ -217,7 +228,7 @@ class OpsServiceAsyncStub(OpsServiceStub):
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks needs no grant: it shows callers their own tasks.
+    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -239,6 +250,17 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
         each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
         scopes that the caller's grants name, and for operators in all.
+        """
+
+    @_abc_1.abstractmethod
+    def ListUsage(
+        self,
+        request: _usage_pb2.ListUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_usage_pb2.ListUsageResponse, _abc.Awaitable[_usage_pb2.ListUsageResponse]]:
+        """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
+        400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
+        their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
         """
 
     @_abc_1.abstractmethod
