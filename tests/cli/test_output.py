@@ -223,7 +223,7 @@ def test_a_table_has_a_header_on_a_terminal_only(
     lines = stream.getvalue().splitlines()
     assert (lines[0].split() == ["STATE", "AGENT", "MESSAGE"]) == header
     assert lines[-1].startswith("COMPLETED  b\\u001b[2J  -")
-    assert max(map(len, lines)) == (30 if header else 63)
+    assert max(map(len, lines)) == (30 if header else 60)
 
 
 @pytest.mark.parametrize(
