@@ -145,6 +145,9 @@ COMMANDS: Final = {
     "backup": CommandSpec("admin.maintenance", "Copy a store while it is in use, and verify the copy.", _STORE),
     "restore": CommandSpec("admin.maintenance", "Create a store from a backup, and verify it.", _STORE),
     "agents": CommandSpec("admin.agents", "List the agents of a server; add and remove upstream A2A agents.", _OPERATE),
+    "usage": CommandSpec(
+        "admin.usage", "Show tasks, turns, tokens and costs by day, agent, principal or scope.", _OPERATE
+    ),
     "workers": CommandSpec("admin.agents", "List workers; release the ids of agents without workers.", _OPERATE),
     "keys": CommandSpec("admin.keys", "Create, list, rotate and revoke API keys.", _OPERATE),
     "signing": CommandSpec(

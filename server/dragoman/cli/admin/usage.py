@@ -1,0 +1,151 @@
+"""`usage`: what agents and principals did and used, by day."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+from dragoman.cli import ExitCode, print_note
+from dragoman.cli.admin import AdminTarget, run_admin_command
+from dragoman.cli.options import DEFAULT_SERVER, AgentFilter, Ca, Cert, Json, Key, PrincipalFilter, ScopeFilter, Server
+from dragoman.cli.output import ConsoleOutput, json_line
+from dragoman.client.operations import Operator
+from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS
+from dragoman.core.durations import parse_age
+from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
+
+PAGE_ROWS: Final = 1000
+
+COUNT_COLUMNS: Final = ("begun", "completed", "failed", "canceled", "rejected", "turns")
+AMOUNT_COLUMNS: Final = ("turn_seconds", "tokens", "cost")
+
+OTHER_NAME: Final = "(other)"
+"""Stands for an empty name: erased principals, and those beyond the limit of a day."""
+
+
+class GroupOption(StrEnum):
+    """Groups as typed on the command line."""
+
+    DAY = "day"
+    AGENT = "agent"
+    PRINCIPAL = "principal"
+    SCOPE = "scope"
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the command."""
+    cli.command("usage")(usage)
+
+
+def usage(
+    since: Annotated[
+        str, typer.Option("--since", metavar="DAYS", help="The last days, with today: 7, 7d, 4w; at most 400.")
+    ] = "30d",
+    by: Annotated[
+        list[GroupOption] | None,
+        typer.Option("--by", help="One line for each; may be repeated. [day]", show_default=False),
+    ] = None,
+    agent: AgentFilter = "",
+    principal: PrincipalFilter = "",
+    scope: ScopeFilter = "",
+    json: Json = False,
+    server: Server = DEFAULT_SERVER,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = "",
+) -> None:
+    """Show tasks, turns, tokens and costs by day, agent, principal or scope.
+
+    Days are UTC. Figures are kept for 400 days, also of tasks that were erased. Operators see all figures, other
+    callers their own.
+
+    **Examples**
+
+    `dragoman usage`
+
+    `dragoman usage --since 7 --by agent --by principal`
+    """
+    request = build_request(parse_days(since), by or [GroupOption.DAY], agent=agent, principal=principal, scope=scope)
+    run_admin_command(server, print_usage(AdminTarget(server, key), request, json=json))
+
+
+def parse_days(text: str) -> int:
+    """A number of days: `7`, `7d`, `4w`. Ends the process with a usage error."""
+    try:
+        days = parse_age(f"{text}d" if text.isdecimal() else text) // DAY_MS
+    except ValueError as error:
+        raise typer.BadParameter(f"--since: {error}") from error
+    if not 1 <= days <= KEPT_DAYS:
+        raise typer.BadParameter(f"--since: must be 1 to {KEPT_DAYS} days")
+    return days
+
+
+def build_request(
+    days: int, groups: Sequence[GroupOption], *, agent: str = "", principal: str = "", scope: str = ""
+) -> ops.ListUsageRequest:
+    """Builds the request of the command line."""
+    first = datetime.now(UTC).date() - timedelta(days=days - 1)
+    return ops.ListUsageRequest(
+        first_day=first.isoformat(),
+        agent=agent,
+        principal=principal,
+        scope=scope,
+        group_by=[f"USAGE_GROUP_{group.name}" for group in dict.fromkeys(groups)],
+        limit=PAGE_ROWS,
+    )
+
+
+async def print_usage(target: AdminTarget, request: ops.ListUsageRequest, *, json: bool) -> ExitCode:
+    """Prints a table with a line of sums, or rows as JSON lines."""
+    async with target.operator() as operator:
+        rows = [row async for row in _all_rows(operator, request)]
+    out = ConsoleOutput()
+    if json:
+        for row in rows:
+            out.line(json_line(row))
+        return ExitCode.OK
+    if not rows:
+        print_note(f"no usage since {request.first_day}")
+        return ExitCode.OK
+    groups = [ops.UsageGroup.Name(group).removeprefix("USAGE_GROUP_").lower() for group in request.group_by]
+    for line in format_table(rows, groups):
+        out.line(line)
+    return ExitCode.OK
+
+
+async def _all_rows(operator: Operator, request: ops.ListUsageRequest) -> AsyncIterator[ops.UsageRow]:
+    while True:
+        page = await operator.list_usage(request)
+        for row in page.rows:
+            yield row
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
+
+
+def format_table(rows: Sequence[ops.UsageRow], groups: Sequence[str]) -> list[str]:
+    """The lines of a table: names, then figures aligned to the right; of several rows also the sums."""
+    cells = [
+        [*groups, *COUNT_COLUMNS, "seconds", *AMOUNT_COLUMNS[1:]],
+        *([*(getattr(row, group) or OTHER_NAME for group in groups), *_figures([row])] for row in rows),
+    ]
+    if len(rows) > 1:
+        cells.append(["total", *[""] * (len(groups) - 1), *_figures(rows)])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if at < len(groups) else f"{cell:>{width}}"
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in cells
+    ]
+
+
+def _figures(rows: Sequence[ops.UsageRow]) -> list[str]:
+    counts = [f"{sum(getattr(row, name) for row in rows):,}" for name in COUNT_COLUMNS]
+    seconds, tokens, cost = (sum(getattr(row, name) for row in rows) for name in AMOUNT_COLUMNS)
+    return [*counts, f"{seconds:,.1f}", f"{tokens:,}", f"{cost:,.2f}"]

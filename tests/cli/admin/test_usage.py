@@ -1,0 +1,69 @@
+"""`dragoman usage` against a real server."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from tests.cli.conftest import Run
+
+from dragoman.cli.admin.usage import COUNT_COLUMNS, GroupOption, build_request, format_table, parse_days
+from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
+
+
+def test_usage_is_shown_by_day_and_by_agent(dragoman: Run) -> None:
+    assert dragoman("usage", "--principal", "nobody").err == f"no usage since {build_request(30, []).first_day}\n"
+    for _ in range(2):
+        assert dragoman("send", "echo hello").code == 0
+    assert dragoman("send", "fail").code == 1
+    header, line = dragoman("usage").out.splitlines()
+    assert header.split() == ["day", *COUNT_COLUMNS, "seconds", "tokens", "cost"]
+    day, *counts = line.split()
+    assert day == datetime.now(UTC).date().isoformat()
+    assert counts[:6] == ["3", "2", "1", "0", "0", "3"]
+    by_two = dragoman("usage", "--by", "principal", "--by", "agent", "--since", "1").out.splitlines()
+    assert by_two[1].split()[:3] == ["anonymous", "playground", "3"]
+    assert dragoman("usage", "--agent", "other").out == ""
+
+
+def test_json_lines_have_one_row_each(dragoman: Run) -> None:
+    assert dragoman("send", "echo hello").code == 0
+    (line,) = dragoman("usage", "--by", "agent", "--json").out.splitlines()
+    row = json.loads(line)
+    assert row["agent"] == "playground"
+    assert int(row["begun"]) >= 1
+
+
+def test_a_table_has_names_sums_and_aligned_figures() -> None:
+    rows = [
+        ops.UsageRow(principal="anna", begun=1200, completed=1199, failed=1, turns=1201, turn_seconds=61.25, cost=1.5),
+        ops.UsageRow(principal="", begun=1, canceled=1, turns=1, tokens=7),
+    ]
+    assert format_table(rows, ["principal"]) == [
+        "principal  begun  completed  failed  canceled  rejected  turns  seconds  tokens  cost",
+        "anna       1,200      1,199       1         0         0  1,201     61.2       0  1.50",
+        "(other)        1          0       0         1         0      1      0.0       7  0.00",
+        "total      1,201      1,199       1         1         0  1,202     61.2       7  1.50",
+    ]
+    assert len(format_table(rows[:1], ["principal"])) == 2
+
+
+def test_a_group_that_is_repeated_counts_once() -> None:
+    request = build_request(1, [GroupOption.AGENT, GroupOption.DAY, GroupOption.AGENT])
+    assert list(request.group_by) == [ops.USAGE_GROUP_AGENT, ops.USAGE_GROUP_DAY]
+    assert request.first_day == datetime.now(UTC).date().isoformat()
+
+
+@pytest.mark.parametrize(("text", "days"), [("7", 7), ("7d", 7), ("2w", 14), ("36h", 1), ("400", 400)])
+def test_a_period_is_a_number_of_days(text: str, days: int) -> None:
+    assert parse_days(text) == days
+
+
+@pytest.mark.parametrize("text", ["0", "12h", "401d", "week", ""])
+def test_other_periods_are_usage_errors(dragoman: Run, text: str) -> None:
+    assert dragoman("usage", "--since", text).code == 2
+
+
+def test_a_group_that_does_not_exist_is_a_usage_error(dragoman: Run) -> None:
+    assert dragoman("usage", "--by", "week").code == 2
