@@ -1,14 +1,12 @@
 // The frame around the views: navigation, credentials and shortcuts.
 
-import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
 import { Agents } from "./agents";
 import { agents, unreachable } from "./catalogue";
 import { New } from "./compose";
 import { Load } from "./load";
 import { Problem } from "./pieces";
 import { chosen, place } from "./route";
-import { asksForKey, key, remember } from "./server";
+import { Credentials, CredentialsButton } from "./credentials";
 import { choose as chooseLook, look, LOOKS, type Look } from "./look";
 import { helping, Help } from "./shortcuts";
 import { Task } from "./task";
@@ -50,9 +48,7 @@ export function App() {
             ))}
           </select>
         </label>
-        <button type="button" class="key" onClick={() => (asksForKey.value = "API key or token for all calls.")}>
-          {key.value ? "Key set" : "Key"}
-        </button>
+        <CredentialsButton />
         <button type="button" aria-label="Keyboard shortcuts" onClick={() => (helping.value = true)}>
           ?
         </button>
@@ -63,7 +59,7 @@ export function App() {
         {at === "load" && <Load />}
         {(at === "tasks" || at === "new") && <Work />}
       </main>
-      <Key />
+      <Credentials />
       <Help />
     </>
   );
@@ -80,52 +76,5 @@ function Work() {
         {task ? <Task key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <New />}
       </div>
     </div>
-  );
-}
-
-function Key() {
-  const dialog = useRef<HTMLDialogElement>(null);
-  const typed = useSignal("");
-  const why = asksForKey.value;
-  useEffect(() => {
-    if (why && !dialog.current?.open) dialog.current?.showModal();
-    if (!why) dialog.current?.close();
-  }, [why]);
-  const enter = (event: SubmitEvent) => {
-    event.preventDefault();
-    remember(typed.value);
-    typed.value = "";
-  };
-  return (
-    <dialog ref={dialog} aria-labelledby="key-title" onClose={() => (asksForKey.value = "")}>
-      <form onSubmit={enter}>
-        <h2 id="key-title">Credentials</h2>
-        <p>{why}</p>
-        <label>
-          API key or token
-          <input
-            type="password"
-            autocomplete="off"
-            spellcheck={false}
-            value={typed.value}
-            onInput={(event) => (typed.value = event.currentTarget.value)}
-          />
-        </label>
-        <p class="faint">Stored until this tab is closed.</p>
-        <div class="buttons">
-          <button type="submit" class="primary">
-            Use
-          </button>
-          {key.value && (
-            <button type="button" onClick={() => remember("")}>
-              Remove the current one
-            </button>
-          )}
-          <button type="button" onClick={() => dialog.current?.close()}>
-            Close
-          </button>
-        </div>
-      </form>
-    </dialog>
   );
 }

@@ -99,6 +99,8 @@ class EndpointCaller:
             address = re.sub(r"\{\w+\}", AGENT_ID, address.replace(RESOURCE_TEMPLATE, RESOURCE))
             body: Any = {} if method == "POST" else None
             async with self.http.request(method, address, json=body, headers=headers) as response:
+                if path == "/console/token" and response.status == 400:
+                    return SERVED  # there is no code to exchange
                 return _BY_STATUS.get(response.status, SERVED if response.status == 200 else f"? {response.status}")
         row, rule = endpoint.route
         tenant = RESOURCE if "projects" in path else ""

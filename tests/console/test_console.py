@@ -232,9 +232,7 @@ async def test_credentials_are_requested_once(browser: str, tmp_path: Path) -> N
         await page.until("document.querySelector('dialog[open] input[type=password]')")
         await page.type("dialog[open] input", "wrong")
         await page.press("Enter")
-        await page.until(
-            "document.querySelector('dialog[open] p').innerText && !document.querySelector('dialog input').value"
-        )
+        await page.until("document.querySelector('dialog[open] form [role=alert]')")
         await page.type("dialog[open] input", ann)
         await page.press("Enter")
         await page.see("0 tasks", ".list")

@@ -12,7 +12,7 @@ from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.ports import Authenticator, Blobs, CertificateIdentifier
-from dragoman.ports.security import ServerCertificates
+from dragoman.ports.security import ServerCertificates, SignIn
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.wire.errors import ErrorTable
 
@@ -160,6 +160,8 @@ class HttpOptions(ServerOptions):
     """The store of `/blobs/`."""
     jwks: Callable[[], Awaitable[bytes]] | None = None
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
+    console_sign_in: SignIn | None = None
+    """Sign-in of people at the console; None: with API keys and tokens only."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Returns text and media type of `/metrics` for an `Accept` header."""
     bus_problem: Callable[[], str] = _no_problem

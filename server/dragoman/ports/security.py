@@ -39,6 +39,40 @@ class Authenticator(Protocol):
         ...
 
 
+class SignInProvider(NamedTuple):
+    """An issuer at which people sign in, as the console needs it."""
+
+    issuer: str
+    name: str
+    """For people: its alias, or its host."""
+    authorization_url: str
+    client_id: str
+    scope: str
+
+
+class SignInToken(NamedTuple):
+    """A token for calls, and the seconds until it expires; 0 if the issuer does not say."""
+
+    token: str
+    expires_in: int
+
+
+class SignIn(Protocol):
+    """Sign-in of people by OpenID Connect: authorization code with PKCE (RFC 6749 §4.1, RFC 7636)."""
+
+    async def providers(self) -> list[SignInProvider]:
+        """The issuers that are available now."""
+        ...
+
+    async def exchange(self, issuer_url: str, code: str, verifier: str, redirect_uri: str) -> SignInToken:
+        """Exchanges an authorization code.
+
+        Raises InvalidParams for an unknown issuer or an invalid field, Unauthenticated if the issuer refuses the code,
+        and Unavailable.
+        """
+        ...
+
+
 class ApiKeys(Protocol):
     """The stored API keys. Times are the caller's, in milliseconds since the epoch."""
 

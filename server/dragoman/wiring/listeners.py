@@ -21,6 +21,7 @@ from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.security.authenticators.composite import open_security
+from dragoman.security.console_sign_in import ConsoleSignIn
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite.store import now_ms
@@ -94,6 +95,7 @@ async def serve_api(
         openapi_files=openapi_files,
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
+        console_sign_in=ConsoleSignIn(settings.issuers, infra.outbound),
         metrics=api.metrics,
     )
     admin = AdminServices(

@@ -19,6 +19,7 @@ from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.handlers import AdminServices, HttpEndpoint
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, connections, listener, rest
+from dragoman.bindings.http.console_api import console_endpoints
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
 from dragoman.bindings.http.exchange import JSON_CONTENT_TYPE, HttpExchange, HttpPipeline, as_aiohttp, named_versions
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
@@ -131,6 +132,8 @@ class _HttpServer:
         for rule, operation in admin_handlers.http_endpoints(admin, agent_cards, options):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
+        for method, path, endpoint in console_endpoints(options):
+            self._routes.add(method, httprule.parse(path), endpoint)
         self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
         self._cached_openapi = cache(
             partial(rest.openapi_document, routes, agent_cards, options, push=operations.push_configs.enabled)

@@ -184,6 +184,10 @@ class Issuer:
     required_scopes: tuple[str, ...] = ()
     """Scopes that every token must have."""
     skew: float = DEFAULT_CLOCK_SKEW
+    console_client: str = ""
+    """The client id of the console at the issuer (a public client, with PKCE). Empty: people cannot sign in with it."""
+    console_scopes: tuple[str, ...] = ("openid",)
+    """What the console requests at a sign-in: scopes, of which some may be grants."""
 
     def __post_init__(self) -> None:
         _check_url("url", self.url)
@@ -204,6 +208,8 @@ class Issuer:
                 check_grants(granted)
             except ValueError as error:
                 raise ValueError(f'grants: "{scope}": {error}') from error
+        if self.console_client and self.jwks:
+            raise ValueError("console_client: needs the issuer's discovery document, so leave jwks out")
         if not 0 <= self.skew <= MAX_CLOCK_SKEW:
             raise ValueError(f"skew: must be 0 to {MAX_CLOCK_SKEW:g} seconds")
 
@@ -226,7 +232,7 @@ def parse_issuer(value: str | Mapping[str, Any]) -> Issuer:
     for key in ("url", "audience"):
         if not table.get(key):
             raise ValueError(f"{key}: is required, such as: https://login.example.com audience=dragoman")
-    for key in ("audience", "algorithms", "required_scopes"):
+    for key in ("audience", "algorithms", "required_scopes", "console_scopes"):
         if key in table:
             table[key] = _texts(key, table[key])
     if "grants" in table:
@@ -235,7 +241,7 @@ def parse_issuer(value: str | Mapping[str, Any]) -> Issuer:
         table["grants"] = {str(scope): _texts(f"grants: {scope}", grants) for scope, grants in table["grants"].items()}
     if "skew" in table:
         table["skew"] = _seconds(table["skew"])
-    for key in ("url", "alias", "jwks", "principal_claim", "scope_claim"):
+    for key in ("url", "alias", "jwks", "principal_claim", "scope_claim", "console_client"):
         if not isinstance(table.get(key, ""), str):
             raise ValueError(f"{key}: must be a string")
     return Issuer(**table)
