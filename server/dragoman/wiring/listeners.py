@@ -16,12 +16,12 @@ from dragoman.bindings.http import server as http
 from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
 from dragoman.bindings.request_log import AuthFailureLog
 from dragoman.core.cards.security_schemes import server_security
-from dragoman.ports import Authenticator
+from dragoman.ports import Authenticator, OutboundHttp
+from dragoman.ports.security import SignIn
 from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.security.authenticators.composite import open_security
-from dragoman.security.console_sign_in import ConsoleSignIn
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite.store import now_ms
@@ -95,7 +95,7 @@ async def serve_api(
         openapi_files=openapi_files,
         blobs=infra.store.blobs,
         jwks=api.signing_keys.public if settings.push or settings.sign_cards else None,
-        console_sign_in=ConsoleSignIn(settings.issuers, infra.outbound),
+        console_sign_in=_open_sign_in(settings, infra.outbound),
         metrics=api.metrics,
     )
     admin = AdminServices(
@@ -123,6 +123,15 @@ def health_options(options: ServerOptions, settings: Settings, infra: Infra) -> 
         port=settings.http.port,
         bus_problem=lambda: infra.bus.problem,
     )
+
+
+def _open_sign_in(settings: Settings, outbound: OutboundHttp) -> SignIn | None:
+    """The sign-in at the console; None if no issuer has a client for it."""
+    if not any(issuer.console_client for issuer in settings.issuers):
+        return None
+    from dragoman.security.console_sign_in import ConsoleSignIn  # imports PyJWT, which other servers do not need
+
+    return ConsoleSignIn(settings.issuers, outbound)
 
 
 async def _open_cards(stack: AsyncExitStack, settings: Settings, api: ApiParts) -> tuple[Cards, CardFile | None]:

@@ -11,7 +11,7 @@ from dragoman.bindings import authentication
 from dragoman.bindings.admin.handlers import HttpEndpoint
 from dragoman.bindings.http import bodies
 from dragoman.bindings.options import HttpOptions
-from dragoman.core.errors import InvalidParams, MethodNotFound
+from dragoman.core.errors import InvalidParams
 
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _MAX_BODY_BYTES: Final = 64 * 1024
@@ -29,13 +29,13 @@ def console_endpoints(options: HttpOptions) -> Iterator[tuple[str, str, HttpEndp
 
     async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Exchanges an authorization code for a token."""
-        if sign_in is None:
-            raise MethodNotFound("nobody signs in at an issuer here; set console_client of --issuers")
         body = await bodies.read_json(request, _MAX_BODY_BYTES)
         fields = body if isinstance(body, dict) else {}
         for name in _FIELDS:
             if not isinstance(fields.get(name), str):
                 raise InvalidParams(f"{name}: must be a string")
+        if sign_in is None:
+            raise InvalidParams("issuer: nobody signs in at an issuer here; set console_client of --issuers")
         found = await sign_in.exchange(*(fields[name] for name in _FIELDS))
         return web.json_response(_camel_case(found._asdict()), headers=_NO_STORE)
 
