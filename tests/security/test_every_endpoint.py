@@ -72,7 +72,7 @@ async def test_every_rpc_requires_authentication(app: App) -> None:
     assert {path: code for path, code in found.items() if code is not grpc.StatusCode.UNAUTHENTICATED} == {}
 
 
-async def test_every_operator_call_but_the_list_of_own_tasks_requires_the_operator_grant(app: App) -> None:
+async def test_every_operator_call_but_those_for_own_tasks_and_usage_requires_the_operator_grant(app: App) -> None:
     async with Operator(str(app.grpc), token=STATIC) as operator:
         key = (await operator.create_key(ops.CreateKeyRequest(name="k"))).text
     found = {}
@@ -82,7 +82,7 @@ async def test_every_operator_call_but_the_list_of_own_tasks_requires_the_operat
             path = f"/{OPS_SERVICE.full_name}/{method.name}"
             found[method.name] = await ask(channel, path, method.server_streaming, metadata)
     allowed = {name: code for name, code in found.items() if code is not grpc.StatusCode.PERMISSION_DENIED}
-    assert allowed == {"ListTasks": grpc.StatusCode.OK}
+    assert allowed == {"ListTasks": grpc.StatusCode.OK, "ListUsage": grpc.StatusCode.OK}
 
 
 async def test_every_route_requires_authentication(app: App) -> None:
