@@ -29,10 +29,13 @@ EXEMPT: Final[Mapping[str, str]] = {
     "ports/agent.py": "a protocol; its two small classes are tested by the turns of every kind of agent",
     "stores/postgres/tables.py": "behind ports: testing/contracts/store_tables.py and store_pushes.py prove all of it",
     "stores/sqlite/pushes.py": "behind ports.PushStore: testing/contracts/store_pushes.py proves every function",
+    "stores/postgres/maintenance/search.py": "behind ports.Store: testing/contracts/store_search.py proves all of it",
     "stores/postgres/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",
+    "stores/sqlite/maintenance/search.py": "behind ports.Store: testing/contracts/store_search.py proves all of it",
     "stores/sqlite/steps.py": "behind ports.Store: testing/contracts/store_steps.py proves all of it",
     "stores/sqlite/daily_usage.py": "behind ports.Store: testing/contracts/store_daily_usage.py proves all of it",
     "testing/contracts/store_daily_usage.py": "a contract suite: tests/stores runs it on every store",
+    "testing/contracts/store_search.py": "a contract suite: tests/stores runs it on every store",
     "testing/contracts/store_steps.py": "a contract suite: tests/stores runs it on every store",
     "stores/sqlite/tables.py": "behind ports: testing/contracts/store_tables.py and store_pushes.py prove all of it",
 }

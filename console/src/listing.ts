@@ -77,7 +77,7 @@ export async function find(id: string, agents: readonly string[]): Promise<strin
 async function everywhere(query: Record<string, string>, signal?: AbortSignal): Promise<ListedTasks | undefined> {
   if (refused === key.value) return undefined;
   try {
-    return await call<ListedTasks>(`operations/tasks?${new URLSearchParams(query)}`, { signal });
+    return await call<ListedTasks>(`operations/tasks?${new URLSearchParams({ ...query, own: "true" })}`, { signal });
   } catch (error) {
     if (!(error instanceof Failure && [401, 403, 404].includes(error.status))) throw error;
     refused = key.value;

@@ -35,7 +35,7 @@ _BY_CODE: Final = {
     grpc.StatusCode.PERMISSION_DENIED: FORBIDDEN,
     grpc.StatusCode.NOT_FOUND: ABSENT,
 }
-_STREAMS: Final = ("Watch", "ExportTask", "Backup")
+_STREAMS: Final = ("Watch", "ExportTask", "Backup", "ExportAudit")
 _BIDIRECTIONAL: Final = ("Connect", "ServerReflectionInfo")
 _CONFIG: Final = "config-1"
 _HELLO: Final = wk.ConnectRequest(
@@ -98,6 +98,8 @@ class EndpointCaller:
             address = address.replace("{file}", "swagger-ui.css").replace("{hash}", "0" * 64)
             address = re.sub(r"\{\w+\}", AGENT_ID, address.replace(RESOURCE_TEMPLATE, RESOURCE))
             body: Any = {} if method == "POST" else None
+            if path.endswith(":cancel"):  # an operator is about to end it
+                self._tasks.pop("", None)
             async with self.http.request(method, address, json=body, headers=headers) as response:
                 if path == "/console/token" and response.status == 400:
                     return SERVED  # there is no code to exchange

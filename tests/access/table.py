@@ -24,15 +24,16 @@ FORBIDDEN: Final = "forbidden"
 ABSENT: Final = "not found"
 SERVED: Final = "served"
 
-Results = tuple[str, str, str, str]
-"""For a caller without credentials, another principal, the owner of the task, and an operator."""
+Results = tuple[str, str, str, str, str]
+"""For a caller without credentials, another principal, the owner of the task, a viewer, and an operator."""
 
-NAMES_A_TASK: Final[Results] = (REJECTED, ABSENT, SERVED, ABSENT)
-OWN: Final[Results] = (REJECTED, SERVED, SERVED, SERVED)
-OPEN: Final[Results] = (SERVED, SERVED, SERVED, SERVED)
-OPERATORS: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, SERVED)
-WORKERS_ONLY: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, FORBIDDEN)
-SIGNED: Final[Results] = (FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
+NAMES_A_TASK: Final[Results] = (REJECTED, ABSENT, SERVED, ABSENT, ABSENT)
+OWN: Final[Results] = (REJECTED, SERVED, SERVED, SERVED, SERVED)
+OPEN: Final[Results] = (SERVED, SERVED, SERVED, SERVED, SERVED)
+VIEWERS: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, SERVED, SERVED)
+OPERATORS: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, FORBIDDEN, SERVED)
+WORKERS_ONLY: Final[Results] = (REJECTED, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
+SIGNED: Final[Results] = (FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN, FORBIDDEN)
 
 _OPS: Final = (
     (a2a_operations.SEND_MESSAGE, OWN),
@@ -72,6 +73,20 @@ OWN_OPERATIONS: Final = (
 )
 """Operations on the caller's own tasks and usage, which need no grant."""
 
+VIEWER_OPERATIONS: Final = frozenset(
+    f"/{OPS.full_name}/{name}"
+    for name in ("ListAgents", "Explain", "ListEvents", "ListSteps", "ListPushConfigs", "ListWorkers", "ListUpstreams")
+) | {
+    "GET /operations/agents",
+    "GET /operations/tasks/{task_id}:explain",
+    "GET /operations/tasks/{task_id}/events",
+    "GET /operations/tasks/{task_id}/steps",
+    "GET /operations/pushes",
+    "GET /operations/tasks/{task_id}/pushes",
+    "GET /operations/workers",
+}
+"""Operations that only read."""
+
 _LINES: Final[dict[str, Results]] = {
     **dict.fromkeys(PAGES, OPEN),
     "GET /docs/{file}": OPEN,
@@ -106,6 +121,8 @@ def expected(endpoint: Endpoint, *, private: bool = False) -> Results:
         return OWN
     if endpoint.name in OWN_OPERATIONS:
         return OWN
+    if endpoint.name in VIEWER_OPERATIONS:
+        return VIEWERS
     if endpoint.name.startswith(f"/{OPS.full_name}/") or " /operations/" in endpoint.name:
         return OPERATORS
     if endpoint.name.startswith(f"/{WORKERS.full_name}/"):
@@ -117,13 +134,14 @@ _HEAD: Final = """\
 # Access to endpoints
 
 `make access` writes this page from the server's own tables. `tests/access` calls every path, JSON-RPC method and RPC
-of a running server as each of four callers, and compares the results with this page.
+of a running server as each of five callers, and compares the results with this page.
 
 | caller | description |
 |---|---|
 | anonymous | no credentials, on a server with `--api-keys`, `--issuers` or `--token` and without `--public-agents` |
 | stranger | another principal that may call the agent |
 | owner | the principal that created the task |
+| viewer | a principal with the grant `viewer`, which owns no task |
 | operator | a principal with the grant `operator`, which owns no task |
 
 | result | HTTP | gRPC | JSON-RPC |
@@ -133,9 +151,11 @@ of a running server as each of four callers, and compares the results with this 
 | not found | 404, byte-identical to that of a nonexistent task | NOT_FOUND | error -32001 |
 | served | the response | the response | the response |
 
-- The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A. `ListTasks` and `ListUsage` need
-  no grant: they show callers their own tasks and usage. `ListUsage` shows operators the usage of all principals; if
-  their grants name scopes, only in these.
+- The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A. The viewer grant gives access to what
+  only reads. `ListTasks` of `dragoman.ops.v1` shows operators and viewers the tasks of all principals; other callers
+  need no grant, and see their own. So it is with `ListUsage`.
+- Operators and viewers whose grants name scopes or agents reach the tasks within these, and get **forbidden** for tasks
+  of others and for operations on the whole server, such as backups and API keys.
 - **served** for a stranger concerns its own tasks: it can send messages and list its tasks.
 - Callers whose grants do not include the agent or its scope get **forbidden** where a stranger is served.
 - With `--public-agents`, all anonymous callers of those agents are one principal and share its tasks.
@@ -171,7 +191,8 @@ def page(endpoints: Iterable[Endpoint]) -> str:
     endpoints = list(endpoints)
     texts = [_HEAD]
     for kind in ("HTTP", "JSON-RPC", "gRPC"):
-        texts.append(f"\n## {kind}\n\n| endpoint | anonymous | stranger | owner | operator |\n|---|---|---|---|---|\n")
+        columns = "anonymous | stranger | owner | viewer | operator"
+        texts.append(f"\n## {kind}\n\n| endpoint | {columns} |\n|---|---|---|---|---|---|\n")
         rows = [
             (endpoint.name.replace(_RESOURCE, "RESOURCE"), endpoint) for endpoint in endpoints if endpoint.kind == kind
         ]

@@ -34,6 +34,7 @@ CALLERS: Final = {
     "anonymous": named(""),
     "stranger": named("mallory"),
     "owner": named("alice"),
+    "viewer": named("vera", "viewer"),
     "operator": named("olga", "operator"),
 }
 

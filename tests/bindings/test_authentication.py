@@ -172,9 +172,21 @@ async def test_operators_need_the_grant_where_callers_are_authenticated() -> Non
     for policy in (CLOSED, ECHO_IS_PUBLIC, OPEN_ACCESS):
         with pytest.raises(Unauthenticated):
             await operator({}, options(policy))
-    with pytest.raises(PermissionDenied, match='operations need the grant "operator"') as caught:
+    with pytest.raises(PermissionDenied, match='this operation needs the grant "operator"') as caught:
         await operator(named("alice", "worker"), options())
     assert caught.value.log_details == {"principal": "alice"}
+
+
+async def test_viewers_and_limited_operators_may_call_what_is_meant_for_them() -> None:
+    connection: Any = Connection()
+    viewer, limited = named("vera", "viewer"), named("tom", "operator", "scope:s")
+    authenticate = authentication.authenticate_operator
+    assert (await authenticate(viewer.items(), options(), connection, viewer=True)).principal == "vera"
+    with pytest.raises(PermissionDenied, match=r'needs the grant "operator"$'):
+        await authenticate(viewer.items(), options(), connection)
+    assert (await authenticate(limited.items(), options(), connection, limited=True)).principal == "tom"
+    with pytest.raises(PermissionDenied, match="on the whole server"):
+        await authenticate(limited.items(), options(), connection)
 
 
 async def test_the_log_of_a_rejected_operator_names_its_key() -> None:

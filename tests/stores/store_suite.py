@@ -12,6 +12,7 @@ from dragoman.testing.contracts.store_daily_usage import StoreDailyUsage
 from dragoman.testing.contracts.store_erasure import StoreErasure
 from dragoman.testing.contracts.store_pushes import StorePushes
 from dragoman.testing.contracts.store_reads import StoreReads
+from dragoman.testing.contracts.store_search import StoreSearches
 from dragoman.testing.contracts.store_sessions import StoreSessions, StoreSharing
 from dragoman.testing.contracts.store_steps import StoreSteps
 from dragoman.testing.contracts.store_tables import (
@@ -35,6 +36,7 @@ __all__ = [
     "TestKeyValues",
     "TestPushes",
     "TestReads",
+    "TestSearches",
     "TestSessions",
     "TestSharing",
     "TestSteps",
@@ -60,6 +62,10 @@ class TestSessions(StoreSessions):
 
 
 class TestReads(StoreReads):
+    pass
+
+
+class TestSearches(StoreSearches):
     pass
 
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.options import ServerOptions
-from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, Caller, Identity
+from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, VIEWER_GRANT, Caller, Identity
 from dragoman.core.errors import AgentNotFound, OriginNotAllowed, PermissionDenied, Unauthenticated
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.runtime.access import Access
@@ -86,23 +86,31 @@ async def authenticate_visitor(
 
 
 async def authenticate_operator(
-    headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection
+    headers: Iterable[tuple[str, str]],
+    options: ServerOptions,
+    connection: CallerConnection,
+    *,
+    viewer: bool = False,
+    limited: bool = False,
 ) -> Identity:
     """The identity of the operator. On a server without authentication every caller is an operator.
 
-    Raises Unauthenticated for a caller without credentials, PermissionDenied for one without the operator grant.
+    `viewer`: the viewer grant is enough. `limited`: the operation can be limited to the scopes and agents of grants.
+
+    Raises Unauthenticated for a caller without credentials, PermissionDenied for one without the grant.
     """
     if options.authenticator is None:
         return ANONYMOUS
     identity = await authenticate(headers, options, connection)
     if not identity.is_authenticated:
         raise Unauthenticated("operations are for operators; send credentials with the operator grant")
-    if not identity.is_operator:
-        details = {
-            "principal": identity.principal,
-            **({"key": identity.credential_id} if identity.credential_id else {}),
-        }
-        raise PermissionDenied(f'operations need the grant "{OPERATOR_GRANT}"', log_details=details)
+    details = {"principal": identity.principal, **({"key": identity.credential_id} if identity.credential_id else {})}
+    if not (identity.is_viewer if viewer else identity.is_operator):
+        grants = f'"{OPERATOR_GRANT}"' + (f' or "{VIEWER_GRANT}"' if viewer else "")
+        raise PermissionDenied(f"this operation needs the grant {grants}", log_details=details)
+    if identity.is_limited and not limited:
+        text = "this operation on the whole server needs credentials without grants for scopes or agents"
+        raise PermissionDenied(text, log_details=details)
     return identity
 
 

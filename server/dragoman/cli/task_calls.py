@@ -88,7 +88,7 @@ async def run_on_task(
     is that of `open_client`.
     """
     if not (agent and scope):
-        request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope)
+        request = ops_tasks.ListTasksRequest(task_id=task_id, agent=agent, scope=scope, own=True)
         found: Sequence[ops_tasks.ListedTask] = ()
         try:
             async with Operator(server, token=key) as operator:

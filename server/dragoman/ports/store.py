@@ -12,7 +12,7 @@ from dragoman.core.counters import CommitCounters, StoreStats
 from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.cursors import TaskPage, TaskQuery
+from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import ROLE_USER, Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.core.task.steps import StepRecord
@@ -202,6 +202,17 @@ class Store(Protocol):
 
     async def page(self, query: TaskQuery) -> TaskPage:
         """One page of visible tasks, newest status first, with the exact total for the filters."""
+        ...
+
+    async def search(self, query: TaskSearch) -> FoundTasks:
+        """One page of visible tasks of all owners. For operators.
+
+        The cost does not grow with the number of tasks: a search for what no index has ends a page early instead.
+        """
+        ...
+
+    async def scopes(self, limit: int) -> list[str]:
+        """The scopes of the store in alphabetical order, at most `limit`."""
         ...
 
     async def agents_of(self, principal: str) -> list[AgentTasks]:

@@ -61,7 +61,7 @@ def created(
     visible: bool = True,
 ) -> Append:
     """Returns a change that creates a task with one message."""
-    new = NewTask(agent, task_id_of(ref.key), context, visible=visible)
+    new = NewTask(agent, task_id_of(ref.key), context, visible=visible, summary=text)
     return Append(task=ref, guard=New(), create=new, message=IncomingMessage(message(text)), claim_session=claim)
 
 

@@ -21,6 +21,7 @@ from dragoman.ports.security import SignIn
 from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
+from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.settings import Address, Settings
@@ -101,6 +102,7 @@ async def serve_api(
     admin = AdminServices(
         CallerTasks(infra.store, operations.access, operations.admission),
         CallerUsage(infra.store, operations.admission),
+        OperatorTasks(infra.store, operations.cancel),
         runtime.explainer,
         runtime.maintenance,
         runtime.redelivery,

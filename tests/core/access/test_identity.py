@@ -26,7 +26,9 @@ def test_a_grant_restricts_only_its_own_kind(grants: list[str], scope: str, agen
 
 @pytest.mark.parametrize("grant", ["", "admin", "operator:", "agent", "agent:", "agent:Echo", "scope:", "scope:\n"])
 def test_an_invalid_grant_is_rejected_with_the_valid_forms(grant: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a grant; use operator, agent:ID, scope:NAME, worker, worker:ID"):
+    with pytest.raises(
+        ValueError, match=r"is not a grant; use operator, viewer, agent:ID, scope:NAME, worker, worker:ID"
+    ):
         check_grants(["operator", grant])
 
 
@@ -41,6 +43,16 @@ def test_operators_are_those_with_the_grant() -> None:
     assert not Identity("alice", frozenset(("agent:operator",))).is_operator
     assert not ANONYMOUS.is_operator
     assert not ANONYMOUS.is_authenticated
+
+
+def test_operators_are_viewers_and_grants_for_scopes_or_agents_limit_both() -> None:
+    for grant, is_operator in (("operator", True), ("viewer", False)):
+        identity = Identity("alice", check_grants([grant, "scope:s", "scope:t", "agent:echo"]))
+        assert (identity.is_viewer, identity.is_operator, identity.is_limited) == (True, is_operator, True)
+        assert sorted(identity.granted("scope:")) == ["s", "t"]
+        assert sorted(identity.granted("agent:")) == ["echo"]
+        assert not Identity("alice", frozenset((grant, "worker:echo"))).is_limited
+    assert not Identity("alice", frozenset(("worker",))).is_viewer
 
 
 @pytest.mark.parametrize(

@@ -159,8 +159,8 @@ async def test_a_full_list_reads_no_scope_whose_tasks_are_all_older(
 async def test_callers_see_their_own_tasks_only(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         await server.send(f"{SCOPE}/agents/echo")
-        for stranger in (MALLORY, OLGA):
-            listed = await server.list(stranger)
+        for stranger, filters in ((MALLORY, {}), (MALLORY, {"own": True}), (OLGA, {"own": True})):
+            listed = await server.list(stranger, **filters)
             assert (ids(listed), listed.total, list(listed.scopes)) == ([], 0, [])
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await server.list({})
@@ -180,7 +180,7 @@ async def test_scopes_of_shared_tasks_are_known_to_those_whose_grants_name_them(
         sent = [await server.send(tenant) for tenant in ("", f"{SCOPE}/agents/echo")]
         assert ids(await server.list(MALLORY)) == sent[:1]
         assert ids(await server.list(named("mallory", f"scope:{SCOPE}"))) == sent[1:]
-        assert ids(await server.list(OLGA)) == sent[::-1]
+        assert ids(await server.list(OLGA, own=True)) == sent[::-1]
 
 
 async def test_without_authentication_every_caller_is_the_same(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dragoman.testing.fixtures import new_ref
 
 RECORD = TaskRecord(
     new_ref(), "echo", "id", "context", states.WORKING, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-    True, False, 20, 21, True, 22, "1.0", True, "alice",
+    True, False, 20, 21, True, 22, "why", "1.0", True, "alice", "what",
 )  # fmt: skip
 
 
@@ -31,9 +31,10 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 def test_an_append_changes_all_but_what_names_the_task() -> None:
     columns, values = names(rows.RECORD_COLUMNS), rows.record_values(RECORD)
-    assert names(rows.MUTABLE_COLUMNS) == columns[3:-3]
-    assert rows.mutable_values(RECORD) == values[3:-3]
-    assert {*columns} - {*names(rows.MUTABLE_COLUMNS)} == {"agent", "id", "context", "dialect", "alias", "principal"}
+    assert names(rows.MUTABLE_COLUMNS) == columns[3:-4]
+    assert rows.mutable_values(RECORD) == values[3:-4]
+    fixed = {"agent", "id", "context", "dialect", "alias", "principal", "summary"}
+    assert {*columns} - {*names(rows.MUTABLE_COLUMNS)} == fixed
 
 
 def test_every_column_gets_the_name_of_its_table() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
+from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX, Identity
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task.maintenance import TaskSelection
+from dragoman.runtime.operations.operator_tasks import check_reach
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push_pb
 from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps_pb
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
 
 TaskRequest = (
     events_pb.ListEventsRequest
@@ -17,6 +20,7 @@ TaskRequest = (
     | ops.ExportTaskRequest
     | push_pb.ListPushConfigsRequest
     | push_pb.RedeliverRequest
+    | tasks_pb.CancelTaskRequest
 )
 """Requests that select tasks by id; agent, principal and scope narrow the selection."""
 
@@ -45,3 +49,22 @@ def set_timestamps(message: Message, **milliseconds: int) -> None:
     for field, at in milliseconds.items():
         if at:
             getattr(message, field).FromMilliseconds(at)
+
+
+def narrow_request(request: Message, identity: Identity) -> None:
+    """Limits a request on tasks to the scopes and agents in the grants of its operator or viewer.
+
+    Raises PermissionDenied for others, and InvalidParams for a request that does not say which of several it means.
+    """
+    target = getattr(request, "selection", request)
+    for name, kind in (("scope", SCOPE_GRANT_PREFIX), ("agent", AGENT_GRANT_PREFIX)):
+        if name not in target.DESCRIPTOR.fields_by_name:
+            continue
+        named = frozenset(filter(None, (getattr(target, name),)))
+        reach = check_reach(identity, kind, named)
+        if len(reach) > 1:
+            raise InvalidParams.field(
+                name, f"is required, because your grants name several: {', '.join(sorted(reach))}"
+            )
+        if reach:
+            setattr(target, name, *reach)

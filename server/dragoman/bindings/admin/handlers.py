@@ -20,9 +20,10 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.bindings import authentication
+from dragoman.bindings.admin.fields import narrow_request
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, SigningKeyOperations
-from dragoman.bindings.admin.tasks import OwnTaskOperations, TaskOperations
+from dragoman.bindings.admin.tasks import ListedTaskOperations, TaskOperations
 from dragoman.bindings.admin.usage import UsageOperations
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, cors
@@ -38,6 +39,7 @@ from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
+from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.field_count import parse_message
 from dragoman.wire.http import httprule
@@ -46,6 +48,7 @@ from dragoman.wire.http.transcode import Transcoder
 from dragoman.wire.json import protojson
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
 
 OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
@@ -54,7 +57,8 @@ GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 UnaryOperation = Callable[[Any], Coroutine[Any, Any, Message]]
 CallerOperation = Callable[[Identity, bool, Any], Coroutine[Any, Any, Message]]
-"""Gets the caller, and whether it is an operator."""
+"""Gets the caller, and whether it is an operator or viewer."""
+OperatorOperation = Callable[[Identity, Any], Coroutine[Any, Any, Message]]
 StreamingOperation = Callable[[Any], AsyncGenerator[Message, None]]
 
 _CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "Explain"))
@@ -62,8 +66,28 @@ _CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "Explain"))
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
 
-UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListTasks", "ListUpstreams", "ListUsage", "ListWorkers"))
-"""Operations that show callers their own tasks, or no content to dashboards; they are not audited."""
+UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListUsage", "ListWorkers"))
+"""Operations that show no content to dashboards; they are not audited."""
+
+VIEWER_OPERATIONS: Final = frozenset(
+    ("ListAgents", "Explain", "ListEvents", "ListSteps", "ListPushConfigs", "ListWorkers", "ListUpstreams")
+)
+"""Operations that the grant `viewer` allows, besides ListTasks and ListUsage."""
+
+LIMITED_OPERATIONS: Final = frozenset(
+    (
+        "ListAgents",
+        "CancelTask",
+        "Explain",
+        "ListEvents",
+        "ListSteps",
+        "ListPushConfigs",
+        "Redeliver",
+        "Purge",
+        "ExportTask",
+    )
+)
+"""Operations that operators and viewers of some scopes or agents may call, on tasks within these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +96,7 @@ class AdminServices:
 
     caller_tasks: CallerTasks
     caller_usage: CallerUsage
+    operator_tasks: OperatorTasks
     explainer: Explainer
     maintenance: Maintenance
     redelivery: Redelivery
@@ -87,7 +112,7 @@ class _OperationTable:
     def __init__(self, cards: Cards, services: AdminServices) -> None:
         agents = AgentOperations(cards, services.explainer, services.worker_hub, services.upstream_registry)
         tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery)
-        own_tasks = OwnTaskOperations(services.caller_tasks)
+        listed_tasks = ListedTaskOperations(services.caller_tasks, services.operator_tasks)
         maintenance = MaintenanceOperations(services.maintenance)
         api_keys = ApiKeyOperations(services.api_keys)
         signing_keys = SigningKeyOperations(services.signing_keys)
@@ -113,10 +138,12 @@ class _OperationTable:
             "WithdrawSigningKey": signing_keys.withdraw_signing_key,
         }
         self.for_callers: Final[Mapping[str, CallerOperation]] = {
-            "ListTasks": own_tasks.list_tasks,
+            "ListTasks": listed_tasks.list_tasks,
             "ListUsage": UsageOperations(services.caller_usage).list_usage,
         }
         """Operations that need no grant."""
+        self.for_operators: Final[Mapping[str, OperatorOperation]] = {"CancelTask": listed_tasks.cancel_task}
+        """Operations that act in the name of the operator."""
         self.streaming: Final[Mapping[str, StreamingOperation]] = {
             "ExportTask": maintenance.export_task,
             "Backup": maintenance.backup,
@@ -126,7 +153,10 @@ class _OperationTable:
     async def run(self, name: str, operator: OperatorCall, request: Message) -> Message:
         """Calls a unary operation. Raises A2AError."""
         if name in self.for_callers:
-            return await self.for_callers[name](operator.identity, operator.is_operator, request)
+            return await self.for_callers[name](operator.identity, operator.is_viewer, request)
+        narrow_request(request, operator.identity)
+        if name in self.for_operators:
+            return await self.for_operators[name](operator.identity, request)
         return await self.unary[name](request)
 
 
@@ -144,7 +174,7 @@ class OperatorCall:
     identity: Identity
     peer: str = ""
     auditor: Auditor | None = None
-    is_operator: bool = True
+    is_viewer: bool = True
 
     async def record(self, operation: str, request: Message, response: Message | None = None) -> None:
         """Writes the call to the audit log, durably.
@@ -154,6 +184,8 @@ class OperatorCall:
         """
         if self.auditor is None or operation in UNAUDITED_OPERATIONS:
             return
+        if isinstance(request, tasks_pb.ListTasksRequest) and (request.own or not self.is_viewer):
+            return  # it shows the caller's own tasks
         operator = {"principal": self.identity.principal}
         if self.identity.credential_id:
             operator["key"] = self.identity.credential_id
@@ -212,15 +244,21 @@ AuthorizeOperator = Callable[[GrpcContext], Coroutine[Any, Any, OperatorCall]]
 
 
 async def authorize_grpc(
-    context: GrpcContext, options: ServerOptions, *, local_only: bool = True, for_callers: bool = False
+    context: GrpcContext,
+    options: ServerOptions,
+    operation: str = "",
+    *,
+    local_only: bool = True,
+    for_callers: bool = False,
 ) -> OperatorCall:
     """Authenticates the operator of a gRPC call. Raises Unauthenticated, PermissionDenied.
 
     `local_only`: without authentication only callers on this machine are operators. `--insecure` opens the agents to
     other machines, but not the tasks of all callers. `for_callers`: the operation needs no grant.
+    `operation`: its name, if viewers or operators with grants for scopes or agents may call it.
     """
     metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
-    operator = await _authorize(metadata, options, context, context.peer(), for_callers)
+    operator = await _authorize(metadata, options, context, context.peer(), operation, for_callers)
     if local_only and options.authenticator is None and not is_local_caller(context):
         raise Unauthenticated("without authentication, operations on the store are allowed on this machine only")
     return operator
@@ -231,14 +269,21 @@ async def _authorize(
     options: ServerOptions,
     connection: authentication.CallerConnection,
     peer: str,
+    operation: str,
     for_callers: bool,
 ) -> OperatorCall:
     if not for_callers:
-        identity = await authentication.authenticate_operator(headers, options, connection)
+        identity = await authentication.authenticate_operator(
+            headers,
+            options,
+            connection,
+            viewer=operation in VIEWER_OPERATIONS,
+            limited=operation in LIMITED_OPERATIONS,
+        )
         return OperatorCall(identity, peer, options.auditor)
     identity = await authentication.authenticate(headers, options, connection)
-    is_operator = options.authenticator is None or identity.is_operator
-    return OperatorCall(identity, peer, options.auditor, is_operator)
+    is_viewer = options.authenticator is None or identity.is_viewer
+    return OperatorCall(identity, peer, options.auditor, is_viewer)
 
 
 def is_local_caller(context: GrpcContext) -> bool:
@@ -260,7 +305,7 @@ def grpc_handler(
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
                 operator = await authorize_grpc(
-                    context, options, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
+                    context, options, name, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
                 )
                 request = parse_message(request_type, data)
                 response = await table.run(name, operator, request)
@@ -280,8 +325,9 @@ def grpc_handler(
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
                 with streams.open():
-                    operator = await authorize_grpc(context, options)
+                    operator = await authorize_grpc(context, options, name)
                     request = parse_message(request_type, data)
+                    narrow_request(request, operator.identity)
                     await operator.record(name, request)
                     async with aclosing(operation(request)) as responses:
                         async for response in responses:
@@ -297,7 +343,7 @@ def grpc_handler(
 
         return grpc.unary_stream_rpc_method_handler(call)
 
-    handlers = {name: unary(name) for name in (*table.unary, *table.for_callers)}
+    handlers = {name: unary(name) for name in (*table.unary, *table.for_callers, *table.for_operators)}
     handlers |= {name: streaming(name, operation) for name, operation in table.streaming.items()}
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)
 
@@ -307,14 +353,16 @@ def grpc_handler(
 _FORWARDING_HEADERS: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
 
-async def authorize_http(request: web.BaseRequest, options: HttpOptions, *, for_callers: bool = False) -> OperatorCall:
+async def authorize_http(
+    request: web.BaseRequest, options: HttpOptions, operation: str = "", *, for_callers: bool = False
+) -> OperatorCall:
     """Authenticates the operator of an HTTP request. Raises Unauthenticated, PermissionDenied.
 
-    `for_callers`: the operation needs no grant.
+    `for_callers`: the operation needs no grant. `operation`: as for `authorize_grpc`.
     """
     if options.authenticator is None and not _is_local_request(request):
         raise Unauthenticated("without authentication, operations are allowed on this machine only")
-    return await _authorize(request.headers.items(), options, request, request.remote or "", for_callers)
+    return await _authorize(request.headers.items(), options, request, request.remote or "", operation, for_callers)
 
 
 def _is_local_request(request: web.BaseRequest) -> bool:
@@ -339,7 +387,7 @@ def _http_endpoint(
     name: str, transcoder: Transcoder[Message], table: _OperationTable, options: HttpOptions
 ) -> HttpEndpoint:
     async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        operator = await authorize_http(request, options, for_callers=name in table.for_callers)
+        operator = await authorize_http(request, options, name, for_callers=name in table.for_callers)
         body = await bodies.read_json(request, options.message_bytes)
         message = transcoder.request(variables, request.query.items(), body)
         response = await table.run(name, operator, message)

@@ -16,11 +16,13 @@ from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task import states
+from dragoman.core.task.cursors import FoundTask, SearchOrder, TaskSearch
 from dragoman.core.task.log import Event
 from dragoman.core.task.steps import StepRecord
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.explain import Explainer, Explanation
 from dragoman.runtime.operations.caller_tasks import DEFAULT_TASKS, MAX_TASKS, CallerTasks, TaskFilter
+from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events_pb
@@ -95,20 +97,28 @@ class TaskOperations:
         return push_pb.RedeliverResponse(configs=map(push_config_message, restarted))
 
 
-class OwnTaskOperations:
-    """Operations on the caller's own tasks, which need no grant. They raise A2AError."""
+class ListedTaskOperations:
+    """Lists tasks: of all principals for operators and viewers, else the caller's own. Cancels tasks for operators."""
 
-    def __init__(self, caller_tasks: CallerTasks) -> None:
+    def __init__(self, caller_tasks: CallerTasks, operator_tasks: OperatorTasks) -> None:
         self._caller_tasks = caller_tasks
+        self._operator_tasks = operator_tasks
 
     async def list_tasks(
-        self, identity: Identity, is_operator: bool, request: tasks_pb.ListTasksRequest
+        self, identity: Identity, is_viewer: bool, request: tasks_pb.ListTasksRequest
     ) -> tasks_pb.ListTasksResponse:
-        """Lists the caller's tasks in all scopes, most recently changed first."""
-        if request.state and request.state not in states.STORED_STATES:
-            raise InvalidParams.field(
-                "state", f"must be one of {', '.join(map(states.name, sorted(states.STORED_STATES)))}"
-            )
+        """Lists tasks, most recently changed first unless the request says otherwise."""
+        for state in (request.state, *request.states):
+            if state and state not in states.STORED_STATES:
+                names = ", ".join(map(states.name, sorted(states.STORED_STATES)))
+                raise InvalidParams.field("state", f"must be one of {names}")
+        limit = page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS)
+        if is_viewer and not request.own:
+            return await self._search(identity, request, limit)
+        for field, _ in request.ListFields():
+            if field.name in _SEARCH_FIELDS:
+                text = "is for operators and viewers, in lists of tasks of all principals"
+                raise InvalidParams.field(field.camelcase_name, text)
         listed = await self._caller_tasks.list_tasks(
             identity,
             TaskFilter(
@@ -117,16 +127,108 @@ class OwnTaskOperations:
                 request.agent,
                 request.context_id,
                 request.state,
-                page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS),
+                limit,
                 request.include_artifacts,
             ),
-            is_operator=is_operator,
+            is_operator=is_viewer,
         )
         return tasks_pb.ListTasksResponse(
             tasks=[tasks_pb.ListedTask(scope=one.scope, agent=one.agent, task=one.task) for one in listed.tasks],
             total=listed.total,
             scopes=listed.scopes,
         )
+
+    async def _search(
+        self, identity: Identity, request: tasks_pb.ListTasksRequest, limit: int
+    ) -> tasks_pb.ListTasksResponse:
+        query = task_search(request, limit)
+        found = await self._operator_tasks.search(identity, query, request.page_token)
+        response = tasks_pb.ListTasksResponse(
+            tasks=map(_listed_task, found.tasks),
+            total=found.total,
+            total_is_minimum=not found.is_total_exact and not request.page_token,
+            scopes=await self._operator_tasks.scopes(identity),
+        )
+        if found.next is not None:
+            response.next_page_token = self._operator_tasks.token(identity, query, found.next)
+        return response
+
+    async def cancel_task(self, identity: Identity, request: tasks_pb.CancelTaskRequest) -> tasks_pb.CancelTaskResponse:
+        """Cancels a task of any principal."""
+        for_agent = pb.CancelTaskRequest()
+        if request.HasField("metadata"):
+            for_agent.metadata.CopyFrom(request.metadata)
+        record, data = await self._operator_tasks.cancel(identity, task_selection(request), for_agent)
+        task = pb.Task.FromString(data)
+        task.ClearField("history")
+        listed = tasks_pb.ListedTask(
+            scope=record.ref.owner.scope,
+            agent=record.agent,
+            task=task,
+            principal=record.principal,
+            summary=record.summary,
+        )
+        return tasks_pb.CancelTaskResponse(task=listed)
+
+
+MAX_SEARCH_TEXT: Final = 200
+MAX_SEARCH_ENTRIES: Final = 8
+_SEARCH_FIELDS: Final = (
+    "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token"
+)  # fmt: skip
+"""Fields of a request that select among the tasks of all principals."""
+
+
+def task_search(request: tasks_pb.ListTasksRequest, limit: int) -> TaskSearch:
+    """The search that a request describes. Raises InvalidParams."""
+    if len(request.text) > MAX_SEARCH_TEXT:
+        raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
+    if len(request.metadata) > MAX_SEARCH_ENTRIES:
+        raise InvalidParams.field("metadata", f"must have at most {MAX_SEARCH_ENTRIES} entries")
+    entries = []
+    for entry in request.metadata:
+        key, separator, value = entry.partition("=")
+        if not key or not separator:
+            raise InvalidParams.field("metadata", "must have the form KEY=VALUE")
+        entries.append((key, value))
+    return TaskSearch(
+        task_id=request.task_id,
+        scopes=frozenset(filter(None, (request.scope,))),
+        agents=frozenset(filter(None, (request.agent,))),
+        principal=request.principal,
+        context=request.context_id,
+        states=frozenset(filter(None, (request.state, *request.states))),
+        changed_since=max(request.changed_since.ToMilliseconds(), 0),
+        changed_before=max(request.changed_before.ToMilliseconds(), 0),
+        text=request.text,
+        metadata=tuple(entries),
+        order=_search_order(request),
+        page_size=limit,
+        artifacts=request.include_artifacts,
+    )
+
+
+def _search_order(request: tasks_pb.ListTasksRequest) -> SearchOrder:
+    if request.order == tasks_pb.TASK_ORDER_UNSPECIFIED and request.text:
+        # The index by creation has the texts; others are for searches that have few tasks to look at.
+        return "changed" if request.principal or request.state or request.states else "created"
+    return "created" if request.order == tasks_pb.TASK_ORDER_CREATED else "changed"
+
+
+def _listed_task(found: FoundTask) -> tasks_pb.ListedTask:
+    record = found.record
+    message = tasks_pb.ListedTask(
+        scope=record.ref.owner.scope,
+        agent=record.agent,
+        task=pb.Task.FromString(found.task),
+        principal=record.principal,
+        summary=record.summary,
+        status_text=record.status_text if record.state in states.EXPLAINED else "",
+        tokens=found.usage.tokens,
+        cost=found.usage.cost / BILLION,
+    )
+    set_timestamps(message, created=found.created)
+    return message
 
 
 def _explanation_message(explanation: Explanation) -> ops.Explanation:

@@ -1,8 +1,9 @@
 """Callers: identities, grants, access policy and task isolation (A2A 1.0 §7).
 
-Grants are texts. `operator` allows dragoman.ops.v1. `agent:ID` and `scope:NAME` restrict calls: a caller with grants of
-one kind may call only what they name, a caller without any may call everything. `worker`, or `worker:ID` for one agent,
-allows running agents (dragoman.worker.v1) and has no effect on calls.
+Grants are texts. `operator` allows dragoman.ops.v1, `viewer` those of its operations that only read. `agent:ID` and
+`scope:NAME` restrict calls and these operations: a caller with grants of one kind may call only what they name, a
+caller without any may call everything. `worker`, or `worker:ID` for one agent, allows running agents
+(dragoman.worker.v1) and has no effect on calls.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final, Literal, get_args
 from dragoman.core.names import AGENT_ID, ANONYMOUS_PRINCIPAL, Owner, parse_by_agent
 
 OPERATOR_GRANT: Final = "operator"
+VIEWER_GRANT: Final = "viewer"
 AGENT_GRANT_PREFIX: Final = "agent:"
 SCOPE_GRANT_PREFIX: Final = "scope:"
 WORKER_GRANT: Final = "worker"
@@ -48,6 +50,20 @@ class Identity:
             grant.removeprefix(SCOPE_GRANT_PREFIX) for grant in self.grants if grant.startswith(SCOPE_GRANT_PREFIX)
         }
         return frozenset(scopes) or None
+
+    @property
+    def is_viewer(self) -> bool:
+        """Whether it may call the operations of dragoman.ops.v1 that only read."""
+        return self.is_operator or VIEWER_GRANT in self.grants
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether its grants name scopes or agents: then it may call no operation on the server as a whole."""
+        return bool(self.granted(SCOPE_GRANT_PREFIX) or self.granted(AGENT_GRANT_PREFIX))
+
+    def granted(self, kind: str) -> frozenset[str]:
+        """The names in its grants with this prefix; empty for no restriction."""
+        return frozenset(grant.removeprefix(kind) for grant in self.grants if grant.startswith(kind))
 
     def may_serve(self, agent: str) -> bool:
         """Whether it may run this agent as a worker."""
@@ -114,9 +130,10 @@ def check_grants(grants: Iterable[str]) -> frozenset[str]:
         agent = kind + colon == AGENT_GRANT_PREFIX and AGENT_ID.fullmatch(name)
         scope = kind + colon == SCOPE_GRANT_PREFIX and name and name.isprintable()
         worker = kind == WORKER_GRANT and (not colon or AGENT_ID.fullmatch(name))
-        if not (grant == OPERATOR_GRANT or agent or scope or worker):
+        if not (grant in (OPERATOR_GRANT, VIEWER_GRANT) or agent or scope or worker):
             known = (
-                f"{OPERATOR_GRANT}, {AGENT_GRANT_PREFIX}ID, {SCOPE_GRANT_PREFIX}NAME, {WORKER_GRANT}, {WORKER_GRANT}:ID"
+                f"{OPERATOR_GRANT}, {VIEWER_GRANT}, {AGENT_GRANT_PREFIX}ID, {SCOPE_GRANT_PREFIX}NAME, {WORKER_GRANT},"
+                f" {WORKER_GRANT}:ID"
             )
             raise ValueError(f'"{grant}" is not a grant; use {known}')
     return frozenset(grants)

@@ -12,13 +12,16 @@ import binascii
 import re
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, Literal
 
 from dragoman.core.errors import InvalidParams
+from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.names import Owner
+from dragoman.core.task import frames
 from dragoman.core.task.log import TaskRecord
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _CURSOR: Final = re.compile(r"(?:([0-9a-f]{8})\.([0-9a-f]{8})\.)?(0|[1-9][0-9]{0,15})")
 
@@ -92,6 +95,121 @@ def sort_key(record: TaskRecord) -> tuple[int, bytes]:
     return record.updated, record.ref.key
 
 
+SearchOrder = Literal["changed", "created"]
+SearchPosition = tuple[int, int, bytes]
+"""A place in a search: time, number of the owner and task key; by creation only the last counts."""
+
+SEARCHED_ROWS: Final = 10_000
+MAX_TOTAL: Final = 1000
+"""Matching tasks that are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSearch:
+    """A search for visible tasks of all owners. Empty fields match every task, sets match any of theirs.
+
+    Times are milliseconds since the epoch: `changed_since` is inclusive, `changed_before` is not. `text` is looked for
+    in `TaskRecord.summary` and `status_text`, without regard to the case of ASCII letters. `metadata`: a key of the
+    task's metadata, or of an object in it, with its value as text.
+    """
+
+    task_id: str = ""
+    """The id that clients see."""
+    scopes: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
+    principal: str = ""
+    context: str = ""
+    states: frozenset[int] = frozenset()
+    changed_since: int = 0
+    changed_before: int = 0
+    text: str = ""
+    metadata: tuple[tuple[str, str], ...] = ()
+    order: SearchOrder = "changed"
+    """Newest first, by the last change of the status or by creation."""
+    page_size: int = DEFAULT_PAGE_SIZE
+    after: SearchPosition | None = None
+    artifacts: bool = False
+    searched_rows: int = SEARCHED_ROWS
+    """About how many rows are read for one page, where no index has the tasks that match."""
+
+    @property
+    def _fingerprint(self) -> int:
+        filters = replace(self, page_size=0, after=None, artifacts=False, searched_rows=0)
+        ordered = (sorted(filters.scopes), sorted(filters.agents), sorted(filters.states))
+        rest = replace(filters, scopes=frozenset(), agents=frozenset(), states=frozenset())
+        return zlib.crc32(repr((ordered, rest)).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTask:
+    """A task of a search. `task` is a serialized Task without history, `created` in milliseconds since the epoch."""
+
+    record: TaskRecord
+    created: int
+    task: bytes
+    usage: Usage = NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTasks:
+    """A page of a search. A page may have fewer tasks than asked for, even none, and yet not be the last."""
+
+    tasks: list[FoundTask] = field(default_factory=list)
+    next: SearchPosition | None = None
+    """Where the next page continues; None on the last one."""
+    total: int = 0
+    """Number of all tasks that match, counted for the first page only."""
+    is_total_exact: bool = True
+    """False: at least so many."""
+
+
+def metadata_entries(key: str, value: str) -> list[bytes]:
+    """What a serialized Struct contains that has this key with this value as a string, number or boolean."""
+    values: list[str | float | bool] = [value]
+    if value in ("true", "false"):
+        values.append(value == "true")
+    try:
+        values.append(float(value))
+    except ValueError:
+        pass
+    entries = []
+    for typed in values:
+        task = pb.Task()
+        task.metadata[key] = typed
+        data = task.metadata.SerializeToString()
+        entries += [data[begin:end] for _, _, begin, end in frames.fields(data)]
+    return entries
+
+
+def like_pattern(text: str) -> str:
+    """The pattern of LIKE, with backslash as escape character, for texts that contain this one."""
+    for special in ("\\", "%", "_"):
+        text = text.replace(special, f"\\{special}")
+    return f"%{text}%"
+
+
+_SEARCH_TOKEN_LAYOUT: Final = struct.Struct(">Iqq16s")
+_INVALID_TOKEN: Final = "is not a token of this server; use nextPageToken unchanged"
+
+
+def search_token(query: TaskSearch, position: SearchPosition) -> str:
+    """The token of the page after a position."""
+    packed = _SEARCH_TOKEN_LAYOUT.pack(query._fingerprint, *position)
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def parse_search_token(query: TaskSearch, token: str) -> SearchPosition:
+    """The position in a page token. Raises InvalidParams for a token of another search."""
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        fingerprint, updated, owner, key = _SEARCH_TOKEN_LAYOUT.unpack(raw)
+    except (binascii.Error, struct.error, ValueError) as error:
+        raise InvalidParams.field("pageToken", _INVALID_TOKEN) from error
+    if fingerprint != query._fingerprint:
+        raise InvalidParams.field("pageToken", "belongs to a query with other filters; repeat that query")
+    return updated, owner, key
+
+
 def page_token(query: TaskQuery, last_key: tuple[int, bytes]) -> str:
     """The token of the page after `last_key`."""
     packed = _PAGE_TOKEN_LAYOUT.pack(query._fingerprint, *last_key)
@@ -104,7 +222,7 @@ def parse_page_token(query: TaskQuery, token: str) -> tuple[int, bytes]:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         fingerprint, updated, key = _PAGE_TOKEN_LAYOUT.unpack(raw)
     except (binascii.Error, struct.error, ValueError) as error:
-        raise InvalidParams.field("pageToken", "is not a token of this server; use nextPageToken unchanged") from error
+        raise InvalidParams.field("pageToken", _INVALID_TOKEN) from error
     if fingerprint != query._fingerprint:
         raise InvalidParams.field("pageToken", "belongs to a query with other filters; repeat that query")
     return updated, key

@@ -72,12 +72,16 @@ class TaskRecord:
     """Whether a push configuration of it is live: it has, or will have, events to deliver."""
     wake_at: int = 0
     """When its turn continues, in milliseconds since the epoch; 0 unless it sleeps."""
+    status_text: str = ""
+    """The beginning of the error or question in its status message; empty in other states."""
     dialect: str = ""
     """The dialect of the request that created it."""
     alias: bool = False
     """Whether the client chose `id` (A2A 0.1); otherwise `id` is the text of the key."""
     principal: str = ""
     """The principal that created it: the owner's, unless tasks are shared."""
+    summary: str = ""
+    """The beginning of its first message; empty for tasks of releases that did not store it."""
 
     @property
     def running(self) -> bool:
@@ -115,6 +119,8 @@ class NewTask:
     """Whether the client chose `id`. Rejected as EXISTS when the owner's agent already has a task of that alias."""
     joinable: bool = False
     """Whether other principals may join the conversation, because the server generated its id."""
+    summary: str = ""
+    """The beginning of its first message."""
     parent: bytes = b""
     """The key of the parent task, of the same owner. Usage of this task also counts for the parent."""
 

@@ -28,6 +28,8 @@ from dragoman.core.task.log import (
     StatusChange,
     TaskRecord,
 )
+from dragoman.core.task.projection import MAX_STATUS_TEXT, summary_of
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @dataclass(slots=True)
@@ -106,7 +108,7 @@ def _create_task(change: Append, now: int) -> Plan:
     record = TaskRecord(
         change.task, new.agent, new.id, new.context, states.SUBMITTED, now, last_sequence=1, message_count=1,
         last_received=1, ready=True, visible=new.visible, dialect=new.dialect, alias=new.alias,
-        principal=message.sender or change.task.owner.principal,
+        principal=message.sender or change.task.owner.principal, summary=new.summary,
     )  # fmt: skip
     row = _user_message_row(change, message, 1)
     task = b"".join(
@@ -187,6 +189,9 @@ def _write_status(draft: Plan, event: StatusChange, now: int) -> None:
     )
     record.last_sequence += 1
     record.state, record.updated = event.state, now
+    record.status_text = ""
+    if event.message and event.state in states.EXPLAINED:
+        record.status_text = summary_of(pb.Message.FromString(event.message), MAX_STATUS_TEXT)
     draft.events.append(Event(record.last_sequence, frames.frame(3, update), event.state))
 
 

@@ -43,6 +43,24 @@ def _fold_artifact(task: pb.Task, update: pb.TaskArtifactUpdateEvent) -> None:
     task.artifacts.append(update.artifact)
 
 
+MAX_SUMMARY: Final = 200
+MAX_STATUS_TEXT: Final = 500
+"""Characters that the store keeps beside a task of its first message, and of an error or question."""
+
+
+def summary_of(message: pb.Message, limit: int = MAX_SUMMARY) -> str:
+    """The beginning of a message in one line: its first text, or else what its first part is."""
+    for part in message.parts:
+        if part.text:
+            # Blanks are joined only within what can be shown: a text may be large.
+            return " ".join(part.text[: 4 * limit].split())[:limit]
+    for part in message.parts:
+        if part.HasField("data"):
+            return "(data)"
+        return f"({part.filename or part.media_type or 'file'})"[:limit]
+    return ""
+
+
 def merge_metadata(metadata: bytes, update: bytes) -> bytes:
     """Merges two serialized Structs by key: the values of `update` replace those of `metadata`."""
     if not metadata or not update:

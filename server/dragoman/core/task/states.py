@@ -22,6 +22,8 @@ AUTH_REQUIRED: Final = pb.TASK_STATE_AUTH_REQUIRED
 
 TERMINAL: Final[frozenset[int]] = frozenset({COMPLETED, FAILED, CANCELED, REJECTED})
 INTERRUPTED: Final[frozenset[int]] = frozenset({INPUT_REQUIRED, AUTH_REQUIRED})
+EXPLAINED: Final[frozenset[int]] = INTERRUPTED | {FAILED, CANCELED, REJECTED}
+"""States whose message is a question or says what went wrong."""
 STORED_STATES: Final[frozenset[int]] = frozenset({SUBMITTED, WORKING}) | INTERRUPTED | TERMINAL
 
 STRICT_TRANSITIONS: Final[dict[int, frozenset[int]]] = {

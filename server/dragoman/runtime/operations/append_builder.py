@@ -26,6 +26,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
+from dragoman.core.task.projection import summary_of
 from dragoman.ids import IDS
 from dragoman.ports import Store
 from dragoman.runtime.access import NO_STREAMS, Admission, Call, Limits
@@ -148,6 +149,7 @@ class AppendBuilder:
             alias=alias,
             fresh_context=fresh,
             joinable=caller.joined and (fresh or host == owner),
+            summary=summary_of(message),
         )
         incoming = _incoming_message(caller, message, envelope)
         return Append(task=ref, guard=New(), create=new, message=incoming)

@@ -86,7 +86,8 @@ class CancelOperation:
     def _check_cancelable(self, record: TaskRecord) -> None:
         if states.is_terminal(record.state):
             raise TaskNotCancelable
-        if not self._agents[record.agent].cancelable and record.has_open_turn:
+        spec = self._agents.get(record.agent)  # an operator may cancel a task whose agent is not served
+        if spec is not None and not spec.cancelable and record.has_open_turn:
             raise TaskNotCancelable("this agent does not let a running task be canceled")
         runner = self._scheduler.runs.find(record.ref)
         if runner is not None and runner.cancel_refusal:

@@ -26,7 +26,7 @@ from dragoman.core.task.blob_references import (
     FieldTree,
     OffloadedChange,
 )
-from dragoman.core.task.cursors import TaskPage
+from dragoman.core.task.cursors import FoundTasks, TaskPage
 from dragoman.core.task.log import Append, Event
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
@@ -118,6 +118,12 @@ class PostgresBlobRestorer(BlobRestorer):
         if not any(self._marker in task for task in page.tasks):
             return page
         return replace(page, tasks=await self._restore_all(page.tasks, TASK_TREE, self._limit))
+
+    async def search(self, found: FoundTasks) -> FoundTasks:
+        if not any(self._marker in one.task for one in found.tasks):
+            return found
+        restored = await self._restore_all([one.task for one in found.tasks], TASK_TREE, self._limit)
+        return replace(found, tasks=[replace(one, task=task) for one, task in zip(found.tasks, restored, strict=True)])
 
     async def _restore_all(
         self, items: Sequence[bytes], tree: FieldTree, limit: int, budget: BlobBudget | None = None

@@ -109,9 +109,9 @@ def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
     return f"WITH {', '.join(parts)} SELECT"
 
 
-RECORD_TYPES: Final = "ttt" + "i" * 8 + "iibb" + "iibitbt"
+RECORD_TYPES: Final = "ttt" + "i" * 8 + "iibb" + "iibi" + "ttbtt"
 
-MUTABLE_TYPES: Final = "i" * 8 + "iibb" + "iibi"
+MUTABLE_TYPES: Final = "i" * 8 + "iibb" + "iibi" + "t"
 """The types of RECORD_COLUMNS and MUTABLE_COLUMNS."""
 
 TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")

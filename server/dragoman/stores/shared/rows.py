@@ -18,15 +18,16 @@ from dragoman.core.task.steps import StepRecord, StepState
 
 RECORD_COLUMNS: Final = (
     "agent, id, context, state, updated, last, messages, status_message, asked, inbox, taken,"
-    " session, token, ready, visible, attempt, answered, pushed, wakes, dialect, alias, principal"
+    " session, token, ready, visible, attempt, answered, pushed, wakes, status_text, dialect, alias, principal,"
+    " summary"
 )
 """The columns of `tasks` that a `TaskRecord` has, in the order of its fields after `ref`."""
 
 MUTABLE_COLUMNS: Final = (
     "state, updated, last, messages, status_message, asked, inbox, taken, session, token, ready, visible, attempt,"
-    " answered, pushed, wakes"
+    " answered, pushed, wakes, status_text"
 )
-"""Those that an append may change: all but the first three and the last three."""
+"""Those that an append may change: all but the first three and the last four."""
 
 
 def qualified(columns: str, table: str) -> str:
@@ -40,13 +41,14 @@ def record_values(record: TaskRecord) -> tuple[Any, ...]:
         record.agent, record.id, record.context, record.state, record.updated, record.last_sequence,
         record.message_count, record.status_message, record.question, record.last_received, record.last_delivered,
         record.session, record.token, record.ready, record.visible, record.attempt, record.last_completed,
-        record.has_live_push, record.wake_at, record.dialect, record.alias, record.principal,
+        record.has_live_push, record.wake_at, record.status_text, record.dialect, record.alias,
+        record.principal, record.summary,
     )  # fmt: skip
 
 
 def mutable_values(record: TaskRecord) -> tuple[Any, ...]:
     """The values of MUTABLE_COLUMNS."""
-    return record_values(record)[3:-3]
+    return record_values(record)[3:-4]
 
 
 # Steps ------------------------------------------------------------------------------------------------------------

@@ -35,13 +35,14 @@ from dragoman.core.task.blob_references import (
     TASK_TREE,
     OffloadedChange,
 )
-from dragoman.core.task.cursors import TaskPage, TaskQuery
+from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, Blob, Event, TaskRef
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import TaskMessages, TaskSnapshot
 from dragoman.stores.shared.blobs import UNLIMITED_BYTES, BlobBudget, BlobOffloader, BlobRestorer
 from dragoman.stores.sqlite import reads, steps
 from dragoman.stores.sqlite.errors import map_error
+from dragoman.stores.sqlite.maintenance import search
 from dragoman.supervision import log_fault
 
 log = logging.getLogger("dragoman.store")
@@ -242,6 +243,11 @@ class SqliteBlobRestorer(BlobRestorer):
     def page(self, connection: sqlite3.Connection, query: TaskQuery) -> TaskPage:
         page, budget = reads.page(connection, query), BlobBudget(self._limit)
         return replace(page, tasks=[self._restore(task, TASK_TREE, budget) for task in page.tasks])
+
+    def search(self, connection: sqlite3.Connection, query: TaskSearch) -> FoundTasks:
+        found, budget = search.search(connection, query), BlobBudget(self._limit)
+        tasks = [replace(one, task=self._restore(one.task, TASK_TREE, budget)) for one in found.tasks]
+        return replace(found, tasks=tasks)
 
 
 class SqliteBlobOffloader(BlobOffloader):

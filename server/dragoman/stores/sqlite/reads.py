@@ -16,11 +16,12 @@ from dragoman.core.task import frames
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import status_field
-from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
+from dragoman.core.task.projection import event_state, join_artifact_rows, summary_of, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS
 from dragoman.stores.sqlite import task_tables
 from dragoman.stores.sqlite.hot.rows import SELECT_BY_ALIAS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 TASK: Final = f"SELECT {RECORD_COLUMNS}, metadata, memory FROM tasks WHERE owner = ? AND task = ?"
@@ -159,6 +160,12 @@ def task_bytes(
         parts += [data for (data,) in fetch(rows)][::-1]
     parts.append(frames.submessage(6, metadata))
     return b"".join(parts)
+
+
+def first_summary(connection: sqlite3.Connection, owner: int, key: bytes) -> str:
+    """The summary of a task that was created before summaries were stored."""
+    row = connection.execute(MESSAGE, (owner, key, 1)).fetchone()
+    return summary_of(pb.Message.FromString(unframe_message(row[0]))) if row else ""
 
 
 def events(connection: sqlite3.Connection, ref: TaskRef, after: int, limit: int) -> list[Event]:

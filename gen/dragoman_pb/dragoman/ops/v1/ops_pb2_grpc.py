@@ -35,7 +35,9 @@ if _version_not_supported:
 
 class OpsServiceStub(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
+    can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
+    `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
+    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -60,6 +62,11 @@ class OpsServiceStub(object):
                 '/dragoman.ops.v1.OpsService/ListUsage',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.FromString,
+                _registered_method=True)
+        self.CancelTask = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/CancelTask',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskResponse.FromString,
                 _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Explain',
@@ -170,7 +177,9 @@ class OpsServiceStub(object):
 
 class OpsServiceServicer(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
+    can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
+    `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
+    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -183,9 +192,10 @@ class OpsServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
-        each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
-        scopes that the caller's grants name, and for operators in all.
+        """Lists tasks with every agent and in every scope: for operators and viewers those of all principals, for other
+        callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
+        a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
+        and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,6 +205,14 @@ class OpsServiceServicer(object):
         """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
         400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
         their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelTask(self, request, context):
+        """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
+        INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -383,6 +401,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.SerializeToString,
             ),
+            'CancelTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTask,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskResponse.SerializeToString,
+            ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.FromString,
@@ -498,7 +521,9 @@ def add_OpsServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class OpsService(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
+    can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
+    `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
+    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -574,6 +599,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/ListUsage',
             dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/CancelTask',
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

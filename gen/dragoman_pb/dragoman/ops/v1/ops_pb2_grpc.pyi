@@ -36,7 +36,9 @@ GRPC_VERSION: str
 
 class OpsServiceStub:
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
+    can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
+    `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
+    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -48,14 +50,19 @@ class OpsServiceStub:
     ListAgents: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]
     """Lists the agents of this server, the root agent first."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_tasks_pb2.ListTasksRequest, _tasks_pb2.ListTasksResponse]
-    """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
-    each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
-    scopes that the caller's grants name, and for operators in all.
+    """Lists tasks with every agent and in every scope: for operators and viewers those of all principals, for other
+    callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
+    a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
+    and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
     """
     ListUsage: _grpc.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
     400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
     their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+    """
+    CancelTask: _grpc.UnaryUnaryMultiCallable[_tasks_pb2.CancelTaskRequest, _tasks_pb2.CancelTaskResponse]
+    """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
+    INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
     """
     Explain: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]
     """Explains the state of a task, which process runs it, and what happens next."""
@@ -134,7 +141,9 @@ class OpsServiceStub:
 @_typing.type_check_only
 class OpsServiceAsyncStub(OpsServiceStub):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
+    can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
+    `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
+    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -143,14 +152,19 @@ class OpsServiceAsyncStub(OpsServiceStub):
     ListAgents: _aio.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Lists the agents of this server, the root agent first."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_tasks_pb2.ListTasksRequest, _tasks_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
-    each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
-    scopes that the caller's grants name, and for operators in all.
+    """Lists tasks with every agent and in every scope: for operators and viewers those of all principals, for other
+    callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
+    a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
+    and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
     """
     ListUsage: _aio.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]  # type: ignore[assignment]
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
     400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
     their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+    """
+    CancelTask: _aio.UnaryUnaryMultiCallable[_tasks_pb2.CancelTaskRequest, _tasks_pb2.CancelTaskResponse]  # type: ignore[assignment]
+    """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
+    INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
     """
     Explain: _aio.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]  # type: ignore[assignment]
     """Explains the state of a task, which process runs it, and what happens next."""
@@ -228,7 +242,9 @@ class OpsServiceAsyncStub(OpsServiceStub):
 
 class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
-    can reach, every caller has it. ListTasks and ListUsage need no grant: they show callers their own tasks and usage.
+    can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
+    `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
+    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -247,9 +263,10 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _tasks_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_tasks_pb2.ListTasksResponse, _abc.Awaitable[_tasks_pb2.ListTasksResponse]]:
-        """Lists the caller's tasks with every agent and in every scope. It shows what ListTasks of A2A shows this caller for
-        each of them. Tasks that all callers of a scope share (`--isolation scope`) are listed in the default scope, in
-        scopes that the caller's grants name, and for operators in all.
+        """Lists tasks with every agent and in every scope: for operators and viewers those of all principals, for other
+        callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
+        a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
+        and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
         """
 
     @_abc_1.abstractmethod
@@ -261,6 +278,16 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
         400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
         their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelTask(
+        self,
+        request: _tasks_pb2.CancelTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tasks_pb2.CancelTaskResponse, _abc.Awaitable[_tasks_pb2.CancelTaskResponse]]:
+        """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
+        INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
         """
 
     @_abc_1.abstractmethod

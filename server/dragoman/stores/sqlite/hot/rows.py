@@ -107,7 +107,7 @@ TABLE_RECORD_COLUMNS: Final = qualified(RECORD_COLUMNS, "t")
 
 def record_from_row(ref: TaskRef, row: Sequence[Any]) -> TaskRecord:
     """The record in a row that begins with RECORD_COLUMNS."""
-    record = TaskRecord(ref, *row[:22])
+    record = TaskRecord(ref, *row[:24])
     record.principal = record.principal or ref.owner.principal
     record.ready, record.visible = bool(record.ready), bool(record.visible)
     record.has_live_push, record.alias = bool(record.has_live_push), bool(record.alias)

@@ -38,7 +38,7 @@ _SELECT_RECORDS: Final = SqliteBulkStatement(
 
 _WRITE_TASKS: Final = SqliteBulkStatement(
     f"INSERT INTO tasks (owner, task, created, metadata, memory, {RECORD_COLUMNS})",
-    27,
+    29,
     "ON CONFLICT (owner, task) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in MUTABLE_COLUMNS.split(", ")),
     large=(3, 4),

@@ -1,0 +1,96 @@
+"""The tasks of all principals, for operators and viewers: search, and cancel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX, Caller, Identity
+from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound
+from dragoman.core.task.cursors import FoundTasks, SearchPosition, TaskSearch, parse_search_token, search_token
+from dragoman.core.task.log import TaskRecord
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.ports import Store
+from dragoman.runtime.access import Call
+from dragoman.runtime.operations.cancel import CancelOperation
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+MAX_SCOPES: Final = 1000
+"""Scopes that are listed."""
+
+
+class OperatorTasks:
+    """Finds and cancels tasks of all principals."""
+
+    def __init__(self, store: Store, cancel_operation: CancelOperation) -> None:
+        self._store = store
+        self._cancel_operation = cancel_operation
+
+    async def search(self, identity: Identity, query: TaskSearch, page_token: str) -> FoundTasks:
+        """A page of the tasks within the grants of an operator or viewer.
+
+        Raises PermissionDenied for a scope or agent outside of the grants, InvalidParams for an invalid token.
+        """
+        query = _within_grants(identity, query)
+        after = parse_search_token(query, page_token) if page_token else None
+        return await self._store.search(replace(query, after=after))
+
+    def token(self, identity: Identity, query: TaskSearch, position: SearchPosition) -> str:
+        """The token of the page after a position in a search of this operator or viewer."""
+        return search_token(_within_grants(identity, query), position)
+
+    async def scopes(self, identity: Identity) -> list[str]:
+        """The scopes of the store that an operator or viewer may know, in alphabetical order."""
+        names = identity.granted(SCOPE_GRANT_PREFIX)
+        return [scope for scope in await self._store.scopes(MAX_SCOPES) if not names or scope in names]
+
+    async def cancel(
+        self, identity: Identity, selection: TaskSelection, metadata: pb.CancelTaskRequest
+    ) -> tuple[TaskRecord, bytes]:
+        """Cancels a task as its owner does. Returns its record before that, and the serialized Task after it.
+
+        `metadata`: a request with the metadata for the agent. Raises TaskNotFound, TaskNotCancelable, and InvalidParams
+        when several tasks have the id.
+        """
+        record = await self.find(selection)
+        caller = Caller(record.ref.owner, record.agent, identity)
+        request = pb.CancelTaskRequest(id=record.id)
+        if metadata.HasField("metadata"):
+            request.metadata.CopyFrom(metadata.metadata)
+        return record, await self._cancel_operation.cancel_task(Call(caller), request)
+
+    async def find(self, selection: TaskSelection) -> TaskRecord:
+        """The visible task of a selection by id. Raises TaskNotFound, and InvalidParams when several tasks match."""
+        found = [
+            record
+            for record in await self._store.locate(selection.task)
+            if record.visible
+            and selection.agent in ("", record.agent)
+            and selection.principal in ("", record.principal)
+            and selection.scope in ("", record.ref.owner.scope)
+        ]
+        if not found:
+            raise TaskNotFound
+        if len(found) > 1:
+            names = ", ".join(sorted(f"{one.agent} of {one.principal} in {one.ref.owner.scope}" for one in found))
+            raise InvalidParams.field("taskId", f"several tasks have it; name agent, principal or scope: {names}")
+        return found[0]
+
+
+def _within_grants(identity: Identity, query: TaskSearch) -> TaskSearch:
+    return replace(
+        query,
+        scopes=check_reach(identity, SCOPE_GRANT_PREFIX, query.scopes),
+        agents=check_reach(identity, AGENT_GRANT_PREFIX, query.agents),
+    )
+
+
+def check_reach(identity: Identity, kind: str, wanted: frozenset[str]) -> frozenset[str]:
+    """The scopes or agents that a request of an operator or viewer covers: those that it names, else all granted.
+
+    `kind`: the prefix of the grants. Empty for all. Raises PermissionDenied for names outside of the grants.
+    """
+    granted = identity.granted(kind)
+    if granted and (outside := sorted(wanted - granted)):
+        raise PermissionDenied(f'your grants do not include "{kind}{outside[0]}"')
+    return wanted or granted

@@ -1,0 +1,238 @@
+"""Contract of searches: every filter, both orders, pages without gaps, and bounded totals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dragoman.core.errors import InvalidParams
+from dragoman.core.limits.quotas import Usage, UsageReport
+from dragoman.core.names import Owner
+from dragoman.core.task import states
+from dragoman.core.task.cursors import (
+    MAX_TOTAL,
+    FoundTasks,
+    TaskSearch,
+    parse_search_token,
+    search_token,
+)
+from dragoman.core.task.log import Append, Appended, IncomingMessage, TaskRef
+from dragoman.ports import Store
+from dragoman.testing.fixtures import (
+    SESSION,
+    Clock,
+    artifact,
+    by_runner,
+    created,
+    file_message,
+    follow_up,
+    new_ref,
+    status,
+)
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+ANN = Owner("default", "ann")
+BOB = Owner("default", "bob")
+TENANT = Owner("projects/p", "ann")
+
+
+def claimed(ref: TaskRef, text: str = "hello", agent: str = "echo", context: str = "context") -> Append:
+    """Returns a change that creates a task and claims it."""
+    return created(ref, text=text, agent=agent, context=context, claim=SESSION)
+
+
+def metadata_of(**entries: str | float | dict[str, str]) -> bytes:
+    """Returns a serialized Struct."""
+    task = pb.Task()
+    for key, value in entries.items():
+        task.metadata[key] = value
+    return task.metadata.SerializeToString()
+
+
+class StoreSearches:
+    """Provide a `store` fixture, opened with the `clock` fixture of this class."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        return Clock()
+
+    async def create(self, store: Store, clock: Clock, owner: Owner, *, state: int = 0, **details: str) -> Appended:
+        """Creates a task one second after the last one, and ends it in `state`."""
+        clock.forward(1)
+        task = await store.append(claimed(new_ref(owner), **details))
+        if state:
+            task = await store.append(by_runner(task, status(state, "because of the quota"), end=True))
+        return task
+
+    async def keys(self, store: Store, query: TaskSearch) -> list[bytes]:
+        """Returns the keys of the tasks that a search finds."""
+        return [one.record.ref.key for one in (await store.search(query)).tasks]
+
+    async def pages(self, store: Store, query: TaskSearch) -> list[FoundTasks]:
+        """Returns all pages of a search."""
+        pages = [await store.search(query)]
+        while pages[-1].next is not None:
+            token = search_token(query, pages[-1].next)
+            pages.append(await store.search(replace(query, after=parse_search_token(query, token))))
+        return pages
+
+    async def test_tasks_of_all_owners_are_found_last_changed_first(self, store: Store, clock: Clock) -> None:
+        refs = [(await self.create(store, clock, owner)).record.ref for owner in (ANN, BOB, TENANT)]
+        clock.forward(1)
+        first = await store.find(ANN, "echo", (await store.search(TaskSearch())).tasks[-1].record.id)
+        assert first is not None
+        await store.append(by_runner(Appended(first, []), status(states.WORKING)))
+        found = await store.search(TaskSearch())
+        assert [one.record.ref for one in found.tasks] == [refs[0], refs[2], refs[1]]
+        assert (found.total, found.is_total_exact, found.next) == (3, True, None)
+
+    async def test_the_order_of_creation_is_not_changed_by_later_events(self, store: Store, clock: Clock) -> None:
+        tasks = [await self.create(store, clock, owner) for owner in (ANN, BOB, ANN)]
+        clock.forward(1)
+        await store.append(by_runner(tasks[0], status(states.COMPLETED), end=True))
+        expected = [task.record.ref.key for task in reversed(tasks)]
+        assert await self.keys(store, TaskSearch(order="created")) == expected
+        assert await self.keys(store, TaskSearch(order="created", principal="ann")) == [expected[0], expected[2]]
+        assert await self.keys(store, TaskSearch(order="created", states=frozenset({states.COMPLETED}))) == expected[2:]
+
+    @pytest.mark.parametrize("order", ["changed", "created"])
+    async def test_each_filter_selects_its_tasks(self, store: Store, clock: Clock, order: str) -> None:
+        failed = await self.create(store, clock, ANN, state=states.FAILED, agent="desk", text="Count the sheep")
+        question = await self.create(store, clock, BOB, state=states.INPUT_REQUIRED, context="other")
+        working = await self.create(store, clock, TENANT, text="100% wool_")
+        plain = TaskSearch(order=order)  # type: ignore[arg-type]  # one of the two orders
+        for query, expected in (
+            (replace(plain, scopes=frozenset({"projects/p"})), [working]),
+            (replace(plain, scopes=frozenset({"default", "projects/p"})), [working, question, failed]),
+            (replace(plain, principal="ann"), [working, failed]),
+            (replace(plain, principal="ann", scopes=frozenset({"default"})), [failed]),
+            (replace(plain, principal="nobody"), []),
+            (replace(plain, agents=frozenset({"desk"})), [failed]),
+            (replace(plain, agents=frozenset({"desk", "echo"}), principal="bob"), [question]),
+            (replace(plain, states=frozenset({states.FAILED})), [failed]),
+            (replace(plain, states=frozenset({states.FAILED, states.SUBMITTED})), [working, failed]),
+            (replace(plain, states=frozenset({states.FAILED}), principal="bob"), []),
+            (replace(plain, context="other"), [question]),
+            (replace(plain, context="context", agents=frozenset({"desk"})), [failed]),
+            (replace(plain, changed_since=question.record.updated), [working, question]),
+            (replace(plain, changed_before=question.record.updated), [failed]),
+            (replace(plain, principal="ann", changed_before=question.record.updated), [failed]),
+            (replace(plain, text="SHEEP"), [failed]),
+            (replace(plain, text="quota"), [question, failed]),
+            (replace(plain, text="quota", states=frozenset({states.FAILED}), principal="ann"), [failed]),
+            (replace(plain, text="0% wool_"), [working]),
+            (replace(plain, text="0_ wool"), []),
+        ):
+            assert await self.keys(store, query) == [task.record.ref.key for task in expected], query
+
+    async def test_metadata_is_found_by_key_and_value(self, store: Store, clock: Clock) -> None:
+        task = await self.create(store, clock, ANN)
+        metadata = metadata_of(ticket="A-7", priority=3, urgent=True, place={"city": "Bern"})
+        await store.append(replace(by_runner(task), task_metadata=metadata))
+        await self.create(store, clock, ANN)
+        for entry in (("ticket", "A-7"), ("priority", "3"), ("urgent", "true"), ("city", "Bern")):
+            assert await self.keys(store, TaskSearch(metadata=(entry,))) == [task.record.ref.key]
+        for entry in (("ticket", "A"), ("priority", "4"), ("urgent", "false"), ("Bern", "city")):
+            assert await self.keys(store, TaskSearch(metadata=(entry,))) == []
+        assert await self.keys(store, TaskSearch(metadata=(("ticket", "A-7"), ("priority", "4")))) == []
+
+    async def test_a_found_task_has_its_names_times_texts_and_usage(self, store: Store, clock: Clock) -> None:
+        task = await self.create(store, clock, TENANT, text="two words", agent="desk")
+        await store.append(replace(by_runner(task), usage_report=UsageReport(7, 2_000)))
+        clock.forward(5)
+        change = by_runner(task, artifact("a", "x"), status(states.FAILED, "no luck"), end=True)
+        failed = await store.append(change)
+        (found,) = (await store.search(TaskSearch())).tasks
+        assert found.record == failed.record
+        assert (found.record.summary, found.record.status_text) == ("two words", "no luck")
+        assert (found.record.ref.owner, found.record.agent, found.usage) == (TENANT, "desk", Usage(7, 2_000))
+        assert (found.created, found.record.updated) == (task.record.updated, task.record.updated + 5_000)
+        shown = pb.Task.FromString(found.task)
+        assert (shown.id, len(shown.artifacts), len(shown.history)) == (failed.record.id, 0, 0)
+        assert shown.status.message.parts[0].text == "no luck"
+        (found,) = (await store.search(TaskSearch(artifacts=True))).tasks
+        assert len(pb.Task.FromString(found.task).artifacts) == 1
+
+    async def test_the_text_of_a_status_ends_with_it(self, store: Store, clock: Clock) -> None:
+        task = await self.create(store, clock, ANN, state=states.INPUT_REQUIRED)
+        (found,) = (await store.search(TaskSearch())).tasks
+        assert found.record.status_text == "because of the quota"
+        await store.append(follow_up(task.record.ref, "go on"))
+        assert await self.keys(store, TaskSearch(text="quota")) == []
+
+    async def test_a_task_without_a_stored_summary_shows_its_first_message(self, store: Store, clock: Clock) -> None:
+        change = claimed(new_ref(ANN))
+        assert change.create is not None
+        older = replace(change, create=replace(change.create, summary=""))
+        await store.append(replace(older, message=IncomingMessage(file_message("f", b"x"))))
+        (found,) = (await store.search(TaskSearch())).tasks
+        assert found.record.summary == "(f)"
+
+    async def test_hidden_tasks_are_not_found(self, store: Store) -> None:
+        await store.append(created(new_ref(ANN), visible=False))
+        for query in (TaskSearch(), TaskSearch(order="created"), TaskSearch(principal="ann")):
+            found = await store.search(query)
+            assert (found.tasks, found.total) == ([], 0)
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            TaskSearch(),
+            TaskSearch(order="created"),
+            TaskSearch(principal="ann"),
+            TaskSearch(scopes=frozenset({"default"})),
+            TaskSearch(states=frozenset({states.FAILED, states.SUBMITTED}), text="number"),
+            TaskSearch(context="context"),
+        ],
+    )
+    async def test_pages_are_the_whole_list_in_order(self, store: Store, clock: Clock, query: TaskSearch) -> None:
+        for number in range(23):
+            owner = (ANN, BOB, TENANT)[number % 3]
+            task = await store.append(claimed(new_ref(owner), f"number {number}", "ab"[number % 2]))
+            if number % 4:
+                await store.append(by_runner(task, status(states.FAILED), end=True))
+            clock.forward(number % 5)  # some change at the same time
+        everything = await self.keys(store, replace(query, page_size=1000))
+        assert len(everything) > 5
+        pages = await self.pages(store, replace(query, page_size=4))
+        assert [one.record.ref.key for page in pages for one in page.tasks] == everything
+        assert [len(page.tasks) for page in pages[:-1]] == [4] * (len(pages) - 1)
+        assert pages[0].total == len(everything)
+
+    async def test_a_token_belongs_to_its_search(self) -> None:
+        query = TaskSearch(principal="ann")
+        token = search_token(query, (1, 2, bytes(16)))
+        assert parse_search_token(replace(query, page_size=7), token) == (1, 2, bytes(16))
+        for other in (replace(query, text="x"), replace(query, agents=frozenset({"a"})), replace(query, principal="")):
+            with pytest.raises(InvalidParams, match="other filters"):
+                parse_search_token(other, token)
+
+    async def test_many_tasks_are_counted_up_to_a_limit(self, store: Store) -> None:
+        changes = [store.append(created(new_ref(ANN))) for _ in range(MAX_TOTAL + 1)]
+        for change in changes:
+            await change
+        found = await store.search(TaskSearch(page_size=1))
+        assert (found.total, found.is_total_exact) == (MAX_TOTAL, False)
+        assert found.next is not None
+        later = await store.search(TaskSearch(page_size=1, after=found.next))
+        assert (later.total, later.is_total_exact) == (0, False)
+
+    async def test_a_rare_text_is_found_across_bounded_pages(self, store: Store, clock: Clock) -> None:
+        rare = await self.create(store, clock, ANN, text="needle")
+        changes = [store.append(created(new_ref(ANN), text="hay")) for _ in range(900)]
+        for change in changes:
+            await change
+        for query in (TaskSearch(), TaskSearch(principal="ann"), TaskSearch(order="created")):
+            pages = await self.pages(store, replace(query, text="needle", page_size=3, searched_rows=300))
+            assert [one.record.ref for page in pages for one in page.tasks] == [rare.record.ref]
+            assert [len(page.tasks) for page in pages[:-1]] == [0] * (len(pages) - 1)
+            assert 2 <= len(pages) < 100
+            assert (pages[0].total, pages[0].is_total_exact) == (0, False)
+
+    async def test_scopes_are_listed_in_order(self, store: Store, clock: Clock) -> None:
+        assert await store.scopes(10) == []
+        for owner in (TENANT, BOB, ANN):
+            await self.create(store, clock, owner)
+        assert await store.scopes(10) == ["default", "projects/p"]
+        assert await store.scopes(1) == ["default"]
