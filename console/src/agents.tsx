@@ -2,6 +2,7 @@
 
 import { useAsked } from "./asking";
 import { agents, unreachable } from "./catalogue";
+import { Code } from "./code";
 import { Ago, Facts, Problem } from "./pieces";
 import { href, route } from "./route";
 import { plural } from "./say";
@@ -93,7 +94,7 @@ function Shown({ agent }: { agent: Agent }) {
           <Workers agent={agent.id} />
           <details>
             <summary>Card as JSON</summary>
-            <pre class="data">{JSON.stringify(card, null, 2)}</pre>
+            <Code text={JSON.stringify(card, null, 2)} language="json" />
           </details>
         </div>
       )}

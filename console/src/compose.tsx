@@ -80,7 +80,7 @@ export function Compose({ tenant, task }: Spoken) {
       {reply.value && (
         <section class="reply" aria-label="Reply" role="status">
           <p class="who">agent (message without a task)</p>
-          <Parts parts={reply.value.parts} />
+          <Parts parts={reply.value.parts} usual="markdown" />
         </section>
       )}
       <Problem error={error.value} />

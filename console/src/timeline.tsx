@@ -6,6 +6,7 @@ import { Parts } from "./parts";
 import { State } from "./pieces";
 import { refine } from "./route";
 import { clock, full, plural, short } from "./say";
+import { isTerminal } from "./wire";
 
 export function Timeline({ fold }: { fold: Fold }) {
   const end = useRef<HTMLDivElement>(null);
@@ -29,7 +30,7 @@ export function Timeline({ fold }: { fold: Fold }) {
       <div role="log" aria-label="Timeline">
         <ol class="timeline">
           {fold.lines.map((line, index) => (
-            <Entry key={index} line={line} />
+            <Entry key={index} line={line} live={index === fold.lines.length - 1 && !isTerminal(fold.state)} />
           ))}
         </ol>
       </div>
@@ -38,7 +39,7 @@ export function Timeline({ fold }: { fold: Fold }) {
   );
 }
 
-function Entry({ line }: { line: Line }) {
+function Entry({ line, live }: { line: Line; live: boolean }) {
   return (
     <li data-kind={line.kind}>
       <span class="sequence">
@@ -58,13 +59,13 @@ function Entry({ line }: { line: Line }) {
         {clock(line.time)}
       </time>
       <div class="what">
-        <What line={line} />
+        <What line={line} live={live} />
       </div>
     </li>
   );
 }
 
-function What({ line }: { line: Line }) {
+function What({ line, live }: { line: Line; live: boolean }) {
   switch (line.kind) {
     case "user":
       return (
@@ -81,7 +82,7 @@ function What({ line }: { line: Line }) {
             {line.last > line.first && <span class="faint"> {plural(line.last - line.first + 1, "chunk")}</span>}
             {line.complete && <span class="faint"> complete</span>}
           </p>
-          <Parts parts={line.artifact?.parts ?? []} />
+          <Parts parts={line.artifact?.parts ?? []} usual="markdown" live={live} />
         </>
       );
     case "gap":
@@ -93,7 +94,7 @@ function What({ line }: { line: Line }) {
             <State state={line.state ?? ""} />
             {line.attempt && <span> attempt {line.attempt}</span>}
           </p>
-          {line.message && <Parts parts={line.message.parts} />}
+          {line.message && <Parts parts={line.message.parts} usual="markdown" />}
         </>
       );
   }
@@ -109,7 +110,7 @@ export function Results({ fold }: { fold: Fold }) {
             {artifact.name || artifact.artifactId} {artifact.name && <code class="faint">{artifact.artifactId}</code>}
           </h3>
           {artifact.description && <p class="faint">{artifact.description}</p>}
-          <Parts parts={artifact.parts ?? []} />
+          <Parts parts={artifact.parts ?? []} usual="markdown" />
         </section>
       ))}
     </div>

@@ -1,6 +1,7 @@
 // One event in each protocol version.
 
 import { useAsked } from "./asking";
+import { Code } from "./code";
 import { Copy, Problem } from "./pieces";
 import { refine, route } from "./route";
 import { bytes } from "./say";
@@ -82,7 +83,7 @@ function Form({ text }: { text: string }) {
           {bytes(size)}
         </Copy>
       </p>
-      <pre class="data">{text.startsWith("{") ? JSON.stringify(JSON.parse(text), null, 2) : text}</pre>
+      {text.startsWith("{") ? <Code text={JSON.stringify(JSON.parse(text), null, 2)} language="json" /> : <pre class="data">{text}</pre>}
     </section>
   );
 }

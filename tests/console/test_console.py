@@ -84,7 +84,9 @@ async def test_a_question_is_answered_and_every_kind_of_part_is_shown(browser: s
             await page.reload()
         await page.click("[data-tab=result]")
         await page.until("document.querySelector('.results img')?.naturalWidth === 10")
-        assert json.loads(await page.text(".results .data")) == {"color": "red", "seen": [1, 2, 3]}
+        await page.see('color: "red"', ".results .json")
+        await page.click(".results .content:has(.json) .raw", "Raw")
+        assert json.loads(await page.text(".results pre.data")) == {"color": "red", "seen": [1, 2, 3]}
         links = await page.run("[...document.querySelectorAll('.results a[download]')].map(one => one.download)")
         assert links == ["color.png", "colors.csv"]
         assert f"image/png, {len(PNG)} B" in await page.text(".results")
