@@ -2,7 +2,7 @@
 
 import Papa from "papaparse";
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Code, isLanguage } from "./code";
 import { Link } from "./elements";
 import { JsonTree } from "./json_tree";
@@ -41,15 +41,17 @@ export function formatOf(mediaType = "", filename = "", usual: Format = "plain")
 
 interface Shown {
   text: string;
+  /** The value of a text in JSON, if it is known. */
+  value?: Json;
   format: Format;
   language?: string;
   /** The text may still grow: its end is shown. */
   live?: boolean;
 }
 
-export function Content({ text, format, language = "", live = false }: Shown) {
+export function Content({ text, value, format, language = "", live = false }: Shown) {
   const [raw, setRaw] = useState(false);
-  const json = useMemo(() => (format === "json" && text.length <= LARGEST ? parsed(text) : undefined), [text, format]);
+  const json = useMemo(() => value ?? (format === "json" && text.length <= LARGEST ? parsed(text) : undefined), [text, value, format]);
   const rendered = (format === "markdown" && hasMarkdown(text)) || format === "csv" || json !== undefined;
   return (
     <div class="content">
@@ -82,7 +84,7 @@ export function Content({ text, format, language = "", live = false }: Shown) {
 /** Data of a part: a tree, or its JSON. */
 export function Data({ value }: { value: Json }) {
   const text = useMemo(() => JSON.stringify(value, null, 2), [value]);
-  return <Content text={text} format="json" />;
+  return <Content text={text} value={value} format="json" />;
 }
 
 function parsed(text: string): Json | undefined {
@@ -95,7 +97,10 @@ function parsed(text: string): Json | undefined {
 
 /** The beginning of a long text, all of it on request, and the end of a text that grows. */
 function Folded({ text, live, children }: { text: string; live: boolean; children: (part: string) => ComponentChildren }) {
-  const [open, setOpen] = useState(live);
+  const [chosen, setOpen] = useState<boolean>();
+  const followed = useRef(false); // a text that was seen to grow stays unfolded
+  followed.current ||= live;
+  const open = chosen ?? followed.current;
   const [most, setMost] = useState(LONGEST);
   const lines = useMemo(() => countLines(text), [text]);
   const begins = useMemo(() => beginning(text), [text]);

@@ -1,6 +1,6 @@
 // Folds a task's events into the lines of its timeline and its current artifacts.
 
-import { isTerminal, isWaiting, type Artifact, type Message, type Part, type State, type StreamResponse, type Task } from "./wire";
+import { isTerminal, isWaiting, type Artifact, type Message, type Part, type State, type StreamResponse, type Task, type Usage } from "./wire";
 
 /** One line of a timeline. Consecutive chunks of an artifact are one line. */
 export interface Line {
@@ -24,17 +24,23 @@ export class Fold {
   since = "";
   context = "";
   last = 0;
+  /** When the last event happened, in milliseconds; 0 if that is not known. Chunks of artifacts have no time. */
+  heard = 0;
+  usage: Usage | undefined;
   /** Set when the user may have sent a message, which no event contains. */
   unheard = false;
   private said = new Set<string>();
 
-  /** Folds an event. Returns whether it ends the task. */
-  take(event: StreamResponse, sequence: number): boolean {
+  /** Folds an event, received at `now` if it is new. Returns whether it ends the task. */
+  take(event: StreamResponse, sequence: number, now = 0): boolean {
     if (sequence && sequence <= this.last) return isTerminal(this.state);
     this.last = sequence || this.last;
+    const metadata = event.task?.metadata ?? event.statusUpdate?.metadata;
+    const usage = metadata?.["usage"] as Usage | undefined;
+    if (usage) this.usage = usage;
     if (event.task) this.begin(event.task, sequence);
     if (event.statusUpdate) {
-      const { status, metadata } = event.statusUpdate;
+      const { status } = event.statusUpdate;
       // A status without a message accepts the user's message.
       if (!status.message && (isWaiting(this.state) || status.state === this.state)) this.unheard = true;
       const attempt = typeof metadata?.["attempt"] === "number" ? metadata["attempt"] : undefined;
@@ -50,8 +56,23 @@ export class Fold {
       this.state = status.state;
       this.since = status.timestamp ?? this.since;
     }
+    const time = event.statusUpdate?.status.timestamp ?? event.task?.status.timestamp;
+    this.heard = now || (time ? new Date(time).getTime() : this.heard);
     if (event.artifactUpdate) this.grow(event.artifactUpdate.artifact, sequence, event.artifactUpdate);
     return isTerminal(this.state);
+  }
+
+  /** What the user asked for, in one line: the beginning of the first message. */
+  get asked(): string {
+    const parts = this.lines.find((line) => line.kind === "user")?.message?.parts ?? [];
+    const text = parts.map((part) => part.text?.trim().split("\n")[0]).find(Boolean);
+    return text?.slice(0, 300) ?? parts.map((part) => part.filename ?? (part.data === undefined ? "" : "JSON data")).find(Boolean) ?? "";
+  }
+
+  /** The current question, or the error that ended the task. */
+  get notice(): Message | undefined {
+    if (!isWaiting(this.state) && !/(FAILED|REJECTED)$/.test(this.state)) return undefined;
+    return this.lines.findLast((line) => line.kind === "status" && line.state === this.state)?.message;
   }
 
   /** Inserts the user's messages after the agent's earlier output. */

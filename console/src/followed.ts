@@ -11,12 +11,20 @@ import type { Card, Message, Task } from "./wire";
 const POLLS = 2_000;
 const HISTORY = 200;
 
+/** Milliseconds without an event after which the earlier events are known, and at most. */
+const QUIET = 150;
+const EARLIER = 1_500;
+
 export class Followed {
   fold = new Fold();
   /** Incremented when there is something new to render. */
   readonly tick = signal(0);
   readonly link: Signal<Link> = signal("connecting");
   readonly error: Signal<unknown> = signal(undefined);
+  /** Whether all events so far are known; further ones are new. */
+  readonly current = signal(false);
+  private begun = 0;
+  private settling: ReturnType<typeof setTimeout> | undefined;
   private drawing = 0;
   private telling: ReturnType<typeof setTimeout> | undefined;
   private readonly ends: (() => void)[] = [];
@@ -33,7 +41,8 @@ export class Followed {
       link: this.link,
       take: (event, sequence) => {
         const before = this.fold.state;
-        const over = this.fold.take(event, sequence);
+        const over = this.fold.take(event, sequence, this.current.value ? Date.now() : 0);
+        this.settle(over);
         if (this.fold.state !== before) this.tell();
         if (this.fold.unheard) void this.hear();
         this.draw();
@@ -46,7 +55,16 @@ export class Followed {
 
   stop(): void {
     cancelAnimationFrame(this.drawing);
+    clearTimeout(this.settling);
     for (const end of this.ends) end();
+  }
+
+  private settle(over: boolean): void {
+    if (this.current.value) return;
+    clearTimeout(this.settling);
+    this.begun ||= Date.now();
+    const left = over ? 0 : Math.min(QUIET, this.begun + EARLIER - Date.now());
+    this.settling = setTimeout(() => (this.current.value = true), Math.max(0, left));
   }
 
   /** Renders at most once per frame, because many events may arrive between two frames. */
@@ -95,6 +113,7 @@ export class Followed {
         const over = fold.take({ task }, 0);
         this.fold = fold;
         this.link.value = over ? "ended" : "live";
+        this.current.value = true;
         this.draw();
         if (over) clearInterval(timer);
       } catch (failed) {

@@ -92,6 +92,6 @@ function useParsed(text: string): Root | undefined {
     if (!done.current || done.current.text === text) return;
     const timer = setTimeout(() => setRound((round) => round + 1), Math.max(0, done.current.due - performance.now()));
     return () => clearTimeout(timer);
-  }, [text]);
+  });
   return done.current?.tree;
 }

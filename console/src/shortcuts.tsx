@@ -11,7 +11,7 @@ const KEY = "dragoman.shortcuts";
 export const helping = signal(false);
 const on = signal(localStorage.getItem(KEY) !== "off");
 
-const TABS = ["timeline", "result", "execution", "pushes", "wire"];
+const TABS = ["conversation", "artifacts", "execution", "pushes", "wire"];
 
 const KEYS: readonly (readonly [string, string])[] = [
   ["/", "search for a task"],

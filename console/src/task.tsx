@@ -1,20 +1,23 @@
 // One task: its properties, actions and tabs.
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { Compose } from "./compose";
+import { Conversation, Results } from "./conversation";
 import { Execution } from "./execution";
+import type { Fold } from "./fold";
 import { Followed } from "./followed";
 import { made } from "./listing";
 import { named } from "./catalogue";
 import { Ago, Copy, Facts, Problem, State, Tabs } from "./pieces";
+import { Parts } from "./parts";
 import { Pushes } from "./pushes";
 import { href, refine, route } from "./route";
+import { full, now, plural, short, took } from "./say";
 import { call, Failure, segment } from "./server";
 import { kept } from "./tasks";
 import { agentOf, DEFAULT_SCOPE, pathOf, scopeOf } from "./tenant";
-import { Results, Timeline } from "./timeline";
-import { isTerminal, type Task as A2ATask } from "./wire";
+import { isTerminal, isWaiting, shown, type Message, type Task as A2ATask } from "./wire";
 import { WireView } from "./wire_view";
 
 const LINKS = {
@@ -36,36 +39,29 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
   const known = fold.lines.length > 0;
   const failed = followed.error.value;
   const hidden = failed instanceof Failure && failed.status === 404;
-  const at = route.value.query.get("tab") ?? (hidden ? "execution" : "timeline");
-  const show = (tab: string) => refine({ tab, event: "" });
+  const usual = hidden ? "execution" : "conversation";
   const tabs = [
-    { id: "timeline", name: "Timeline", count: fold.last || undefined },
-    { id: "result", name: "Artifacts", count: fold.artifacts.size || undefined },
+    { id: "conversation", name: "Conversation", count: fold.last || undefined },
+    { id: "artifacts", name: "Artifacts", count: fold.artifacts.size || undefined },
     { id: "execution", name: "Execution" },
     { id: "pushes", name: "Pushes" },
     { id: "wire", name: "Wire" },
   ];
+  const wanted = route.value.query.get("tab");
+  const at = tabs.find((tab) => tab.id === wanted)?.id ?? usual;
+  const show = (tab: string) => refine({ tab, event: "" });
   return (
     <article class="task" aria-label={`Task ${id}`}>
       <header class="head">
         <a class="back" href={href(["tasks"], kept())}>
           ‹ Tasks
         </a>
-        <h2>
-          {known && <State state={fold.state} />}
-          <Copy value={id} name="the task id" />
-        </h2>
+        <h2>{fold.asked || `Task ${short(id)}`}</h2>
         <Cancel tenant={tenant} id={id} state={fold.state} known={known} />
+        <Summary tenant={tenant} id={id} fold={fold} known={known} tick={followed.tick.value} />
       </header>
-      <Facts
-        of={[
-          ["agent", <a href={href(["agents", agentOf(tenant)])}>{named(tenant)}</a>],
-          ["scope", scopeOf(tenant) !== DEFAULT_SCOPE && <a href={href(["tasks"], { scope: scopeOf(tenant) })}>{scopeOf(tenant)}</a>],
-          ["context", fold.context && <a href={href(["tasks"], { context: fold.context })}>{fold.context}</a>],
-          ["created", made(id) ? <Ago time={made(id)} after=" ago" /> : undefined],
-          ["changed", fold.since && <Ago time={fold.since} after=" ago" />],
-        ]}
-      />
+      <Ids tenant={tenant} id={id} context={fold.context} />
+      <Notice state={fold.state} message={fold.notice} />
       {hidden ? (
         <p class="problem" role="alert">
           None of your tasks has this id. The explanation for operators is below.
@@ -80,14 +76,76 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
         </span>
       </div>
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
-        {at === "timeline" && <Timeline fold={fold} />}
-        {at === "result" && <Results fold={fold} />}
+        {at === "conversation" && <Conversation fold={fold} current={followed.current.value} tick={followed.tick.value} />}
+        {at === "artifacts" && <Results fold={fold} />}
         {at === "execution" && <Execution id={id} tenant={tenant} fold={fold} state={fold.state} last={fold.last} />}
         {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
         {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
       </div>
       {known && <Compose key={`${tenant}/${id}`} tenant={tenant} task={{ id, context: fold.context, state: fold.state }} />}
     </article>
+  );
+}
+
+/** State, duration, agent, what it cost, and when something happened last. */
+function Summary({ tenant, id, fold, known }: { tenant: string; id: string; fold: Fold; known: boolean; tick: number }) {
+  const over = isTerminal(fold.state);
+  const begins = made(id) || new Date(fold.lines[0]?.time ?? 0).getTime();
+  const changed = new Date(fold.since || 0).getTime();
+  const lasted = begins && changed ? Math.max(0, (over ? changed : now.value) - begins) : undefined;
+  const { tokens, cost } = fold.usage ?? {};
+  return (
+    <p class="summary">
+      {known && <State state={fold.state} />}
+      <a href={href(["agents", agentOf(tenant)])}>{named(tenant)}</a>
+      {lasted !== undefined && <span title="from the first message to the end of the task">{over ? `took ${took(lasted)}` : took(Math.floor(lasted / 1000) * 1000)}</span>}
+      {tokens ? <span>{plural(tokens, "token")}</span> : null}
+      {cost ? <span title="in the currency of the agent">cost {Number(cost.toPrecision(3))}</span> : null}
+      {known && (
+        <span class="faint">
+          {over ? "ended" : "last event"} <Ago time={over ? changed : Math.min(fold.heard, now.value)} after=" ago" />
+        </span>
+      )}
+    </p>
+  );
+}
+
+/** Ids, created time: small, and folded in narrow windows. */
+function Ids({ tenant, id, context }: { tenant: string; id: string; context: string }) {
+  const [open] = useState(() => matchMedia("(min-width: 900px)").matches);
+  const scope = scopeOf(tenant);
+  return (
+    <details class="ids" open={open}>
+      <summary>Ids and dates</summary>
+      <Facts
+        of={[
+          ["task", <Copy value={id} name="the task id" />],
+          [
+            "context",
+            context && (
+              <Copy value={context} name="the context id">
+                <a href={href(["tasks"], { context })}>
+                  <code>{context}</code>
+                </a>
+              </Copy>
+            ),
+          ],
+          ["scope", scope !== DEFAULT_SCOPE && <a href={href(["tasks"], { scope })}>{scope}</a>],
+          ["created", made(id) ? <time dateTime={full(made(id))}>{full(made(id)).replace("T", " ").slice(0, 19)} UTC</time> : undefined],
+        ]}
+      />
+    </details>
+  );
+}
+
+/** The question, or the error, in front of everything else. */
+function Notice({ state, message }: { state: string; message: Message | undefined }) {
+  if (!message) return null;
+  const waits = isWaiting(state);
+  return (
+    <section class="notice" data-state={shown(state)} aria-label={waits ? "Question" : "Error"}>
+      <Parts parts={message.parts} usual="markdown" />
+    </section>
   );
 }
 

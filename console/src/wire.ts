@@ -41,6 +41,13 @@ export interface Task {
   metadata?: { [key: string]: Json };
 }
 
+/** What the agent, and the agents that it called, reported. */
+export interface Usage {
+  tokens?: number;
+  cost?: number;
+  delegated?: { tokens?: number; cost?: number };
+}
+
 export interface StatusUpdate {
   taskId: string;
   status: Status;

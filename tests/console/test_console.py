@@ -16,7 +16,7 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
 DOWN = "https://down.example/hook"
 TIMELINE = (
-    "[...document.querySelectorAll('.timeline > li')]"
+    "[...document.querySelectorAll('.conversation > li')]"
     ".map(line => [line.dataset.kind, line.querySelector('.what').innerText])"
 )
 
@@ -36,19 +36,22 @@ async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_pat
         await page.attach("input[type=file]", [table])
         await page.see("colors.csv 16 B", ".files")
         await page.click(".compose button", "Send")
-        await page.see("read colors.csv: 16 bytes", ".timeline")
+        await page.see("read colors.csv: 16 bytes", ".conversation")
         stage.conductor.say("one, ")
-        await page.see("one,", ".timeline")
+        await page.see("one,", ".conversation")
         assert await page.text(".head .state") == "working"
         await page.see("live", ".bar")
         stage.conductor.say("two, ", "three")
-        await page.see("one, two, three", ".timeline")
+        await page.see("one, two, three", ".conversation")
         await page.until("document.querySelector('.list .state').innerText === 'working'")
         stage.conductor.say(None)
         await page.see("completed", ".head")
         await page.until("document.querySelector('.list .state').innerText === 'completed'")
         lines = response(await page.run(TIMELINE))
-        assert lines[:2] == [("created", "submitted"), ("user", "user count them colors.csv text/csv, 16 B")]
+        assert lines[:2] == [
+            ("created", "submitted"),
+            ("user", "user count them colors.csv text/csv, 16 B Raw red green blue"),
+        ]
         assert lines[-2:] == [("artifact", "artifact output 3 chunks one, two, three"), ("status", "completed")]
         given = await page.run(
             "fetch(document.querySelector('[data-kind=user] a[download]').href).then(file => file.text())"
@@ -64,7 +67,7 @@ async def test_a_question_is_answered_and_every_kind_of_part_is_shown(browser: s
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await stage.send("paint", "curious")
-        await page.see("Which color?", ".timeline")
+        await page.see("Which color?", ".conversation")
         await page.see("input required", ".head")
         await page.type("#message", "red")
         await page.click(".compose button", "Answer")
@@ -75,14 +78,14 @@ async def test_a_question_is_answered_and_every_kind_of_part_is_shown(browser: s
             ("status", "input required Which color?"),
             ("user", "user red"),
         ]
-        await page.see("You said red.", ".timeline")
+        await page.see("You said red.", ".conversation")
         for _ in ("as it came", "and as it is read again"):
-            await page.until("document.querySelectorAll('.timeline > [data-kind=user]').length === 2")
+            await page.until("document.querySelectorAll('.conversation > [data-kind=user]').length === 2")
             lines = [line for line in response(await page.run(TIMELINE)) if line != ("status", "working")]
             assert lines[:4] == expected
             assert lines[-1] == ("status", "completed")
             await page.reload()
-        await page.click("[data-tab=result]")
+        await page.click("[data-tab=artifacts]")
         await page.until("document.querySelector('.results img')?.naturalWidth === 10")
         await page.see('color: "red"', ".results .json")
         await page.click(".results .content:has(.json) .raw", "Raw")
@@ -93,7 +96,7 @@ async def test_a_question_is_answered_and_every_kind_of_part_is_shown(browser: s
         # The task has ended, so the next message starts another task in the same conversation.
         await page.type("#message", "green")
         await page.click(".compose button", "Send")
-        await page.see("Which color?", ".timeline")
+        await page.see("Which color?", ".conversation")
         await page.until("document.querySelectorAll('.list tbody tr').length === 2")
 
 
@@ -102,7 +105,7 @@ async def test_a_task_is_canceled(browser: str, tmp_path: Path) -> None:
         page = stage.page
         task = await stage.send("go on")
         stage.conductor.say("and on")
-        await page.see("and on", ".timeline")
+        await page.see("and on", ".conversation")
         await page.click(".head button", "Cancel task")
         await page.see("canceled", ".head .state")
         await page.until("!document.querySelector('.head .danger')")
@@ -115,7 +118,7 @@ async def test_a_page_reloaded_during_a_stream_shows_all_events(browser: str, tm
         page = stage.page
         await stage.send("count")
         stage.conductor.say(*(f"{n} " for n in range(50)))
-        await page.see("48 49", ".timeline")
+        await page.see("48 49", ".conversation")
         stage.conductor.say(*(f"{n} " for n in range(50, 100)))
         await page.reload()
         stage.conductor.say(*(f"{n} " for n in range(100, 150)), None)
@@ -128,13 +131,13 @@ async def test_a_lost_connection_is_resumed(browser: str, tmp_path: Path) -> Non
         page = stage.page
         await stage.send("count")
         stage.conductor.say(*(f"{n} " for n in range(20)))
-        await page.see("18 19", ".timeline")
+        await page.see("18 19", ".conversation")
         for first in (20, 40):
             stage.proxy.cut()
             await page.see("connection lost", ".bar")
             stage.conductor.say(*(f"{n} " for n in range(first, first + 20)))
             stage.proxy.restore()
-            await page.see(f"{first + 18} {first + 19}", ".timeline")
+            await page.see(f"{first + 18} {first + 19}", ".conversation")
             await page.see("live", ".bar")
         stage.conductor.say("done", None)
         await page.see("completed", ".head")
@@ -189,12 +192,12 @@ async def test_tasks_are_filtered_and_found(browser: str, tmp_path: Path) -> Non
         await page.type("#find", ended[2]["id"][-8:])
         await page.until(f"{count} === 1")
         await page.press("Enter")
-        await page.see("plainly: word 2", ".timeline")
+        await page.see("plainly: word 2", ".conversation")
         # A complete id is found although the filtered list does not contain it.
         await stage.to("#/tasks?agent=plain")
         await page.type("#find", waiting["id"])
         await page.press("Enter")
-        await page.see("Which color?", ".timeline")
+        await page.see("Which color?", ".conversation")
         await stage.to("#/tasks")
         await page.type("#find", "01a00000-0000-7000-8000-000000000000")
         await page.press("Enter")
@@ -205,8 +208,8 @@ async def test_an_event_is_shown_in_each_version(browser: str, tmp_path: Path) -
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await stage.send("paint", "curious")
-        await page.see("Which color?", ".timeline")
-        await page.click(".timeline li:last-child .sequence button")
+        await page.see("Which color?", ".conversation")
+        await page.click(".conversation li:last-child .sequence")
         shown: dict[str, str] = {}
         for form, sign in (("1.0", "statusUpdate"), ("0.3", '"kind": "status-update"'), ("0.1", '"final": true')):
             await page.click(".forms label", form)
@@ -243,7 +246,7 @@ async def test_credentials_are_requested_once(browser: str, tmp_path: Path) -> N
         assert await page.run("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
         # Without the operator grant, a caller sees its own tasks and a note on hidden information.
         task = await stage.send("paint", "curious")
-        await page.see("Which color?", ".timeline")
+        await page.see("Which color?", ".conversation")
         for tab, text in (
             ("execution", "Only operators"),
             ("wire", "Only operators"),
@@ -307,7 +310,7 @@ async def test_a_waiting_task_is_explained(browser: str, tmp_path: Path) -> None
 async def test_a_task_of_an_agent_without_streaming_is_followed(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         await stage.send("word", "plain")
-        await stage.page.see("plainly: word", ".timeline")
+        await stage.page.see("plainly: word", ".conversation")
         await stage.page.see("completed", ".head")
 
 

@@ -109,7 +109,7 @@ async def test_markdown_of_agents_is_rendered(browser: str, tmp_path: Path) -> N
     async with staged(browser, tmp_path, answers(types.text(REPORT))) as stage:
         page = stage.page
         await stage.send("*What* is new? (https://example.com/sheet_(1).)", "writer")
-        await page.click(".panel button", "Show all: 25 lines")
+        await page.click(".panel button", "Show all: ")
         await page.see("Nobody reads the footnotes.", ".panel blockquote")
         assert await shown(page, ".markdown strong") == ["grew 12 %"]
         assert await shown(page, ".markdown :is(h3, h4)") == ["Quarterly review", "By region"]
@@ -157,7 +157,7 @@ async def test_no_part_executes(browser: str, tmp_path: Path) -> None:
         for send in ("<script>window.pwned=30</script> javascript:window.pwned=31", ATTACKS):
             await stage.send(send, "writer")
             await page.see("completed", ".head")
-            for tab in ("timeline", "result"):
+            for tab in ("conversation", "artifacts"):
                 await page.click(f"[data-tab={tab}]")
                 await page.see("page.html", ".panel")
                 for button in await page.run(
@@ -226,7 +226,7 @@ async def test_long_texts_are_folded(browser: str, tmp_path: Path) -> None:
         await page.click(".list a.row")
         await page.see("19 of 300", ".panel")
         assert "20 of" not in await page.text(".panel")
-        assert await shown(page, ".unfold") == ["Show all: 300 lines, 4.6 KiB"], "20 lines are not folded"
+        assert await shown(page, ".unfold") == ["Show all: 300 lines, 4.3 KiB"], "20 lines are not folded"
         await page.click(".panel .unfold")
         await page.see("299 of 300", ".panel")
         await page.click(".panel .unfold", "Show less")
@@ -243,7 +243,7 @@ async def test_long_texts_are_folded(browser: str, tmp_path: Path) -> None:
         (types.text(("> " * 8 + "- a\n") * 20_000), "a"),
         (types.text("|a|b|\n|-|-|\n" + "|1|2|\n" * 100_000), "1"),
         (types.text("http://a.example/" + ")" * 500_000), "http://a.example/"),
-        (types.text("[" * 200_000 + "]" * 200_000, media_type="application/json"), "[[["),
+        (types.text("[" * 200_000 + "]" * 200_000, media_type="application/json"), "0: [1 item]"),
         (types.data(["x" * 500_000] * 3), "show 499002 more characters"),
         (types.data({f"key {number}": [number] * 9 for number in range(20_000)}), "{20000 fields}"),
         (types.text(("a," * 500 + "\n") * 1_000, media_type="text/csv"), "The first 30 of 501 columns"),
@@ -292,7 +292,7 @@ async def test_content_is_accessible_and_fits_a_narrow_window(browser: str, tmp_
         page = stage.page
         await stage.send("show", "writer")
         await page.see("a long value", ".panel")
-        for tab in ("timeline", "result"):
+        for tab in ("conversation", "artifacts"):
             await page.click(f"[data-tab={tab}]")
             for width in (1280, 380):
                 await page.view(width, 700)

@@ -74,8 +74,8 @@ async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, 
             stage,
             {
                 "#/tasks": "input required",
-                f"{task}?tab=timeline": "You said red.",
-                f"{task}?tab=result": "colors.csv",
+                f"{task}?tab=conversation": "You said red.",
+                f"{task}?tab=artifacts": "colors.csv",
                 f"{task}?tab=execution": "Nothing: the task has ended.",
                 f"{task}?tab=pushes": "HTTP 200",
                 f"{task}?tab=wire": '"task"',
@@ -115,7 +115,7 @@ async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> 
             await page.see(text, "#main")
             assert await page.run("document.scrollingElement.scrollWidth") == 380, place
             assert await page.run(TOO_WIDE) == [], place
-            if "timeline" in place:
+            if "conversation" in place:
                 assert await issues(page) == [], place
         # One pane at a time, with a link back.
         await stage.to("#/tasks")
@@ -152,7 +152,7 @@ async def test_all_actions_work_by_keyboard(browser: str, tmp_path: Path) -> Non
         await page.until(f"{focus} === 'message'")
         await page.command("Input.insertText", text="first")
         await page.press("Enter", ctrl=True)
-        await page.see("first", ".timeline")
+        await page.see("first", ".conversation")
         stage.conductor.say("said", None)
         await page.see("completed", ".head")
         second = await stage.put("second")
@@ -162,11 +162,11 @@ async def test_all_actions_work_by_keyboard(browser: str, tmp_path: Path) -> Non
         await page.until("location.hash === '#/tasks' && document.querySelector('.new')")
         await page.press("j")
         await page.until(f"location.hash.includes('{second['id']}')")
-        await page.see("Which color?", ".timeline")
+        await page.see("Which color?", ".conversation")
         await page.press("j")
-        await page.see("said", ".timeline")
+        await page.see("said", ".conversation")
         await page.press("k")
-        await page.see("Which color?", ".timeline")
+        await page.see("Which color?", ".conversation")
         for key, text in (("3", "It waits for a message"), ("5", "Event"), ("1", "Which color?")):
             await page.press(key)
             await page.see(text, ".panel")

@@ -220,7 +220,7 @@ async def test_tasks_without_steps_have_no_section(browser: str, tmp_path: Path)
         page = stage.page
         task = await stage.put("at once", "research")
         await stage.to(f"#/tasks/research/{task['id']}")
-        await page.see("no steps", ".timeline")
+        await page.see("no steps", ".conversation")
         await page.click("[data-tab=execution]")
         requests = "performance.getEntriesByType('resource').filter(one => one.name.includes('/steps?')).length"
         await page.until(requests)

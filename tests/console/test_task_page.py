@@ -1,0 +1,122 @@
+"""The page of a task: what was asked, its summary, the conversation, and what can be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.console.served import staged
+from tests.console.test_looks import OF_COLORS, TOO_WIDE, issues
+
+from dragoman import Turn, agent
+from dragoman.ports import Agent
+
+pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
+
+PANEL: Final = "document.querySelector('.panel')"
+AT_END: Final = f"{PANEL}.scrollHeight - {PANEL}.scrollTop - {PANEL}.clientHeight < 48"
+
+
+def steady(go: asyncio.Event | None = None) -> Agent:
+    """An agent that reports progress, and fails, asks or answers at length as the message says."""
+
+    @agent(id="steady", name="Steady", description="Reports")
+    async def steady(turn: Turn) -> str:
+        for page in (1, 1, 1, 2, 3):
+            turn.status(f"Reading page {page}")
+            await turn.flush()
+        turn.usage(tokens=1200, cost=0.0312)
+        if turn.text == "fail":
+            raise ValueError("the glossary cannot be read")
+        if turn.text == "ask" and turn.question is None:
+            turn.ask("Sign in at https://bank.example/login, **please**.")
+        for number in range(60):
+            await turn.chunk(f"Paragraph {number}\n\n")
+        if go is not None:
+            await go.wait()
+            await turn.chunk("The very end")
+        return ""
+
+    return steady
+
+
+async def test_a_finished_task_opens_at_its_top(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, steady()) as stage:
+        page = stage.page
+        task = await stage.put("# Summarize 3 pages\n\nof the annual report", "steady")
+        await page.view(1280, 500)
+        await stage.to(f"#/tasks/steady/{task['id']}")
+        await page.see("completed", ".head .state")
+        assert await page.text(".head h2") == "# Summarize 3 pages"
+        for fact in ("completed", "Steady", "took ", "1200 tokens", "cost 0.0312", "ended "):
+            await page.see(fact, ".summary")
+        assert task["id"] in await page.text(".ids")
+        assert task["contextId"] in await page.text(".ids")
+        assert await page.run("document.querySelectorAll('.ids button').length") == 2
+        await page.see("Jump to end", ".panel")
+        assert await page.run(f"{PANEL}.scrollTop") == 0
+        assert "Paragraph 40" not in await page.text(".panel"), "long texts are folded"
+        # Five reports of progress are one line; equal ones are joined.
+        await page.see("Reading page 3", ".conversation [data-kind=status]")
+        assert "Reading page 2" not in await page.text(".conversation")
+        await page.click(".earlier summary", "4 earlier reports")
+        await page.see("Reading page 2", ".earlier")
+        rows = await page.run("[...document.querySelectorAll('.earlier li > span')].map(one => one.innerText.trim())")
+        assert rows == ["Reading page 1 (3 times)", "Reading page 2"]
+        await page.click(".jump")
+        await page.until(AT_END)
+        await page.until("!document.querySelector('.jump')")
+
+
+async def test_a_working_task_is_followed_until_the_user_scrolls_up(browser: str, tmp_path: Path) -> None:
+    go = asyncio.Event()
+    async with staged(browser, tmp_path, steady(go)) as stage:
+        page = stage.page
+        await page.view(1280, 500)
+        await stage.send("write", "steady")
+        await page.see("Paragraph 59", ".panel")
+        await page.until(AT_END)
+        await page.see("last event ", ".summary")
+        await page.reload()
+        await page.see("Paragraph 59", ".panel")
+        await page.until(AT_END)
+        await page.run(f"{PANEL}.scrollTop = 0")
+        await page.see("Jump to end", ".panel")
+        go.set()
+        await page.see("The very end", ".panel")
+        await page.see("completed", ".head .state")
+        assert await page.run(f"{PANEL}.scrollTop") == 0
+
+
+async def test_questions_and_errors_stand_in_front(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, steady()) as stage:
+        page = stage.page
+        await stage.send("ask", "steady")
+        await page.see("Sign in at", ".notice[aria-label=Question]")
+        assert await page.run("document.querySelector('.notice a').href") == "https://bank.example/login"
+        assert await page.text(".notice strong") == "please"
+        await page.type("#message", "done")
+        await page.click(".compose button", "Answer")
+        await page.see("completed", ".head .state")
+        assert await page.run("document.querySelector('.notice')") is None
+        await stage.send("fail", "steady")
+        await page.see("the glossary cannot be read", ".notice[aria-label=Error]")
+
+
+async def test_the_page_is_accessible_and_fits_a_narrow_window(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, steady()) as stage:
+        page = stage.page
+        await page.view(380, 700)
+        for text in ("fail", "ask"):
+            await stage.send(text, "steady")
+            await page.see("Reading page 3", ".panel")
+            await page.until("document.querySelector('.notice')")
+            assert not await page.run("document.querySelector('.ids').open"), "ids are folded in a narrow window"
+            await page.click(".ids summary")
+            await page.see("context", ".ids")
+            assert await page.run(TOO_WIDE) == []
+            for colors in ("light", "dark"):
+                await page.prefer(colors)
+                assert await issues(page, *(OF_COLORS if colors == "dark" else ())) == [], (text, colors)
