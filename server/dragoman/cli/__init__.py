@@ -27,6 +27,8 @@ _HELP = """Dragoman, a durable task server for the A2A protocol.
 
 **Getting started**
 
+`dragoman new NAME`  creates a project with an agent and its test
+
 `dragoman serve`  starts a server with a playground agent; `dragoman serve agents.py` serves your agents
 
 `dragoman send "echo hello"`  sends a message from another terminal
@@ -118,12 +120,17 @@ class CommandSpec(NamedTuple):
     panel: str
 
 
+_START: Final = "Start a project"
 _RUN: Final = "Run servers and workers"
 _TASKS: Final = "Work with tasks"
 _STORE: Final = "Maintain a store"
 _OPERATE: Final = "Administer a server"
 
 COMMANDS: Final = {
+    "new": CommandSpec(
+        "project", "Create a project: agents, a test that runs them, a Dockerfile and a README.", _START
+    ),
+    "config": CommandSpec("project", "Write and show the settings of a server.", _START),
     "serve": CommandSpec("serve.command", "Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.", _RUN),
     "worker": CommandSpec("worker", "Run the agents of APP in this process for a server elsewhere.", _RUN),
     "doctor": CommandSpec("doctor", "Check settings, agents, ports, certificates, store and bus of a server.", _RUN),

@@ -1,0 +1,247 @@
+"""`new`: a folder with an agent, its test and an image; `config init`, `config show`: the settings of a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+from pydantic import SecretStr
+
+from dragoman import __version__
+from dragoman.cli import ExitCode, print_error, print_note
+from dragoman.cli.serve.options import SERVE_OPTIONS, ServeOption
+from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
+
+_config = typer.Typer(
+    name="config",
+    help="Write and show the settings of a server.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the commands."""
+    cli.command("new")(new)
+    _config.command("init")(init)
+    _config.command("show")(show)
+    cli.add_typer(_config)
+
+
+PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+
+_PROJECT_FILES: Final = {
+    "agents.py": '''"""The agents of {name}. Each is a function of one argument, the turn."""
+
+from dragoman import Turn, agent
+
+
+@agent(description="Greets, after asking for a name")
+async def greeter(turn: Turn) -> str:
+    if turn.question is None:
+        turn.ask("What is your name?")
+    return f"Hello, {{turn.text}}."
+
+
+@agent(description="Counts to ten")
+async def counter(turn: Turn):
+    for number in range(1, 11):
+        yield f"{{number}}\\n"  # streams one artifact
+''',
+    "test_agents.py": '''"""Tests of the agents, in memory: no port, no server."""
+
+from agents import counter, greeter
+
+from dragoman.testing import run
+
+
+def test_the_greeter_asks_and_greets() -> None:
+    result = run(greeter, "hi", "Ada")
+    assert result.text == "Hello, Ada."
+    assert "INPUT_REQUIRED" in result.states
+
+
+def test_the_counter_counts_to_ten() -> None:
+    assert run(counter, "go").text.split() == [str(number) for number in range(1, 11)]
+''',
+    "requirements.txt": "dragoman=={version}\n",
+    "Dockerfile": """FROM python:3.13-slim
+RUN useradd --uid 10001 --no-create-home --home-dir /data agents && install -d -o agents /data
+COPY requirements.txt /agents/
+RUN pip install --no-cache-dir -r /agents/requirements.txt
+COPY agents.py /agents/
+# The addresses are all those of the container. The server refuses to start there without authentication: set
+# DRAGOMAN_API_KEYS=true, DRAGOMAN_ISSUERS or DRAGOMAN_TOKEN.
+ENV PYTHONUNBUFFERED=1 DRAGOMAN_HTTP=0.0.0.0:8080 DRAGOMAN_GRPC=0.0.0.0:50051 DRAGOMAN_LOG_FORMAT=json \\
+    DRAGOMAN_STORE=sqlite:////data/dragoman.db
+USER 10001
+WORKDIR /data
+EXPOSE 8080 50051
+HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/healthz', timeout=2)"]
+CMD ["dragoman", "serve", "/agents/agents.py"]
+""",
+    ".dockerignore": "dragoman.db*\n.venv\n__pycache__\n",
+    ".gitignore": "dragoman.db*\n.venv/\n__pycache__/\n",
+    "README.md": """# {name}
+
+Agents served over A2A by Dragoman, a durable task server.
+
+```sh
+python -m venv .venv && . .venv/bin/activate
+pip install -r requirements.txt pytest
+pytest                                     # runs the agents in memory
+dragoman serve agents.py --reload          # serves them, and serves again after each change
+dragoman send hello                        # in another terminal: greeter asks for a name
+dragoman send --agent counter go --stream
+dragoman list
+```
+
+In a container, with a token:
+
+```sh
+docker build -t {image} .
+docker run --rm -p 127.0.0.1:8080:8080 -v {image}:/data -e DRAGOMAN_TOKEN=$(openssl rand -hex 24) {image}
+```
+""",
+}
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to create.", show_default=False)],
+) -> None:
+    """Create a project: agents, a test that runs them, a Dockerfile and a README.
+
+    **Example**: `dragoman new travel && cd travel && pytest`
+
+    **Exit codes**: 0 created; 2 the name is invalid, or the folder exists.
+    """
+    folder = Path(name)
+    if not PROJECT_NAME.fullmatch(folder.name):
+        raise typer.BadParameter(f'"{folder.name}": use a letter, then letters, digits, - and _', param_hint="NAME")
+    values = {"name": folder.name, "image": folder.name.lower(), "version": __version__}
+    try:
+        folder.mkdir(parents=True)
+        for file, text in _PROJECT_FILES.items():
+            (folder / file).write_text(text.format(**values), encoding="utf-8")
+    except OSError as error:
+        problem = "already exists" if isinstance(error, FileExistsError) else error.strerror
+        raise typer.Exit(print_error(f"{folder}: {problem}; choose another name", ExitCode.USAGE)) from error
+    for file in _PROJECT_FILES:
+        typer.echo(folder / file)
+    print_note(f"next: cd {folder}; dragoman serve agents.py --reload; and in another terminal: dragoman send hello")
+
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="PATH", help="A settings file in TOML. [dragoman.toml]", show_default=False),
+]
+
+
+def init(
+    config: ConfigFile = None,
+) -> None:
+    """Write a settings file with every setting, its description and its default, all commented out.
+
+    **Example**: `dragoman config init && dragoman serve agents.py`
+
+    **Exit codes**: 0 written; 2 the file exists, or cannot be written.
+    """
+    file = config or DEFAULT_CONFIG_FILE
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(sample_config())
+    except OSError as error:
+        problem = "already exists" if isinstance(error, FileExistsError) else error.strerror
+        raise typer.Exit(print_error(f"{file}: {problem}; pass --config PATH", ExitCode.USAGE)) from error
+    typer.echo(file)
+
+
+def show(
+    config: ConfigFile = None,
+    all: Annotated[bool, typer.Option("--all", metavar=" ", help="Also show settings with their default.")] = False,
+    json: Annotated[bool, typer.Option("--json", metavar=" ", help="Print one JSON object per line.")] = False,
+) -> None:
+    """Show the settings that `dragoman serve` would use here, and where each comes from.
+
+    Reads the environment and the settings file, as `serve` does. Secrets are not printed.
+
+    **Example**: `dragoman config show --all`
+
+    **Exit codes**: 0 the settings are valid; 2 they are not.
+    """
+    try:
+        settings = load_settings({"config": config})
+        rows = list(_effective_settings(settings, config))
+    except SettingsError as error:
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+    rows = [row for row in rows if all or row["source"] != "default"]
+    for row in rows:
+        typer.echo(
+            orjson.dumps(row).decode() if json else f"{row['name']:<28}  {_toml(row['value']):<32}  {row['source']}"
+        )
+    if not rows and not json:
+        print_note("every setting has its default; --all shows them")
+
+
+def sample_config() -> str:
+    """The text of a settings file in which every setting is commented out."""
+    lines = ["# Settings of `dragoman serve`. Uncomment what differs; `dragoman config show` prints what is in effect."]
+    for heading, options in SERVE_OPTIONS.items():
+        lines += ["", f"# ---- {heading or 'Addresses, store and agents'}"]
+        for option in options:
+            if option.name in Settings.model_fields:
+                lines += ["", f"# {option.help}", f"#{option.name.replace('_', '-')} = {_toml(_sample_value(option))}"]
+    return "\n".join(lines) + "\n"
+
+
+def _sample_value(option: ServeOption) -> Any:
+    """The default if TOML can express it, else what to put there, as the help spells it."""
+    default = _plain(Settings.model_fields[option.name].default)
+    return option.value if default in (None, "") else default
+
+
+def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dict[str, Any]]:
+    """Name, value and source of each setting. Values of the file and the environment are as written there."""
+    names = [name for name in Settings.model_fields if name != "config"]
+    file, in_file = read_config_file(config or read_environment(["config"]).get("config"))
+    in_environment = read_environment(names)
+    for name in names:
+        default = Settings.model_fields[name].default
+        if name in in_environment:
+            value, source = in_environment[name], f"{ENV_PREFIX}{name.upper()}"
+        elif name in in_file:
+            value, source = in_file[name], str(file)
+        else:
+            value, source = _plain(default), "default"
+        if name == "store":
+            value = value if source == "default" else settings.store_name
+        elif isinstance(default, SecretStr):
+            value = "(hidden)" if value else ""
+        elif name in _MAY_HOLD_SECRETS and source != "default":
+            value = "(hidden)"
+        yield {"name": name.replace("_", "-"), "value": value, "source": source}
+
+
+_MAY_HOLD_SECRETS: Final = frozenset({"upstream", "issuers"})
+"""Settings whose tables or URLs may contain credentials."""
+
+
+def _plain(default: Any) -> Any:
+    """A default as TOML has it; None for none, and for one without such a form."""
+    if isinstance(default, bool | float | str):
+        return default
+    if isinstance(default, int):
+        return int(default)
+    if type(default).__name__ == "Address":
+        return str(default)
+    return None
+
+
+def _toml(value: Any) -> str:
+    """A value of a settings file on one line."""
+    return "" if value is None else orjson.dumps(value, default=str).decode()
