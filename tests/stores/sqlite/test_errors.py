@@ -264,7 +264,7 @@ async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, caplog: 
     async def works(turn: Turn) -> str:
         here.at("working").set()
         await here.at("go").wait()
-        return "the result" * 1000
+        return "the result" * 10_000  # more than a store has left that is full for tasks of 3 KB
 
     async with open_harness(tmp_path, works, store=store, timings=timings(store_retry=Backoff(0.01, 0.02))) as here:
         task = await here.start()
@@ -278,7 +278,7 @@ async def test_the_result_of_a_run_waits_for_disk_space(tmp_path: Path, caplog: 
         assert state(await here.get(task.id)) == "WORKING"
         await set_pages(store, 1_000_000)
         ended = await here.ended(task.id)
-        assert (state(ended), ended.artifacts[0].parts[0].text) == ("COMPLETED", "the result" * 1000)
+        assert (state(ended), ended.artifacts[0].parts[0].text) == ("COMPLETED", "the result" * 10_000)
 
 
 def test_other_errors_are_not_mapped() -> None:
