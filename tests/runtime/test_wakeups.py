@@ -129,7 +129,7 @@ async def test_two_processes_wake_a_turn_once(tmp_path: Path) -> None:
     async def process(name: str) -> AsyncIterator[Harness]:
         async def nap(turn: Turn) -> str:
             runs.append(name)
-            await turn.sleep(1.0)
+            await turn.sleep(1.5)  # well above the limit below which a pause stays in memory
             return "awake"
 
         store, bus = open_store(tmp_path / "tasks.db"), LocalBus()
