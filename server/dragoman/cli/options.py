@@ -54,7 +54,10 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
 
     async def fetch() -> Completions:
         request = ops_tasks.ListTasksRequest(
-            agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS
+            agent=ctx.params.get("agent") or "",
+            scope=ctx.params.get("scope") or "",
+            limit=MAX_SEARCHED_TASKS,
+            own=True,
         )
         async with _operator(ctx) as operator:
             tasks = [listed.task for listed in (await operator.list_tasks(request)).tasks]

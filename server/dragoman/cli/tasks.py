@@ -209,6 +209,9 @@ def list_tasks(
     wide: Annotated[
         bool, typer.Option("--wide", "-w", metavar=" ", help="Also show scope, context, time and usage.")
     ] = False,
+    everyone: Annotated[
+        bool, typer.Option("--all", metavar=" ", help="The tasks of all callers: for operators and viewers.")
+    ] = False,
     json: Json = False,
     server: Server = DEFAULT_SERVER,
     ca: Ca = None,
@@ -238,6 +241,7 @@ def list_tasks(
         state=f"TASK_STATE_{state.name}" if state else None,
         limit=limit,
         include_artifacts=json,
+        own=not everyone,
     )
     task_calls.run_command(server, task_calls.list_tasks(server, key, request, since=oldest, wide=wide, json=json))
 
