@@ -176,17 +176,18 @@ UsageGroup = Literal["day", "scope", "principal", "agent"]
 
 @dataclass(frozen=True, slots=True)
 class DailyUsageQuery:
-    """Which figures to sum, and by what. Empty texts match all."""
+    """Which figures to sum, and by what."""
 
     first_day: int
     last_day: int
     """The days, both included."""
     group_by: tuple[UsageGroup, ...] = ()
     """Empty for one sum of all."""
-    scopes: frozenset[str] | None = None
-    """None for all."""
+    scopes: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
+    """Empty for all."""
     principal: str = ""
-    agent: str = ""
+    """Empty for all."""
     after: tuple[int | str, ...] = ()
     """The group of the last row of the page before; empty for the first page."""
     limit: int = 100

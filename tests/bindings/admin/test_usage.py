@@ -116,7 +116,18 @@ async def test_operators_see_the_figures_of_everybody(server: Server) -> None:
 async def test_operators_of_a_scope_see_only_that_scope(server: Server) -> None:
     assert await server.begun(TENANT_OPERATOR) == [("echo", "alice", "projects/", "1")]
     assert await server.begun(TENANT_OPERATOR, scope=SCOPE) == [("echo", "alice", "projects/", "1")]
-    assert await server.begun(TENANT_OPERATOR, scope="default") == []
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await server.begun(TENANT_OPERATOR, scope="default")
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_operators_and_viewers_of_an_agent_see_only_that_agent(server: Server) -> None:
+    for grant in ("operator", "viewer"):
+        limited = named("tom", grant, "agent:fail")
+        assert await server.begun(limited) == [("fail", "alice", "default", "1")]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await server.begun(limited, agent="echo")
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_other_callers_see_only_their_own_figures(server: Server) -> None:

@@ -41,14 +41,12 @@ class UsageOperations:
         self._clock = clock
 
     async def list_usage(
-        self, identity: Identity, is_operator: bool, request: pb.ListUsageRequest
+        self, identity: Identity, is_viewer: bool, request: pb.ListUsageRequest
     ) -> pb.ListUsageResponse:
         """Lists sums of the figures that the caller may see."""
         query = self._query(request)
         limit = page_limit(request.limit, default=DEFAULT_ROWS, maximum=MAX_ROWS)
-        rows = await self._caller_usage.list_usage(
-            identity, replace(query, limit=limit + 1), scope=request.scope, is_operator=is_operator
-        )
+        rows = await self._caller_usage.list_usage(identity, replace(query, limit=limit + 1), is_viewer=is_viewer)
         has_more = len(rows) > limit
         return pb.ListUsageResponse(
             rows=[_row_message(query.group_by, row) for row in rows[:limit]],
@@ -66,7 +64,8 @@ class UsageOperations:
         first = _day("firstDay", request.first_day) if request.first_day else last - DEFAULT_DAYS + 1
         if first > last:
             raise InvalidParams.field("firstDay", f"{day_text(first)} is after the last day, {day_text(last)}")
-        query = DailyUsageQuery(first, last, group_by, principal=request.principal, agent=request.agent)
+        scopes, agents = (frozenset(filter(None, (name,))) for name in (request.scope, request.agent))
+        query = DailyUsageQuery(first, last, group_by, scopes, agents, request.principal)
         return _after_page(request, query) if request.page_token else query
 
 

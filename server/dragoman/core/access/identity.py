@@ -44,14 +44,6 @@ class Identity:
         return OPERATOR_GRANT in self.grants
 
     @property
-    def granted_scopes(self) -> frozenset[str] | None:
-        """The scopes that its grants name; None if they name none, which allows every scope."""
-        scopes = {
-            grant.removeprefix(SCOPE_GRANT_PREFIX) for grant in self.grants if grant.startswith(SCOPE_GRANT_PREFIX)
-        }
-        return frozenset(scopes) or None
-
-    @property
     def is_viewer(self) -> bool:
         """Whether it may call the operations of dragoman.ops.v1 that only read."""
         return self.is_operator or VIEWER_GRANT in self.grants

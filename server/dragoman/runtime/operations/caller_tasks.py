@@ -16,6 +16,7 @@ from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task.cursors import TaskPage, TaskQuery
 from dragoman.ports import AgentTasks, Store
 from dragoman.runtime.access import Access, Admission
+from dragoman.runtime.operations.operator_tasks import within_grants
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_TASKS: Final = 50
@@ -139,23 +140,22 @@ class CallerUsage:
         self._admission = admission
 
     async def list_usage(
-        self, identity: Identity, query: DailyUsageQuery, *, scope: str = "", is_operator: bool = False
+        self, identity: Identity, query: DailyUsageQuery, *, is_viewer: bool = False
     ) -> list[DailyUsageRow]:
-        """Sums of figures: an operator gets those of all principals, in the scopes that its grants name if they name
-        any; other callers get those of their own tasks. `scope`: only there.
+        """Sums of figures: an operator or viewer gets those of all principals within its grants, other callers those of
+        their own tasks.
 
-        Raises Unauthenticated for callers without credentials, who share one name, and RateLimited.
+        Raises Unauthenticated for callers without credentials, who share one name, PermissionDenied for a scope or
+        agent outside of the grants, and RateLimited.
         """
         self._admission.check_rate(identity)
-        if not is_operator and not identity.is_authenticated:
+        if is_viewer:
+            return await self._store.daily_usage(within_grants(identity, query))
+        if not identity.is_authenticated:
             raise Unauthenticated("usage is listed for callers with credentials only")
-        scopes = identity.granted_scopes if is_operator else None
-        if scope:
-            scopes = frozenset({scope}) if scopes is None else scopes & {scope}
-        if not is_operator and query.principal not in ("", identity.principal):
-            scopes = frozenset()
-        principal = query.principal if is_operator else identity.principal
-        return await self._store.daily_usage(replace(query, scopes=scopes, principal=principal))
+        if query.principal not in ("", identity.principal):
+            return []
+        return await self._store.daily_usage(replace(query, principal=identity.principal))
 
 
 def _sort_key(listed: ScopedTask) -> tuple[int, str]:

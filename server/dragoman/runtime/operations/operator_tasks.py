@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX, Caller, Identity
+from dragoman.core.daily_usage import DailyUsageQuery
 from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound
 from dragoman.core.task.cursors import FoundTasks, SearchPosition, TaskSearch, parse_search_token, search_token
 from dragoman.core.task.log import TaskRecord
@@ -31,13 +32,13 @@ class OperatorTasks:
 
         Raises PermissionDenied for a scope or agent outside of the grants, InvalidParams for an invalid token.
         """
-        query = _within_grants(identity, query)
+        query = within_grants(identity, query)
         after = parse_search_token(query, page_token) if page_token else None
         return await self._store.search(replace(query, after=after))
 
     def token(self, identity: Identity, query: TaskSearch, position: SearchPosition) -> str:
         """The token of the page after a position in a search of this operator or viewer."""
-        return search_token(_within_grants(identity, query), position)
+        return search_token(within_grants(identity, query), position)
 
     async def scopes(self, identity: Identity) -> list[str]:
         """The scopes of the store that an operator or viewer may know, in alphabetical order."""
@@ -77,7 +78,11 @@ class OperatorTasks:
         return found[0]
 
 
-def _within_grants(identity: Identity, query: TaskSearch) -> TaskSearch:
+Query = TypeVar("Query", TaskSearch, DailyUsageQuery)
+
+
+def within_grants(identity: Identity, query: Query) -> Query:
+    """The query, limited to the scopes and agents of an operator or viewer. Raises PermissionDenied for others."""
     return replace(
         query,
         scopes=check_reach(identity, SCOPE_GRANT_PREFIX, query.scopes),

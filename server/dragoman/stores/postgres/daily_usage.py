@@ -94,11 +94,11 @@ async def read(connection: Connection, query: DailyUsageQuery) -> list[DailyUsag
         values.append(value)
         return f"${len(values)}"
 
-    for column, value in (("principal", query.principal), ("agent", query.agent)):
-        if value:
-            conditions.append(f"{column} = {argument(value)}")
-    if query.scopes is not None:
-        conditions.append(f"scope = ANY ({argument(text_array(sorted(query.scopes)))}::text[])")
+    if query.principal:
+        conditions.append(f"principal = {argument(query.principal)}")
+    for column, names in (("scope", query.scopes), ("agent", query.agents)):
+        if names:
+            conditions.append(f"{column} = ANY ({argument(text_array(sorted(names)))}::text[])")
     groups = ", ".join(query.group_by)
     if query.after:
         conditions.append(f"({groups}) > ({', '.join(map(argument, query.after))})")

@@ -59,13 +59,13 @@ def delete_days_before(connection: sqlite3.Connection, day: int) -> int:
 def read(connection: sqlite3.Connection, query: DailyUsageQuery) -> list[DailyUsageRow]:
     """The sums of each group. By `total`, because `sum` fails beyond 64 bits: they are exact up to 2**53."""
     conditions, values = ["day BETWEEN ? AND ?"], list[int | str]((query.first_day, query.last_day))
-    for column, value in (("principal", query.principal), ("agent", query.agent)):
-        if value:
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    if query.scopes is not None:
-        conditions.append(f"scope IN ({', '.join('?' * len(query.scopes))})")
-        values += sorted(query.scopes)
+    if query.principal:
+        conditions.append("principal = ?")
+        values.append(query.principal)
+    for column, names in (("scope", query.scopes), ("agent", query.agents)):
+        if names:
+            conditions.append(f"{column} IN ({', '.join('?' * len(names))})")
+            values += sorted(names)
     groups = ", ".join(query.group_by)
     if query.after:
         conditions.append(f"({groups}) > ({', '.join('?' * len(query.after))})")
