@@ -300,16 +300,16 @@ class SqliteStore:
     def _check_files(self) -> None:
         """Rejects writes for as long as the files of the database are not those in use. Raises Unavailable."""
         problem = self._files.problem()
-        if problem and not self.writer.refusal:
+        was_refused, self.writer.refusal = bool(self.writer.refusal), problem and _FILES_LOST
+        if problem and not was_refused:
             log.error(
                 "%s: writes are rejected, because they would be lost when this process stops. Move the file back; or "
-                "save all tasks with `dragoman backup FOLDER --grpc HOST:PORT` while this process runs, stop it, and "
+                "save all tasks with `dragoman backup FOLDER --server ADDRESS` while this process runs, stop it, and "
                 "restore them with `dragoman restore FOLDER`",
                 problem,
             )
-        elif self.writer.refusal and not problem:
+        elif was_refused and not problem:
             log.warning("%s is back: writes are accepted again", self.path)
-        self.writer.refusal = problem and _FILES_LOST
         if problem:
             raise Unavailable(_FILES_LOST)
 
