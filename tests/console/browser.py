@@ -31,6 +31,20 @@ _FLAGS: Final = (
     "--host-resolver-rules=MAP *.evil.example 127.0.0.1",
 )
 _LISTENS: Final = re.compile(rb"DevTools listening on (ws://\S+)")
+# Makes an element visible, guards its click, and gives its center.
+_AIM: Final = """one => {
+    if (!one) return;
+    one.scrollIntoView({block: 'nearest'});
+    window.aim?.abort();
+    window.aim = new AbortController();
+    window.missed = false;
+    window.addEventListener('click', event => {
+        window.missed = !one.contains(event.target);
+        if (window.missed) { event.preventDefault(); event.stopImmediatePropagation(); }
+    }, {capture: true, once: true, signal: window.aim.signal});
+    const box = one.getBoundingClientRect();
+    return {x: box.x + box.width / 2, y: box.y + box.height / 2};
+}"""
 _KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowDown": (40, ""), "ArrowRight": (39, "")}
 
 
@@ -182,18 +196,21 @@ class Page:
     # ---- user input
 
     async def click(self, selector: str, text: str = "") -> None:
-        """Waits for the first matching element with the text and clicks its center."""
+        """Waits for the first matching element with the text and clicks its center.
+
+        An update of the page can move the element before the click arrives: what is there instead does not get the
+        click, and the element is looked for again.
+        """
         found = (
             f"[...document.querySelectorAll({json.dumps(selector)})].find(one => "
             f"one.checkVisibility() && !one.disabled && one.innerText.includes({json.dumps(text)}))"
         )
-        box = await self.until(
-            f"(one => {{ if (!one) return; one.scrollIntoView({{block: 'nearest'}}); "
-            f"const box = one.getBoundingClientRect(); "
-            f"return {{x: box.x + box.width / 2, y: box.y + box.height / 2}}; }})({found})"
-        )
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.command("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
+        missed = True
+        while missed:
+            box = await self.until(f"({_AIM})({found})")
+            for kind in ("mousePressed", "mouseReleased"):
+                await self.command("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
+            (missed,) = await self.until("[window.missed]")  # None of a page that the click has opened
 
     async def type(self, selector: str, text: str) -> None:
         """Replaces the text of a field."""
