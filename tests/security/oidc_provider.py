@@ -23,7 +23,7 @@ class Provider:
         self.requests: list[str] = []
 
         self.person = "alice"
-        """Who signs in; empty: somebody who refuses."""
+        """Who signs in; empty if the sign-in is refused."""
         self._codes: dict[str, dict[str, str]] = {}
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:

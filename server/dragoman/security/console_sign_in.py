@@ -24,7 +24,7 @@ DISCOVERY_MAX_AGE: Final = 600.0
 """Seconds for which a discovery document is used."""
 
 MAX_EXCHANGES: Final = 8
-"""Exchanges at a time. Nobody is authenticated yet, so callers must not make this server flood an issuer."""
+"""Exchanges at a time. Their callers are not authenticated, and must not flood an issuer through this server."""
 
 MAX_FIELD_CHARS: Final = 4096
 """Characters of a code and of the other fields of an exchange."""

@@ -62,7 +62,7 @@ def read_environment(names: Iterable[str]) -> dict[str, str]:
 
 
 def reject_unknown_variables(names: Iterable[str]) -> None:
-    """Raises SettingsError if a variable of the environment has our prefix, but is none of these settings."""
+    """Raises SettingsError for variables with our prefix that name neither a setting nor an option of clients."""
     known = {name.upper() for name in names} | CLIENT_VARIABLES
     lines = []
     for variable in sorted(name for name, value in os.environ.items() if value and name.upper().startswith(ENV_PREFIX)):

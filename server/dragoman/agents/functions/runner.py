@@ -208,7 +208,7 @@ def _completed_result(output: TurnOutput, value: object) -> TurnResult:
 
 
 def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnResult | None:
-    """The result of a turn whose exception is no failure of the agent; else None."""
+    """The result of an exception that ends or suspends a turn on purpose; None for a failure of the agent."""
     if isinstance(cause, TurnEnded):
         return output.turn_result(cause.status, reply=cause.reply)
     if isinstance(cause, TurnSuspended):

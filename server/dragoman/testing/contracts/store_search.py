@@ -13,6 +13,7 @@ from dragoman.core.task import states
 from dragoman.core.task.cursors import (
     MAX_TOTAL,
     FoundTasks,
+    SearchOrder,
     TaskSearch,
     parse_search_token,
     search_token,
@@ -97,11 +98,11 @@ class StoreSearches:
         assert await self.keys(store, TaskSearch(order="created", states=frozenset({states.COMPLETED}))) == expected[2:]
 
     @pytest.mark.parametrize("order", ["changed", "created"])
-    async def test_each_filter_selects_its_tasks(self, store: Store, clock: Clock, order: str) -> None:
+    async def test_each_filter_selects_its_tasks(self, store: Store, clock: Clock, order: SearchOrder) -> None:
         failed = await self.create(store, clock, ANN, state=states.FAILED, agent="desk", text="Count the sheep")
         question = await self.create(store, clock, BOB, state=states.INPUT_REQUIRED, context="other")
         working = await self.create(store, clock, TENANT, text="100% wool_")
-        plain = TaskSearch(order=order)  # type: ignore[arg-type]  # one of the two orders
+        plain = TaskSearch(order=order)
         for query, expected in (
             (replace(plain, scopes=frozenset({"projects/p"})), [working]),
             (replace(plain, scopes=frozenset({"default", "projects/p"})), [working, question, failed]),

@@ -51,7 +51,7 @@ _IS_OWN: Final = """
 SELECT EXISTS (SELECT 1 FROM owners WHERE owner = ?1 AND principal = ?2)
     AND NOT EXISTS (SELECT 1 FROM participants WHERE host = ?1)
 """
-"""Whether all tasks of an owner are of this principal: nobody else has joined one of its conversations."""
+"""Whether a principal created all tasks of an owner. Conversations with other participants may have tasks of theirs."""
 _NEXT_AGENT: Final = "SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} AND agent > ? ORDER BY agent LIMIT 1"
 _INACTIVE: Final = ("tasks_resting", "state > 2")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
