@@ -17,6 +17,7 @@ from tests.callers import ByHeader, named
 from dragoman import Turn, agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
+from dragoman_pb.dragoman.ops.v1 import ops_pb2
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as ops_rpc
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -65,6 +66,13 @@ class Server:
             ops.ListUsageRequest(**fields), metadata=tuple(caller.items())
         )
         return response
+
+    async def audited(self) -> list[tuple[str, dict[str, str]]]:
+        """The principal and the arguments of each ListUsage in the audit log."""
+        stream = self._ops.ExportAudit(ops_pb2.ExportAuditRequest(), metadata=tuple(OLGA.items()))
+        entries = [json.loads(line) async for response in stream for line in response.lines]
+        callers = [entry["who"] for entry in entries if entry["action"] == "operator.ListUsage"]
+        return [(who["principal"], {k: v for k, v in who.items() if k.startswith("asked.")}) for who in callers]
 
     async def begun(self, caller: Mapping[str, str], **fields: Any) -> list[tuple[str, ...]]:
         """Agent, principal, scope and begun tasks of each row that a caller sees."""
@@ -128,6 +136,18 @@ async def test_operators_and_viewers_of_an_agent_see_only_that_agent(server: Ser
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await server.begun(limited, agent="echo")
         assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_the_audit_log_has_the_calls_that_name_principals(server: Server) -> None:
+    await server.usage(OLGA, group_by=[DAY, AGENT, IN_SCOPE])  # as dashboards do: nothing about a person
+    await server.usage(ALICE, group_by=[PRINCIPAL])  # her own
+    assert await server.audited() == []
+    await server.usage(OLGA, group_by=[PRINCIPAL], agent="echo")
+    await server.usage(named("vera", "viewer"), principal="alice")
+    assert await server.audited() == [
+        ("olga", {"asked.agent": "echo", "asked.groupBy": "USAGE_GROUP_PRINCIPAL"}),
+        ("vera", {"asked.principal": "alice"}),
+    ]
 
 
 async def test_other_callers_see_only_their_own_figures(server: Server) -> None:

@@ -49,6 +49,7 @@ from dragoman.wire.json import protojson
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
+from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage_pb
 
 OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
@@ -66,7 +67,7 @@ _CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "Explain"))
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
 
-UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListUsage", "ListWorkers"))
+UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListWorkers"))
 """Operations that show no content to dashboards; they are not audited."""
 
 VIEWER_OPERATIONS: Final = frozenset(
@@ -182,10 +183,8 @@ class OperatorCall:
         The entry has the request without fields that the proto marks as secret, and of the response only the receipt of
         an erasure.
         """
-        if self.auditor is None or operation in UNAUDITED_OPERATIONS:
+        if self.auditor is None or operation in UNAUDITED_OPERATIONS or not self._shows_others(request):
             return
-        if isinstance(request, tasks_pb.ListTasksRequest) and (request.own or not self.is_viewer):
-            return  # it shows the caller's own tasks
         operator = {"principal": self.identity.principal}
         if self.identity.credential_id:
             operator["key"] = self.identity.credential_id
@@ -201,6 +200,16 @@ class OperatorCall:
                 raise
             # A store that takes no writes, because its file is gone: a backup is what saves its tasks.
             _log.warning("the audit log has no entry of this backup: the store takes no writes", extra=operator)
+
+    def _shows_others(self, request: Message) -> bool:
+        """False for a list of the caller's own tasks or figures, and for sums that name no principal: dashboards poll
+        these, and they reveal nothing about a person."""
+        if isinstance(request, tasks_pb.ListTasksRequest):
+            return self.is_viewer and not request.own
+        if isinstance(request, usage_pb.ListUsageRequest):
+            names = request.principal or usage_pb.USAGE_GROUP_PRINCIPAL in request.group_by
+            return self.is_viewer and bool(names)
+        return True
 
 
 def _without_secrets(request: Message) -> dict[str, Any]:
