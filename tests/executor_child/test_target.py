@@ -134,6 +134,12 @@ def test_a_target_that_is_not_an_executor_is_rejected(name: str, rule: str) -> N
         main.open_target(name)
 
 
+def test_an_agent_of_dragoman_itself_is_served_by_its_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "from dragoman import agent\n@agent\ndef echo(turn):\n    return turn.text\n")
+    with pytest.raises(InvalidTarget, match=rf"^echo is declared with @agent; .*: dragoman serve {path}$"):
+        main.open_target(f"{path}:echo")
+
+
 def test_an_agent_executor_requires_the_sdk(tmp_path: Path) -> None:
     text = "class Greeter:\n    def execute(self): ...\n    def cancel(self): ...\n"
     with pytest.raises(InvalidTarget, match=r"looks like an AgentExecutor, but .* has no a2a-sdk"):

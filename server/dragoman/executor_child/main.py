@@ -61,6 +61,9 @@ def main(target: str) -> int:
 def open_target(target: str) -> Any:
     """Returns an adapter for the executor that TARGET names. Raises InvalidTarget."""
     module, value = load(target)
+    if type(value).__module__.partition(".")[0] == "dragoman":
+        app, _, name = target.rpartition(":")
+        raise InvalidTarget(f"{name} is declared with @agent; serve all agents of its file: dragoman serve {app}")
     kind = frameworks.recognize(value)
     if kind is not None:
         value = create_executor(value, {}) if inspect.isclass(value) else value
