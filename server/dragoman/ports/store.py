@@ -12,7 +12,7 @@ from dragoman.core.counters import CommitCounters, StoreStats
 from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.cursors import FoundTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import ROLE_USER, Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.core.task.steps import StepRecord
@@ -208,6 +208,13 @@ class Store(Protocol):
         """One page of visible tasks of all owners. For operators.
 
         The cost does not grow with the number of tasks: a search for what no index has ends a page early instead.
+        """
+        ...
+
+    async def count_states(self, query: TaskSearch) -> list[StateCount]:
+        """The number of tasks in each state that match a search; its states and its page do not count.
+
+        The cost does not grow with the number of tasks.
         """
         ...
 

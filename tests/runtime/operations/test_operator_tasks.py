@@ -150,6 +150,33 @@ async def test_filters_select_among_all_tasks(server: Server) -> None:
     assert ids(await server.list(limit=2, page_token=first.next_page_token)) == [done]
 
 
+async def test_states_are_counted_on_the_first_page(server: Server) -> None:
+    for text in ("count the sheep", "count the cows", "fail, please"):
+        await server.send(text)
+    await server.send("ask me", BOB, f"{SCOPE}/agents/work")
+    first = await server.list(limit=1, states=[pb.TASK_STATE_COMPLETED], count_states=True)
+    assert first.total == 2
+    assert [one.state for one in first.state_counts] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert not any(one.is_minimum for one in first.state_counts)
+    assert numbers(first) == {"COMPLETED": 2, "FAILED": 1, "INPUT_REQUIRED": 1}
+    token = first.next_page_token
+    second = await server.list(states=[pb.TASK_STATE_COMPLETED], count_states=True, page_token=token)
+    assert numbers(second) == {}
+    assert numbers(await server.list()) == {}
+    assert numbers(await server.list(principal="bob", count_states=True)) == {"INPUT_REQUIRED": 1}
+    for caller in (TENANT_OPERATOR, TENANT_VIEWER):
+        assert numbers(await server.list(caller, count_states=True)) == {"INPUT_REQUIRED": 1}
+    async with server.http.get("/operations/tasks?countStates=true&text=cows", headers=VERA) as response:
+        counts = (await response.json())["stateCounts"]
+    assert [one for one in counts if "count" in one] == [{"state": "TASK_STATE_COMPLETED", "count": "1"}]
+
+
+def numbers(response: ops.ListTasksResponse) -> dict[str, int]:
+    """The states that have tasks, and how many."""
+    names = {one.state: pb.TaskState.Name(one.state).removeprefix("TASK_STATE_") for one in response.state_counts}
+    return {names[one.state]: one.count for one in response.state_counts if one.count}
+
+
 @pytest.mark.parametrize(
     ("filters", "text"),
     [
@@ -159,6 +186,7 @@ async def test_filters_select_among_all_tasks(server: Server) -> None:
         ({"states": [99]}, "state: must be one of"),
         ({"page_token": "abc"}, "pageToken: is not a token"),
         ({"own": True, "principal": "bob"}, "principal: is for operators"),
+        ({"own": True, "count_states": True}, "countStates: is for operators"),
     ],
 )
 async def test_invalid_filters_are_rejected(tmp_path: Path, filters: dict[str, Any], text: str) -> None:
@@ -171,7 +199,12 @@ async def test_invalid_filters_are_rejected(tmp_path: Path, filters: dict[str, A
 async def test_callers_without_the_grant_may_not_search(tmp_path: Path) -> None:
     async with running_server(f"sqlite:///{tmp_path}/tasks.db") as server:
         await server.send("count", BOB)
-        for filters in ({"principal": "bob"}, {"text": "count"}, {"changed_before": {"seconds": 4_000_000_000}}):
+        for filters in (
+            {"principal": "bob"},
+            {"text": "count"},
+            {"count_states": True},
+            {"changed_before": {"seconds": 4_000_000_000}},
+        ):
             with pytest.raises(grpc.aio.AioRpcError, match="is for operators and viewers"):
                 await server.list(ALICE, **filters)
         assert ids(await server.list(ALICE)) == []

@@ -151,6 +151,12 @@ class ListedTaskOperations:
         )
         if found.next is not None:
             response.next_page_token = self._operator_tasks.token(identity, query, found.next)
+        if request.count_states and not request.page_token:
+            counts = await self._operator_tasks.count_states(identity, query)
+            response.state_counts.extend(
+                tasks_pb.StateCount(state=one.state, count=one.count, is_minimum=not one.is_exact)  # type: ignore[arg-type]
+                for one in counts
+            )
         return response
 
     async def cancel_task(self, identity: Identity, request: tasks_pb.CancelTaskRequest) -> tasks_pb.CancelTaskResponse:
@@ -174,7 +180,8 @@ class ListedTaskOperations:
 MAX_SEARCH_TEXT: Final = 200
 MAX_SEARCH_ENTRIES: Final = 8
 _SEARCH_FIELDS: Final = (
-    "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token"
+    "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token",
+    "count_states",
 )  # fmt: skip
 """Fields of a request that select among the tasks of all principals."""
 

@@ -12,6 +12,7 @@ import binascii
 import re
 import struct
 import zlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal
@@ -19,7 +20,7 @@ from typing import Final, Literal
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.names import Owner
-from dragoman.core.task import frames
+from dragoman.core.task import frames, states
 from dragoman.core.task.log import TaskRecord
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -133,6 +134,13 @@ class TaskSearch:
     """About how many rows are read for one page, where no index has the tasks that match."""
 
     @property
+    def for_counts(self) -> TaskSearch:
+        """The search to count by state: whatever its states are, and by ranges of one state where an index has them."""
+        order: SearchOrder = "created" if self.text and not self.principal else "changed"
+        has_ranges = order == "changed" and not self.task_id and not self.context
+        return replace(self, order=order, states=states.STORED_STATES if has_ranges else frozenset())
+
+    @property
     def _fingerprint(self) -> int:
         filters = replace(self, page_size=0, after=None, artifacts=False, searched_rows=0)
         ordered = (sorted(filters.scopes), sorted(filters.agents), sorted(filters.states))
@@ -161,6 +169,24 @@ class FoundTasks:
     """Number of all tasks that match, counted for the first page only."""
     is_total_exact: bool = True
     """False: at least so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateCount:
+    """The number of tasks in one state, at most MAX_TOTAL. Not exact: at least so many."""
+
+    state: int
+    count: int
+    is_exact: bool
+
+
+def state_counts(counts: Mapping[int, int], unread: Collection[int]) -> list[StateCount]:
+    """The counts of all states, from those above 0. `unread`: states of which not all tasks were counted."""
+    return [
+        StateCount(state, min(count, MAX_TOTAL), count <= MAX_TOTAL and state not in unread)
+        for state in sorted(states.STORED_STATES)
+        for count in (counts.get(state, 0),)
+    ]
 
 
 def metadata_entries(key: str, value: str) -> list[bytes]:

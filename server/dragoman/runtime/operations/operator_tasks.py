@@ -8,7 +8,14 @@ from typing import Final, TypeVar
 from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX, Caller, Identity
 from dragoman.core.daily_usage import DailyUsageQuery
 from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound
-from dragoman.core.task.cursors import FoundTasks, SearchPosition, TaskSearch, parse_search_token, search_token
+from dragoman.core.task.cursors import (
+    FoundTasks,
+    SearchPosition,
+    StateCount,
+    TaskSearch,
+    parse_search_token,
+    search_token,
+)
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
@@ -35,6 +42,10 @@ class OperatorTasks:
         query = within_grants(identity, query)
         after = parse_search_token(query, page_token) if page_token else None
         return await self._store.search(replace(query, after=after))
+
+    async def count_states(self, identity: Identity, query: TaskSearch) -> list[StateCount]:
+        """The number of tasks in each state that a search finds, whatever its states are. Raises PermissionDenied."""
+        return await self._store.count_states(within_grants(identity, query))
 
     def token(self, identity: Identity, query: TaskSearch, position: SearchPosition) -> str:
         """The token of the page after a position in a search of this operator or viewer."""

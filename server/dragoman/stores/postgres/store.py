@@ -24,7 +24,7 @@ from dragoman.core.errors import UnsupportedOperation
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.blob_references import MARKER_BYTES
-from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.cursors import FoundTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
@@ -49,7 +49,7 @@ from dragoman.stores.postgres.database import (
 from dragoman.stores.postgres.errors import DatabaseUnreachable, InvalidDatabase, explain, is_permanent
 from dragoman.stores.postgres.hot.writer import PostgresWriter
 from dragoman.stores.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
-from dragoman.stores.postgres.maintenance import search
+from dragoman.stores.postgres.maintenance import search, task_counts
 from dragoman.stores.postgres.maintenance.compaction import PostgresCompactor
 from dragoman.stores.postgres.maintenance.erasure import PostgresErasureStatements
 from dragoman.stores.postgres.schema import migrate
@@ -160,6 +160,9 @@ class PostgresStore:
 
     async def search(self, query: TaskSearch) -> FoundTasks:
         return await self.blobs.search(await self._database.read_snapshot(search.search, query))
+
+    async def count_states(self, query: TaskSearch) -> list[StateCount]:
+        return await self._database.read_snapshot(task_counts.count_states, query)
 
     async def scopes(self, limit: int) -> list[str]:
         return await self._database.read(search.scopes, limit)

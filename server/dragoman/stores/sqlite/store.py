@@ -19,7 +19,7 @@ from dragoman.core.daily_usage import KEPT_DAYS, DailyUsageQuery, DailyUsageRow,
 from dragoman.core.errors import Unavailable
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.cursors import FoundTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
@@ -40,7 +40,7 @@ from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.commit import Checkpointer
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
-from dragoman.stores.sqlite.maintenance import backup, search
+from dragoman.stores.sqlite.maintenance import backup, search, task_counts
 from dragoman.stores.sqlite.maintenance.compaction import SqliteCompactor
 from dragoman.stores.sqlite.maintenance.erasure import SqliteErasureStatements
 from dragoman.stores.sqlite.schema import DatabaseFiles, Synchronous, connect, migrate
@@ -191,6 +191,9 @@ class SqliteStore:
 
     async def search(self, query: TaskSearch) -> FoundTasks:
         return await self._read(self.blobs.search, query)
+
+    async def count_states(self, query: TaskSearch) -> list[StateCount]:
+        return await self._read(task_counts.count_states, query)
 
     async def scopes(self, limit: int) -> list[str]:
         return await self._read(search.scopes, limit)

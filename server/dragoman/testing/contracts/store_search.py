@@ -219,6 +219,52 @@ class StoreSearches:
         later = await store.search(TaskSearch(page_size=1, after=found.next))
         assert (later.total, later.is_total_exact) == (0, False)
 
+    @pytest.mark.parametrize("order", ["changed", "created"])
+    async def test_states_are_counted_within_the_other_filters(
+        self, store: Store, clock: Clock, order: SearchOrder
+    ) -> None:
+        for text in ("a sheep", "a cow"):
+            failed = await self.create(store, clock, ANN, state=states.FAILED, agent="desk", text=text)
+        await self.create(store, clock, BOB, state=states.INPUT_REQUIRED, context="other", text="a sheep")
+        await self.create(store, clock, TENANT, text="a sheep")
+        await store.append(created(new_ref(ANN), visible=False))
+        plain = TaskSearch(order=order, page_size=1)
+        submitted, waiting = states.SUBMITTED, states.INPUT_REQUIRED
+        for query, expected in (
+            (plain, {states.FAILED: 2, waiting: 1, submitted: 1}),
+            (replace(plain, states=frozenset({states.FAILED})), {states.FAILED: 2, waiting: 1, submitted: 1}),
+            (replace(plain, scopes=frozenset({"default"})), {states.FAILED: 2, waiting: 1}),
+            (replace(plain, agents=frozenset({"desk"})), {states.FAILED: 2}),
+            (replace(plain, agents=frozenset({"echo"})), {waiting: 1, submitted: 1}),
+            (replace(plain, principal="ann"), {states.FAILED: 2, submitted: 1}),
+            (replace(plain, principal="nobody"), {}),
+            (replace(plain, context="other"), {waiting: 1}),
+            (replace(plain, task_id=failed.record.id), {states.FAILED: 1}),
+            (replace(plain, changed_since=failed.record.updated), {states.FAILED: 1, waiting: 1, submitted: 1}),
+            (replace(plain, changed_before=failed.record.updated), {states.FAILED: 1}),
+            (replace(plain, text="sheep"), {states.FAILED: 1, waiting: 1, submitted: 1}),
+            (replace(plain, text="sheep", principal="ann"), {states.FAILED: 1, submitted: 1}),
+            (replace(plain, metadata=(("ticket", "A-7"),)), {}),
+        ):
+            counts = await store.count_states(query)
+            assert {one.state: one.count for one in counts if one.count} == expected, query
+            assert {one.state for one in counts if one.is_exact} == states.STORED_STATES, query
+
+    async def test_many_tasks_of_a_state_are_counted_up_to_a_limit(self, store: Store, clock: Clock) -> None:
+        await self.create(store, clock, ANN, state=states.FAILED, text="needle")
+        changes = [store.append(created(new_ref(owner))) for owner in (ANN, BOB) for _ in range(MAX_TOTAL // 2 + 1)]
+        for change in changes:
+            await change
+        for query, at_limit in ((TaskSearch(), True), (TaskSearch(principal="ann"), False)):
+            counts = {one.state: (one.count, one.is_exact) for one in await store.count_states(query)}
+            expected = (MAX_TOTAL, False) if at_limit else (MAX_TOTAL // 2 + 1, True)
+            assert (counts[states.SUBMITTED], counts[states.FAILED]) == (expected, (1, True))
+        unread = await store.count_states(TaskSearch(text="needle", searched_rows=300))
+        assert {(one.count, one.is_exact) for one in unread} == {(0, False)}
+        in_context = await store.count_states(TaskSearch(context="context", searched_rows=300))
+        assert 0 < sum(one.count for one in in_context) < MAX_TOTAL
+        assert not any(one.is_exact for one in in_context)
+
     async def test_a_rare_text_is_found_across_bounded_pages(self, store: Store, clock: Clock) -> None:
         rare = await self.create(store, clock, ANN, text="needle")
         changes = [store.append(created(new_ref(ANN), text="hay")) for _ in range(900)]

@@ -27,23 +27,25 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/tasks.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xc8\x04\n\x10ListTasksRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\x12+\n\x11include_artifacts\x18\x07 \x01(\x08R\x10includeArtifacts\x12\x1c\n\tprincipal\x18\x08 \x01(\tR\tprincipal\x12,\n\x06states\x18\t \x03(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x06states\x12?\n\rchanged_since\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0c\x63hangedSince\x12\x41\n\x0e\x63hanged_before\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rchangedBefore\x12\x12\n\x04text\x18\x0c \x01(\tR\x04text\x12\x1a\n\x08metadata\x18\r \x03(\tR\x08metadata\x12\x30\n\x05order\x18\x0e \x01(\x0e\x32\x1a.dragoman.ops.v1.TaskOrderR\x05order\x12\x1d\n\npage_token\x18\x0f \x01(\tR\tpageToken\x12\x10\n\x03own\x18\x10 \x01(\x08R\x03own\"\xc6\x01\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x05tasks\x12\x14\n\x05total\x18\x02 \x01(\x03R\x05total\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12&\n\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12(\n\x10total_is_minimum\x18\x05 \x01(\x08R\x0etotalIsMinimum\"\x98\x02\n\nListedTask\x12\x14\n\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12#\n\x04task\x18\x03 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskR\x04task\x12\x1c\n\tprincipal\x18\x04 \x01(\tR\tprincipal\x12\x34\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x18\n\x07summary\x18\x06 \x01(\tR\x07summary\x12\x1f\n\x0bstatus_text\x18\x07 \x01(\tR\nstatusText\x12\x16\n\x06tokens\x18\x08 \x01(\x03R\x06tokens\x12\x12\n\x04\x63ost\x18\t \x01(\x01R\x04\x63ost\"\xab\x01\n\x11\x43\x61ncelTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x33\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"E\n\x12\x43\x61ncelTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x04task*W\n\tTaskOrder\x12\x1a\n\x16TASK_ORDER_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ORDER_CHANGED\x10\x01\x12\x16\n\x12TASK_ORDER_CREATED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/tasks.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xeb\x04\n\x10ListTasksRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\x12+\n\x11include_artifacts\x18\x07 \x01(\x08R\x10includeArtifacts\x12\x1c\n\tprincipal\x18\x08 \x01(\tR\tprincipal\x12,\n\x06states\x18\t \x03(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x06states\x12?\n\rchanged_since\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0c\x63hangedSince\x12\x41\n\x0e\x63hanged_before\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rchangedBefore\x12\x12\n\x04text\x18\x0c \x01(\tR\x04text\x12\x1a\n\x08metadata\x18\r \x03(\tR\x08metadata\x12\x30\n\x05order\x18\x0e \x01(\x0e\x32\x1a.dragoman.ops.v1.TaskOrderR\x05order\x12\x1d\n\npage_token\x18\x0f \x01(\tR\tpageToken\x12\x10\n\x03own\x18\x10 \x01(\x08R\x03own\x12!\n\x0c\x63ount_states\x18\x11 \x01(\x08R\x0b\x63ountStates\"\x86\x02\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x05tasks\x12\x14\n\x05total\x18\x02 \x01(\x03R\x05total\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12&\n\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12(\n\x10total_is_minimum\x18\x05 \x01(\x08R\x0etotalIsMinimum\x12>\n\x0cstate_counts\x18\x06 \x03(\x0b\x32\x1b.dragoman.ops.v1.StateCountR\x0bstateCounts\"m\n\nStateCount\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05\x63ount\x18\x02 \x01(\x03R\x05\x63ount\x12\x1d\n\nis_minimum\x18\x03 \x01(\x08R\tisMinimum\"\x98\x02\n\nListedTask\x12\x14\n\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12#\n\x04task\x18\x03 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskR\x04task\x12\x1c\n\tprincipal\x18\x04 \x01(\tR\tprincipal\x12\x34\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x18\n\x07summary\x18\x06 \x01(\tR\x07summary\x12\x1f\n\x0bstatus_text\x18\x07 \x01(\tR\nstatusText\x12\x16\n\x06tokens\x18\x08 \x01(\x03R\x06tokens\x12\x12\n\x04\x63ost\x18\t \x01(\x01R\x04\x63ost\"\xab\x01\n\x11\x43\x61ncelTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x33\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"E\n\x12\x43\x61ncelTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x04task*W\n\tTaskOrder\x12\x1a\n\x16TASK_ORDER_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ORDER_CHANGED\x10\x01\x12\x16\n\x12TASK_ORDER_CREATED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKORDER']._serialized_start=1448
-  _globals['_TASKORDER']._serialized_end=1535
+  _globals['_TASKORDER']._serialized_start=1658
+  _globals['_TASKORDER']._serialized_end=1745
   _globals['_LISTTASKSREQUEST']._serialized_start=133
-  _globals['_LISTTASKSREQUEST']._serialized_end=717
-  _globals['_LISTTASKSRESPONSE']._serialized_start=720
-  _globals['_LISTTASKSRESPONSE']._serialized_end=918
-  _globals['_LISTEDTASK']._serialized_start=921
-  _globals['_LISTEDTASK']._serialized_end=1201
-  _globals['_CANCELTASKREQUEST']._serialized_start=1204
-  _globals['_CANCELTASKREQUEST']._serialized_end=1375
-  _globals['_CANCELTASKRESPONSE']._serialized_start=1377
-  _globals['_CANCELTASKRESPONSE']._serialized_end=1446
+  _globals['_LISTTASKSREQUEST']._serialized_end=752
+  _globals['_LISTTASKSRESPONSE']._serialized_start=755
+  _globals['_LISTTASKSRESPONSE']._serialized_end=1017
+  _globals['_STATECOUNT']._serialized_start=1019
+  _globals['_STATECOUNT']._serialized_end=1128
+  _globals['_LISTEDTASK']._serialized_start=1131
+  _globals['_LISTEDTASK']._serialized_end=1411
+  _globals['_CANCELTASKREQUEST']._serialized_start=1414
+  _globals['_CANCELTASKREQUEST']._serialized_end=1585
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1587
+  _globals['_CANCELTASKRESPONSE']._serialized_end=1656
 # @@protoc_insertion_point(module_scope)

@@ -22,7 +22,7 @@ TASK_ORDER_CHANGED: TaskOrder
 TASK_ORDER_CREATED: TaskOrder
 
 class ListTasksRequest(_message.Message):
-    __slots__ = ("task_id", "scope", "agent", "context_id", "state", "limit", "include_artifacts", "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token", "own")
+    __slots__ = ("task_id", "scope", "agent", "context_id", "state", "limit", "include_artifacts", "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token", "own", "count_states")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class ListTasksRequest(_message.Message):
     ORDER_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
+    COUNT_STATES_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     scope: str
     agent: str
@@ -55,21 +56,34 @@ class ListTasksRequest(_message.Message):
     order: TaskOrder
     page_token: str
     own: bool
-    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ..., include_artifacts: bool = ..., principal: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_a2a_pb2.TaskState, str]]] = ..., changed_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., changed_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., metadata: _Optional[_Iterable[str]] = ..., order: _Optional[_Union[TaskOrder, str]] = ..., page_token: _Optional[str] = ..., own: bool = ...) -> None: ...
+    count_states: bool
+    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ..., include_artifacts: bool = ..., principal: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_a2a_pb2.TaskState, str]]] = ..., changed_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., changed_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., metadata: _Optional[_Iterable[str]] = ..., order: _Optional[_Union[TaskOrder, str]] = ..., page_token: _Optional[str] = ..., own: bool = ..., count_states: bool = ...) -> None: ...
 
 class ListTasksResponse(_message.Message):
-    __slots__ = ("tasks", "total", "scopes", "next_page_token", "total_is_minimum")
+    __slots__ = ("tasks", "total", "scopes", "next_page_token", "total_is_minimum", "state_counts")
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     SCOPES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TOTAL_IS_MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    STATE_COUNTS_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedCompositeFieldContainer[ListedTask]
     total: int
     scopes: _containers.RepeatedScalarFieldContainer[str]
     next_page_token: str
     total_is_minimum: bool
-    def __init__(self, tasks: _Optional[_Iterable[_Union[ListedTask, _Mapping]]] = ..., total: _Optional[int] = ..., scopes: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., total_is_minimum: bool = ...) -> None: ...
+    state_counts: _containers.RepeatedCompositeFieldContainer[StateCount]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[ListedTask, _Mapping]]] = ..., total: _Optional[int] = ..., scopes: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., total_is_minimum: bool = ..., state_counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ...) -> None: ...
+
+class StateCount(_message.Message):
+    __slots__ = ("state", "count", "is_minimum")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    IS_MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    state: _a2a_pb2.TaskState
+    count: int
+    is_minimum: bool
+    def __init__(self, state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., count: _Optional[int] = ..., is_minimum: bool = ...) -> None: ...
 
 class ListedTask(_message.Message):
     __slots__ = ("scope", "agent", "task", "principal", "created", "summary", "status_text", "tokens", "cost")

@@ -37,7 +37,7 @@ MAX_OWNER_RANGES: Final = 64
 _ROUNDS: Final = 4
 _MIN_RANGE_ROWS: Final = 64
 """A page is read in rounds, each of so many rows of a range at least: ranges differ in where their tasks match."""
-_LOWEST: Final[SearchPosition] = (0, 0, b"")
+LOWEST: Final[SearchPosition] = (0, 0, b"")
 
 _SCOPES: Final = """
 WITH RECURSIVE s AS (
@@ -64,7 +64,7 @@ WITH RECURSIVE p AS (
 """
 _INACTIVE: Final = "state > 2"
 _ACTIVE: Final = "state <= 2"
-_RANGES: Final = (
+RANGES: Final = (
     "unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[], $5::bigint[], $6::bytea[])"
     " WITH ORDINALITY r(owner, agent, state, low_updated, low_owner, low_task, n)"
 )
@@ -85,14 +85,14 @@ JOIN unnest($1::bigint[], $2::bytea[]) f(owner, task) ON u.owner = f.owner AND u
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranges:
+class PostgresRanges:
     """Ranges of one index in which tasks may match: a condition on a row `r`, and rows of owner, agent and state."""
 
     where: str
     rows: list[tuple[int, str, int]]
 
 
-class _Arguments:
+class StatementArguments:
     """Arguments of a statement after those of its ranges."""
 
     def __init__(self) -> None:
@@ -111,25 +111,25 @@ async def scopes(connection: Connection, limit: int) -> list[str]:
 
 async def search(connection: Connection, query: TaskSearch) -> FoundTasks:
     """One page of a search."""
-    ranges, is_exact = await _ranges(connection, query)
-    reader = _RangeReader(connection, query, [one for one in ranges if one.rows], is_exact)
+    ranges, is_exact = await ranges_of(connection, query)
+    reader = PostgresRangeReader(connection, query, [one for one in ranges if one.rows], is_exact)
     positions, following = await reader.page()
     total, is_total_exact = await reader.count() if query.after is None else (0, False)
     tasks = await _found_tasks(connection, query, positions)
     return FoundTasks(tasks, following, total, is_total_exact)
 
 
-class _RangeReader:
-    """Reads the ranges of one search. `is_exact`: see `_ranges`."""
+class PostgresRangeReader:
+    """Reads the ranges of one search. `is_exact`: see `ranges_of`."""
 
-    def __init__(self, connection: Connection, query: TaskSearch, groups: list[_Ranges], is_exact: bool) -> None:
+    def __init__(self, connection: Connection, query: TaskSearch, groups: list[PostgresRanges], is_exact: bool) -> None:
         self._connection = connection
         self._query = query
-        self._groups = groups
+        self.groups = groups
         self._is_exact = is_exact
-        self._is_selective = bool(_conditions(query, is_exact, _Arguments()))
+        self._is_selective = bool(_conditions(query, is_exact, StatementArguments()))
         number = sum(len(group.rows) for group in groups)
-        self._rows_per_range = max(query.searched_rows // _ROUNDS // max(number, 1), _MIN_RANGE_ROWS)
+        self.rows_per_range = max(query.searched_rows // _ROUNDS // max(number, 1), _MIN_RANGE_ROWS)
         self._by_creation = query.order == "created"
         self._order = "t.task DESC" if self._by_creation else "t.updated DESC, t.owner DESC, t.task DESC"
         self._position = "0::bigint, t.owner, t.task" if self._by_creation else "t.updated, t.owner, t.task"
@@ -138,16 +138,16 @@ class _RangeReader:
         """The positions of the next tasks, and where the page after them continues."""
         size, after, read = self._query.page_size, self._query.after, 0
         found: list[SearchPosition] = []
-        range_rows = self._rows_per_range
+        range_rows = self.rows_per_range
         while True:
             floor: SearchPosition | None = None
             rows: list[SearchPosition] = []
-            for group in self._groups:
-                lows = await self._lows(group, after, range_rows)
+            for group in self.groups:
+                lows = await self.lows(group, after, range_rows)
                 for low, matching in zip(lows, await self._matching(group, after, lows, size + 1), strict=True):
                     rows += matching
                     cut = matching[-1] if len(matching) > size else low
-                    if cut != _LOWEST:  # what this range has below is not known yet
+                    if cut != LOWEST:  # what this range has below is not known yet
                         floor = cut if floor is None else max(floor, cut, key=self._sort_key)
                         read += range_rows
             rows.sort(key=self._sort_key, reverse=True)
@@ -161,16 +161,16 @@ class _RangeReader:
     async def count(self) -> tuple[int, bool]:
         """The number of tasks that match, at most MAX_TOTAL, and whether that is all."""
         total, is_exact = 0, True
-        rows = self._rows_per_range
-        for group in self._groups:
-            lows = await self._lows(group, None, rows)
-            arguments = _Arguments()
+        rows = self.rows_per_range
+        for group in self.groups:
+            lows = await self.lows(group, None, rows)
+            arguments = StatementArguments()
             limit = arguments.mark(MAX_TOTAL + 1 - total, "bigint")
-            where = self._bounded(group, None, arguments) + self._low + self._conditions(arguments)
-            found = f"SELECT 1 FROM {_RANGES} CROSS JOIN LATERAL (SELECT 1 FROM tasks t WHERE {where}) x LIMIT {limit}"
+            where = self.where(group, None, arguments)
+            found = f"SELECT 1 FROM {RANGES} CROSS JOIN LATERAL (SELECT 1 FROM tasks t WHERE {where}) x LIMIT {limit}"
             sql = f"SELECT count(*) FROM ({found}) y"
-            total += await self._connection.fetchval(sql, *_columns(group.rows, lows), *arguments.values)
-            is_exact = is_exact and all(low == _LOWEST for low in lows)
+            total += await self._connection.fetchval(sql, *range_columns(group.rows, lows), *arguments.values)
+            is_exact = is_exact and all(low == LOWEST for low in lows)
             if total > MAX_TOTAL:
                 return MAX_TOTAL, False
         return total, is_exact
@@ -178,48 +178,47 @@ class _RangeReader:
     def _sort_key(self, position: SearchPosition) -> Any:
         return position[2] if self._by_creation else position
 
-    async def _lows(self, group: _Ranges, after: SearchPosition | None, rows: int) -> list[SearchPosition]:
-        """The last position to read of each range; _LOWEST for one with fewer rows."""
-        lows = [_LOWEST] * len(group.rows)
+    async def lows(self, group: PostgresRanges, after: SearchPosition | None, rows: int) -> list[SearchPosition]:
+        """The last position to read of each range; LOWEST for one with fewer rows."""
+        lows = [LOWEST] * len(group.rows)
         if not self._is_selective:
             return lows
-        arguments = _Arguments()
+        arguments = StatementArguments()
         where, offset = self._bounded(group, after, arguments), arguments.mark(rows - 1, "bigint")
         sql = (
-            f"SELECT r.n, x.* FROM {_RANGES} CROSS JOIN LATERAL (SELECT {self._position} FROM tasks t WHERE {where}"
+            f"SELECT r.n, x.* FROM {RANGES} CROSS JOIN LATERAL (SELECT {self._position} FROM tasks t WHERE {where}"
             f" ORDER BY {self._order} LIMIT 1 OFFSET {offset}) x"
         )
-        for row in await self._connection.fetch(sql, *_columns(group.rows, lows), *arguments.values):
+        for row in await self._connection.fetch(sql, *range_columns(group.rows, lows), *arguments.values):
             lows[row[0] - 1] = (row[1], row[2], row[3])
         return lows
 
     async def _matching(
-        self, group: _Ranges, after: SearchPosition | None, lows: list[SearchPosition], limit: int
+        self, group: PostgresRanges, after: SearchPosition | None, lows: list[SearchPosition], limit: int
     ) -> list[list[SearchPosition]]:
         """The first positions in each range whose tasks match."""
-        arguments = _Arguments()
-        where = self._bounded(group, after, arguments) + self._low + self._conditions(arguments)
+        arguments = StatementArguments()
+        where = self.where(group, after, arguments)
         sql = (
-            f"SELECT r.n, x.* FROM {_RANGES} CROSS JOIN LATERAL (SELECT {self._position} FROM tasks t WHERE {where}"
+            f"SELECT r.n, x.* FROM {RANGES} CROSS JOIN LATERAL (SELECT {self._position} FROM tasks t WHERE {where}"
             f" ORDER BY {self._order} LIMIT {arguments.mark(limit, 'bigint')}) x"
         )
         found: list[list[SearchPosition]] = [[] for _ in group.rows]
-        for row in await self._connection.fetch(sql, *_columns(group.rows, lows), *arguments.values):
+        for row in await self._connection.fetch(sql, *range_columns(group.rows, lows), *arguments.values):
             found[row[0] - 1].append((row[1], row[2], row[3]))
         for positions in found:
             positions.sort(key=self._sort_key, reverse=True)
         return found
 
-    def _conditions(self, arguments: _Arguments) -> str:
-        return " AND t.visible" + _conditions(self._query, self._is_exact, arguments)
+    def where(self, group: PostgresRanges, after: SearchPosition | None, arguments: StatementArguments) -> str:
+        """The condition on the tasks of a range that match."""
+        low = "t.task >= r.low_task"
+        if not self._by_creation:
+            low = "(t.updated, t.owner, t.task) >= (r.low_updated, r.low_owner, r.low_task)"
+        conditions = _conditions(self._query, self._is_exact, arguments)
+        return f"{self._bounded(group, after, arguments)} AND {low} AND t.visible{conditions}"
 
-    @property
-    def _low(self) -> str:
-        if self._by_creation:
-            return " AND t.task >= r.low_task"
-        return " AND (t.updated, t.owner, t.task) >= (r.low_updated, r.low_owner, r.low_task)"
-
-    def _bounded(self, group: _Ranges, after: SearchPosition | None, arguments: _Arguments) -> str:
+    def _bounded(self, group: PostgresRanges, after: SearchPosition | None, arguments: StatementArguments) -> str:
         where = group.where
         if after is not None and self._by_creation:
             where += f" AND t.task < {arguments.mark(after[2], 'bytea')}"
@@ -229,14 +228,14 @@ class _RangeReader:
         return where if self._by_creation else where + _in_time(self._query, arguments)
 
 
-def _columns(rows: Sequence[tuple[int, str, int]], lows: Sequence[SearchPosition]) -> list[list[Any]]:
-    """The arguments of _RANGES."""
+def range_columns(rows: Sequence[tuple[int, str, int]], lows: Sequence[SearchPosition]) -> list[list[Any]]:
+    """The arguments of RANGES."""
     owners, agents, states = (list(column) for column in zip(*rows, strict=True))
     low_times, low_owners, low_tasks = (list(column) for column in zip(*lows, strict=True))
     return [owners, text_array(agents), states, low_times, low_owners, low_tasks]
 
 
-def _in_time(query: TaskSearch, arguments: _Arguments) -> str:
+def _in_time(query: TaskSearch, arguments: StatementArguments) -> str:
     where = ""
     if query.changed_since:
         where += f" AND t.updated >= {arguments.mark(query.changed_since, 'bigint')}"
@@ -245,8 +244,8 @@ def _in_time(query: TaskSearch, arguments: _Arguments) -> str:
     return where
 
 
-def _conditions(query: TaskSearch, is_exact: bool, arguments: _Arguments) -> str:
-    """What a task has to match beyond its range. `is_exact`: see `_ranges`."""
+def _conditions(query: TaskSearch, is_exact: bool, arguments: StatementArguments) -> str:
+    """What a task has to match beyond its range. `is_exact`: see `ranges_of`."""
     where = ""
     if not is_exact:
         if query.agents:
@@ -271,26 +270,26 @@ def _conditions(query: TaskSearch, is_exact: bool, arguments: _Arguments) -> str
     return where
 
 
-async def _ranges(connection: Connection, query: TaskSearch) -> tuple[list[_Ranges], bool]:
+async def ranges_of(connection: Connection, query: TaskSearch) -> tuple[list[PostgresRanges], bool]:
     """Where tasks may match, and whether all conditions but text and metadata hold there."""
     if query.task_id:
         key = task_key_of(query.task_id) or b""
         where = f"t.id = r.agent AND (t.task = decode('{key.hex()}', 'hex') OR t.alias)"
-        return [_Ranges(where, [(0, query.task_id, 0)])], False
+        return [PostgresRanges(where, [(0, query.task_id, 0)])], False
     if query.context:
         owners = _in_scopes(await connection.fetch(_OWNERS_WITH_CONTEXT, query.context), query)
         arguments = "t.visible AND t.owner = r.owner AND t.context = r.agent"
-        return [_Ranges(arguments, [(owner, query.context, 0) for owner in owners])], False
+        return [PostgresRanges(arguments, [(owner, query.context, 0) for owner in owners])], False
     few = await _few_owners(connection, query)
     if query.order == "created":
         if few is not None:
-            return [_Ranges("t.owner = r.owner", [(owner, "", 0) for owner in few])], False
+            return [PostgresRanges("t.owner = r.owner", [(owner, "", 0) for owner in few])], False
         has_filters = query.scopes or query.agents or query.states or query.changed_since or query.changed_before
-        return [_Ranges("true", [(0, "", 0)])], not has_filters
+        return [PostgresRanges("true", [(0, "", 0)])], not has_filters
     if few is not None:
         return [await _ranges_of_owners(connection, few, query)], not query.principal
     return [
-        _Ranges(
+        PostgresRanges(
             f"t.{condition} AND t.agent = r.agent AND t.state = r.state",
             [(0, agent, state) for agent, state in await _pairs(connection, condition, query)],
         )
@@ -313,7 +312,7 @@ def _in_scopes(rows: Sequence[Any], query: TaskSearch) -> list[int]:
     return [owner for owner, scope in rows if not query.scopes or scope in query.scopes]
 
 
-async def _ranges_of_owners(connection: Connection, owners: list[int], query: TaskSearch) -> _Ranges:
+async def _ranges_of_owners(connection: Connection, owners: list[int], query: TaskSearch) -> PostgresRanges:
     sql = "SELECT DISTINCT owner, agent, state FROM totals WHERE owner = ANY ($1::bigint[])"
     pairs = [
         (owner, agent, state)
@@ -322,8 +321,8 @@ async def _ranges_of_owners(connection: Connection, owners: list[int], query: Ta
     ]
     where = "t.visible AND t.owner = r.owner AND t.agent = r.agent"
     if query.states:
-        return _Ranges(f"{where} AND t.state = r.state", pairs)
-    return _Ranges(where, list(dict.fromkeys((owner, agent, 0) for owner, agent, _ in pairs)))
+        return PostgresRanges(f"{where} AND t.state = r.state", pairs)
+    return PostgresRanges(where, list(dict.fromkeys((owner, agent, 0) for owner, agent, _ in pairs)))
 
 
 async def _pairs(connection: Connection, condition: str, query: TaskSearch) -> list[tuple[str, int]]:

@@ -73,10 +73,11 @@ WITH RECURSIVE s AS (
 
 
 @dataclass(frozen=True, slots=True)
-class _Range:
+class SqliteRange:
     """Rows of an index in which tasks may match: the index, conditions on its columns, and those on each row.
 
     `cost`: how many times as long a row takes to read as one of an index or of one owner, whose tasks are neighbors.
+    `agent` and `state`: those of all its rows; 0 for rows of several states.
     """
 
     index: str
@@ -85,11 +86,13 @@ class _Range:
     row_where: str = ""
     row_values: tuple[Any, ...] = ()
     cost: int = 1
+    agent: str = ""
+    state: int = 0
 
 
 def search(connection: sqlite3.Connection, query: TaskSearch) -> FoundTasks:
     """One page of a search."""
-    reader = _RangeReader(connection, query, _ranges(connection, query))
+    reader = SqliteRangeReader(connection, query, ranges_of(connection, query))
     positions, following = reader.page()
     total, is_total_exact = reader.count() if query.after is None else (0, False)
     tasks = [_found_task(connection, query, position) for position in positions]
@@ -101,28 +104,29 @@ def scopes(connection: sqlite3.Connection, limit: int) -> list[str]:
     return [scope for (scope,) in connection.execute(_SELECT_SCOPES, (limit,))]
 
 
-class _RangeReader:
+class SqliteRangeReader:
     """Reads the ranges of one search."""
 
-    def __init__(self, connection: sqlite3.Connection, query: TaskSearch, ranges: list[_Range]) -> None:
+    def __init__(self, connection: sqlite3.Connection, query: TaskSearch, ranges: list[SqliteRange]) -> None:
         self._connection = connection
         self._query = query
-        self._ranges = ranges
-        self._rows_per_range = max(query.searched_rows // _ROUNDS // max(len(ranges), 1), _MIN_RANGE_ROWS)
+        self.ranges = ranges
+        self.rows_per_range = max(query.searched_rows // _ROUNDS // max(len(ranges), 1), _MIN_RANGE_ROWS)
         self._by_creation = query.order == "created"
-        self._order = "t.task DESC" if self._by_creation else "t.updated DESC, t.owner DESC, t.task DESC"
+        # Counts use it too: without an order, SQLite takes less of an index, and reads the rows of other states.
+        self.order = "t.task DESC" if self._by_creation else "t.updated DESC, t.owner DESC, t.task DESC"
         self._position = "0, t.owner, t.task" if self._by_creation else "t.updated, t.owner, t.task"
 
     def page(self) -> tuple[list[SearchPosition], SearchPosition | None]:
         """The positions of the next tasks, and where the page after them continues."""
         size, after, read = self._query.page_size, self._query.after, 0
         found: list[SearchPosition] = []
-        range_rows = self._rows_per_range
+        range_rows = self.rows_per_range
         while True:
             floor: SearchPosition | None = None
             rows: list[SearchPosition] = []
-            for one in self._ranges:
-                low = self._low(one, after, range_rows // one.cost)
+            for one in self.ranges:
+                low = self.low(one, after, range_rows // one.cost)
                 matching = self._matching(one, after, low, size + 1)
                 rows += matching
                 cut = matching[-1] if len(matching) > size else low
@@ -140,11 +144,12 @@ class _RangeReader:
     def count(self) -> tuple[int, bool]:
         """The number of tasks that match, at most MAX_TOTAL, and whether that is all."""
         total, is_exact = 0, True
-        rows = self._rows_per_range
-        for one in self._ranges:
-            low = self._low(one, None, rows // one.cost)
-            where, values = self._where(one, None, low)
-            sql = f"SELECT count(*) FROM (SELECT 1 FROM tasks t {one.index} WHERE {where} LIMIT ?)"
+        rows = self.rows_per_range
+        for one in self.ranges:
+            low = self.low(one, None, rows // one.cost)
+            where, values = self.where(one, None, low)
+            rows_sql = f"SELECT 1 FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
+            sql = f"SELECT count(*) FROM ({rows_sql})"
             total += self._connection.execute(sql, (*values, MAX_TOTAL + 1 - total)).fetchone()[0]
             is_exact = is_exact and low is None
             if total > MAX_TOTAL:
@@ -154,30 +159,30 @@ class _RangeReader:
     def _sort_key(self, position: SearchPosition) -> Any:
         return position[2] if self._by_creation else position
 
-    def _low(self, one: _Range, after: SearchPosition | None, rows: int) -> SearchPosition | None:
+    def low(self, one: SqliteRange, after: SearchPosition | None, rows: int) -> SearchPosition | None:
         """The last position to read of a range; None if it has fewer rows, or all of them match."""
         if not one.row_where:
             return None
         where, values = self._bounded(one, after, None)
-        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self._order} LIMIT 1 OFFSET ?"
+        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT 1 OFFSET ?"
         found: SearchPosition | None = self._connection.execute(sql, (*values, max(rows, 1) - 1)).fetchone()
         return found
 
     def _matching(
-        self, one: _Range, after: SearchPosition | None, low: SearchPosition | None, limit: int
+        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None, limit: int
     ) -> list[SearchPosition]:
-        where, values = self._where(one, after, low)
-        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self._order} LIMIT ?"
+        where, values = self.where(one, after, low)
+        sql = f"SELECT {self._position} FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
         return self._connection.execute(sql, (*values, limit)).fetchall()
 
-    def _where(
-        self, one: _Range, after: SearchPosition | None, low: SearchPosition | None
+    def where(
+        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
     ) -> tuple[str, tuple[Any, ...]]:
         where, values = self._bounded(one, after, low)
         return where + one.row_where, (*values, *one.row_values)
 
     def _bounded(
-        self, one: _Range, after: SearchPosition | None, low: SearchPosition | None
+        self, one: SqliteRange, after: SearchPosition | None, low: SearchPosition | None
     ) -> tuple[str, tuple[Any, ...]]:
         where, values = one.where, one.values
         top = after or _HIGHEST
@@ -230,34 +235,35 @@ def _marks(values: frozenset[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _ranges(connection: sqlite3.Connection, query: TaskSearch) -> list[_Range]:
+def ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
     """Where tasks may match."""
     if query.task_id:
         rest = _conditions(query, "scopes", "agents", "states", "principal", "context", "times")
-        ranges = [_Range("INDEXED BY tasks_by_alias", "t.visible AND t.alias AND t.id = ?", (query.task_id,), *rest)]
+        where = "t.visible AND t.alias AND t.id = ?"
+        ranges = [SqliteRange("INDEXED BY tasks_by_alias", where, (query.task_id,), *rest)]
         if key := task_key_of(query.task_id):
             where = "t.visible AND t.task = ? AND t.id = ?"
-            ranges.append(_Range(_BY_KEY, where, (key, query.task_id), *rest))
+            ranges.append(SqliteRange(_BY_KEY, where, (key, query.task_id), *rest))
         return ranges
     if query.context:
         owners = _in_scopes(connection.execute(_OWNERS_WITH_CONTEXT, (query.context,)), query)
         rest = _conditions(query, "agents", "states", "principal", "times")
         index, where = "INDEXED BY tasks_by_context", "t.visible AND t.owner = ? AND t.context = ?"
-        return [_Range(index, where, (owner, query.context), *rest) for owner in owners]
+        return [SqliteRange(index, where, (owner, query.context), *rest) for owner in owners]
     few = _few_owners(connection, query)
     if query.order == "created":
         if few is not None:
             rest = _conditions(query, "agents", "states", "principal", "times")
-            return [_Range("", "t.owner = ?", (owner,), f" AND t.visible{rest[0]}", rest[1]) for owner in few]
+            return [SqliteRange("", "t.owner = ?", (owner,), f" AND t.visible{rest[0]}", rest[1]) for owner in few]
         is_indexed = not (query.states or query.changed_since or query.changed_before or query.metadata)
         rest = _conditions(query, "scopes", "agents", "states", "times")
-        return [_Range(_BY_KEY, "t.visible", (), *rest, 1 if is_indexed else _LOOKUP_COST)]
+        return [SqliteRange(_BY_KEY, "t.visible", (), *rest, 1 if is_indexed else _LOOKUP_COST)]
     if few is not None:
         return [one for owner in few for one in _ranges_of_owner(connection, owner, query)]
     rest = _conditions(query, "scopes")
     cost = _LOOKUP_COST if query.text or query.metadata else 1
     return [
-        _Range(f"INDEXED BY {index}", f"t.{condition} AND t.agent = ? AND t.state = ?", pair, *rest, cost)
+        SqliteRange(f"INDEXED BY {index}", f"t.{condition} AND t.agent = ? AND t.state = ?", pair, *rest, cost, *pair)
         for index, condition in (_INACTIVE, _ACTIVE)
         for pair in _pairs(connection, index, condition, query)
     ]
@@ -278,7 +284,7 @@ def _in_scopes(rows: sqlite3.Cursor, query: TaskSearch) -> list[int]:
     return [owner for owner, scope in rows if not query.scopes or scope in query.scopes]
 
 
-def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSearch) -> list[_Range]:
+def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSearch) -> list[SqliteRange]:
     sql = "SELECT agent, state FROM totals WHERE owner = ? AND tasks > 0"
     pairs = [
         (agent, state)
@@ -289,10 +295,10 @@ def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSear
     rest = _conditions(query) if is_own or not query.principal else _conditions(query, "principal")
     if query.states:
         where = "t.visible AND t.owner = ? AND t.agent = ? AND t.state = ?"
-        return [_Range("INDEXED BY tasks_by_state", where, (owner, *pair), *rest) for pair in pairs]
+        return [SqliteRange("INDEXED BY tasks_by_state", where, (owner, *pair), *rest, 1, *pair) for pair in pairs]
     where = "t.visible AND t.owner = ? AND t.agent = ?"
     agents = dict.fromkeys(agent for agent, _ in pairs)
-    return [_Range("INDEXED BY tasks_newest", where, (owner, agent), *rest) for agent in agents]
+    return [SqliteRange("INDEXED BY tasks_newest", where, (owner, agent), *rest) for agent in agents]
 
 
 def _pairs(connection: sqlite3.Connection, index: str, condition: str, query: TaskSearch) -> list[tuple[str, int]]:
