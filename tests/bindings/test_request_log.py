@@ -1,4 +1,4 @@
-"""The log of authentication failures: its fields, its limits, and no untrusted line breaks."""
+"""The log of rejected requests: its fields, its limits, and no untrusted line breaks."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import logging
 import pytest
 
 from dragoman.bindings.request_log import (
-    AUTH_FAILURE_BURST,
-    AUTH_FAILURES_PER_MINUTE,
+    LIMIT_LOG_INTERVAL,
     MAX_LOGGED_FIELD_CHARS,
-    AuthFailureLog,
+    REJECTION_BURST,
+    REJECTIONS_PER_MINUTE,
+    RejectionLog,
 )
-from dragoman.core.errors import PermissionDenied, TaskNotFound, Unauthenticated
+from dragoman.core.access.identity import ANONYMOUS, Identity
+from dragoman.core.errors import ContentTypeNotSupported, PermissionDenied, RateLimited, TaskNotFound, Unauthenticated
 
 
 class LogWithClock:
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.failures = AuthFailureLog(lambda: self.seconds)
+        self.rejections = RejectionLog(lambda: self.seconds)
 
-    def record(self, error: Exception | None = None) -> None:
+    def record(self, error: Exception | None = None, agent: str = "", identity: Identity = ANONYMOUS) -> None:
         error = error or Unauthenticated("no", error="invalid_token", log_details={"key": "k"})
-        self.failures.record(error, peer="192.0.2.1", method="GetTask")
+        self.rejections.record(error, peer="192.0.2.1", method="GetTask", agent=agent, identity=identity)
 
 
 @pytest.fixture(autouse=True)
 def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dragoman.security")
+    caplog.set_level(logging.INFO, "dragoman.requests")
 
 
 def test_a_failure_is_logged_with_reason_and_caller(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,13 +52,13 @@ def test_log_lines_are_rate_limited(caplog: pytest.LogCaptureFixture) -> None:
     log = LogWithClock()
     for _ in range(1000):
         log.record()
-    assert len(caplog.records) == AUTH_FAILURE_BURST
+    assert len(caplog.records) == REJECTION_BURST
     log.seconds += 60
     for _ in range(1000):
         log.record()
-    assert len(caplog.records) == AUTH_FAILURE_BURST + AUTH_FAILURES_PER_MINUTE
-    assert caplog.records[AUTH_FAILURE_BURST].__dict__["others"] == 1000 - AUTH_FAILURE_BURST
-    assert "others" not in caplog.records[AUTH_FAILURE_BURST + 1].__dict__
+    assert len(caplog.records) == REJECTION_BURST + REJECTIONS_PER_MINUTE
+    assert caplog.records[REJECTION_BURST].__dict__["others"] == 1000 - REJECTION_BURST
+    assert "others" not in caplog.records[REJECTION_BURST + 1].__dict__
 
 
 def test_fields_are_single_line_and_truncated(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,7 +73,33 @@ def test_fields_are_single_line_and_truncated(caplog: pytest.LogCaptureFixture) 
 def test_invalid_http_requests_share_the_rate_limit(caplog: pytest.LogCaptureFixture) -> None:
     log = LogWithClock()
     for _ in range(1000):
-        log.failures.record_invalid_http("LineTooLong", peer="192.0.2.1")
+        log.rejections.record_invalid_http("LineTooLong", peer="192.0.2.1")
     log.record()
-    assert len(caplog.records) == AUTH_FAILURE_BURST
+    assert len(caplog.records) == REJECTION_BURST
     assert caplog.records[0].getMessage() == "invalid HTTP request: LineTooLong"
+
+
+def test_a_limit_is_logged_once_a_minute_for_each_caller(caplog: pytest.LogCaptureFixture) -> None:
+    log = LogWithClock()
+    ada = Identity("ada")
+    for _ in range(100):
+        log.record(RateLimited("live_tasks: too many", limit="live_tasks", maximum=3), identity=ada)
+        log.record(RateLimited("open_streams: too many", limit="open_streams", maximum=3), identity=ada)
+        log.record(RateLimited("live_tasks: too many", limit="live_tasks", maximum=3))
+    assert [(line.getMessage(), line.levelname, line.__dict__.get("principal")) for line in caplog.records] == [
+        ("request rejected: live_tasks: too many", "WARNING", "ada"),
+        ("request rejected: open_streams: too many", "WARNING", "ada"),
+        ("request rejected: live_tasks: too many", "WARNING", None),
+    ]
+    log.seconds += LIMIT_LOG_INTERVAL
+    log.record(RateLimited("live_tasks: too many", limit="live_tasks", maximum=3), identity=ada)
+    assert len(caplog.records) == 4
+
+
+def test_the_author_of_an_agent_is_told_once_how_to_accept_a_file(caplog: pytest.LogCaptureFixture) -> None:
+    log = LogWithClock()
+    for agent in ("reader", "reader", "other"):
+        log.record(ContentTypeNotSupported('message.parts[0].mediaType: "text/csv" is not accepted'), agent)
+    assert [line.__dict__["agent"] for line in caplog.records] == ["reader", "other"]
+    assert "@agent(input_modes=...)" in caplog.records[0].getMessage()
+    assert '"text/csv" is not accepted' in caplog.records[0].getMessage()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
-from dragoman.bindings.request_log import AuthFailureLog, RequestMetrics
+from dragoman.bindings.request_log import RejectionLog, RequestMetrics
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
@@ -125,8 +125,8 @@ class ServerOptions:
     """Which agents accept calls without credentials."""
     private_pages: bool = False
     """Cards, the list of agents, the OpenAPI document and /docs need credentials."""
-    auth_failures: AuthFailureLog = field(default_factory=AuthFailureLog)
-    """Logs authentication failures."""
+    rejections: RejectionLog = field(default_factory=RejectionLog)
+    """Logs rejected requests."""
     channelz: bool = False
     """Serve grpc.channelz.v1 to operators."""
     request_metrics: RequestMetrics = field(default_factory=RequestMetrics)

@@ -193,16 +193,18 @@ class Pipeline(Generic[Options]):
 
     async def reject(self, exchange: RequestExchange[Answer], error: Exception) -> Answer:
         """Answers a request with an error."""
-        self.record_failure(error, exchange.peer, exchange.name)
+        self.record_failure(error, exchange.peer, exchange.name, exchange.log_entry.agent, exchange.identity)
         try:
             return await exchange.reject(error)
         finally:
             exchange.log_entry.finish(exchange.status)
 
-    def record_failure(self, error: Exception, peer: str, name: str) -> None:
+    def record_failure(
+        self, error: Exception, peer: str, name: str, agent: str = "", identity: Identity = ANONYMOUS
+    ) -> None:
         """Logs a fault of the server, or the rejection of a caller. `name`: of the request."""
         self.log_fault(error, name)
-        self.options.auth_failures.record(error, peer=peer, method=name)
+        self.options.rejections.record(error, peer=peer, method=name, agent=agent, identity=identity)
 
     def log_fault(self, error: Exception, name: str) -> None:
         """Logs an error that is a fault of the server; its caller does not see the text."""

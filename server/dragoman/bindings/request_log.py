@@ -1,4 +1,4 @@
-"""Access log, request metrics, spans, and the log of authentication failures."""
+"""Access log, request metrics, spans, and the log of rejected requests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from dragoman.core.access.identity import ANONYMOUS, Caller
+from dragoman.core.access.identity import ANONYMOUS, Caller, Identity
 from dragoman.core.counters import Histogram, MetricFamily, MetricSample
-from dragoman.core.errors import AgentNotFound, PermissionDenied, Unauthenticated
+from dragoman.core.errors import AgentNotFound, ContentTypeNotSupported, PermissionDenied, RateLimited, Unauthenticated
+from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.trace import CURRENT_TRACE, is_recorded, parse_traceparent
 from dragoman.ports.tracing import Tracer
 
@@ -214,9 +215,12 @@ class RequestMetrics:
         )
 
 
-AUTH_FAILURE_BURST: Final = 30
-AUTH_FAILURES_PER_MINUTE: Final = 30
+REJECTION_BURST: Final = 30
+REJECTIONS_PER_MINUTE: Final = 30
 """Maximum log lines: at once, and on average."""
+
+LIMIT_LOG_INTERVAL: Final = 60.0
+"""Seconds between two lines about the same caller and limit."""
 
 MAX_LOGGED_FIELD_CHARS: Final = 200
 """Maximum characters of one field."""
@@ -225,22 +229,31 @@ AuditCallback = Callable[[BaseException, str, str], None]
 """Receives the error, the caller's address, and the method."""
 
 _SECURITY_LOG: Final = logging.getLogger("dragoman.security")
+_REQUEST_LOG: Final = logging.getLogger("dragoman.requests")
 
 
-class AuthFailureLog:
-    """Rate-limited log of authentication failures, shared by all bindings. Never contains credentials."""
+class RejectionLog:
+    """Rate-limited log of rejections that an operator can do something about, shared by all bindings.
+
+    These are failed authentication, exceeded limits, and content types that an agent does not accept. Never contains
+    credentials.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, audit: AuditCallback | None = None) -> None:
         """`clock` returns monotonic seconds. `audit` receives logged failures with invalid or insufficient credentials,
         so the rate limit also bounds the audit log."""
         self._clock = clock
         self._audit = audit
-        self._tokens = float(AUTH_FAILURE_BURST)
+        self._tokens = float(REJECTION_BURST)
         self._refilled_at = clock()
         self._suppressed = 0
+        self._limits_logged = TokenBuckets()
+        self._modes_logged: set[str] = set()
 
-    def record(self, error: BaseException, *, peer: str, method: str) -> None:
-        """Logs an authentication or authorization error, within the rate limit; ignores other errors."""
+    def record(
+        self, error: BaseException, *, peer: str, method: str, agent: str = "", identity: Identity = ANONYMOUS
+    ) -> None:
+        """Logs the rejection of a request, within the rate limit; ignores other errors."""
         if isinstance(error, AgentNotFound) and error.__cause__ is not None:  # an agent hidden from the caller
             error = error.__cause__
         if isinstance(error, Unauthenticated | PermissionDenied):
@@ -250,14 +263,30 @@ class AuthFailureLog:
             logged = self._write(level, f"request rejected: {error.message}", fields)
             if logged and level == logging.WARNING and self._audit is not None:
                 self._audit(error, peer, method)
+        elif isinstance(error, RateLimited):
+            self._record_limit(error, peer, method, identity)
+        elif isinstance(error, ContentTypeNotSupported) and agent and agent not in self._modes_logged:
+            self._modes_logged.add(agent)
+            hint = "agent rejected a file; if it should read such files, add their type to @agent(input_modes=...)"
+            self._write(logging.INFO, f"{hint}: {error.message.partition(';')[0]}", {"agent": agent}, _REQUEST_LOG)
+
+    def _record_limit(self, error: RateLimited, peer: str, method: str, identity: Identity) -> None:
+        """Logs the first of a caller's rejections for a limit in a minute: clients repeat what was rejected."""
+        key, now = (identity.principal, error.metadata.get("limit")), self._clock()
+        if self._limits_logged.delay(key, now, LIMIT_LOG_INTERVAL, 1):
+            return
+        self._limits_logged.take(key, now, LIMIT_LOG_INTERVAL)
+        fields = {"principal": identity.principal} if identity.is_authenticated else {"peer": peer}
+        fields["method"] = method
+        self._write(logging.WARNING, f"request rejected: {error.message}", fields, _REQUEST_LOG)
 
     def record_invalid_http(self, reason: str, *, peer: str) -> None:
         """Logs bytes that are not a valid HTTP request, without quoting them: they may contain credentials."""
         self._write(logging.INFO, f"invalid HTTP request: {reason}", {"peer": peer})
 
-    def _write(self, level: int, text: str, fields: dict[str, str]) -> bool:
+    def _write(self, level: int, text: str, fields: dict[str, str], logger: logging.Logger = _SECURITY_LOG) -> bool:
         now = self._clock()
-        self._tokens = min(self._tokens + (now - self._refilled_at) * AUTH_FAILURES_PER_MINUTE / 60, AUTH_FAILURE_BURST)
+        self._tokens = min(self._tokens + (now - self._refilled_at) * REJECTIONS_PER_MINUTE / 60, REJECTION_BURST)
         self._refilled_at = now
         if self._tokens < 1:
             self._suppressed += 1
@@ -267,7 +296,7 @@ class AuthFailureLog:
         extra: dict[str, str | int] = {name: _single_line(value) for name, value in fields.items()}
         if suppressed:
             extra["others"] = suppressed
-        _SECURITY_LOG.log(level, "%s", _single_line(text), extra=extra)
+        logger.log(level, "%s", _single_line(text), extra=extra)
         return True
 
 

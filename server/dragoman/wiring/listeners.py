@@ -14,7 +14,7 @@ from dragoman.bindings.cards import Cards, PublicAddresses
 from dragoman.bindings.grpc import server as grpc
 from dragoman.bindings.http import server as http
 from dragoman.bindings.options import BoundAddress, HttpOptions, ServerOptions
-from dragoman.bindings.request_log import AuthFailureLog
+from dragoman.bindings.request_log import RejectionLog
 from dragoman.core.cards.security_schemes import server_security
 from dragoman.ports import Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
@@ -85,7 +85,7 @@ async def serve_api(
         authenticator=api.authenticator or security.authenticator,
         client_certificates=infra.client_certificates,
         private_pages=settings.private_pages,
-        auth_failures=AuthFailureLog(audit=runtime.auditor.note_denied if runtime.auditor else None),
+        rejections=RejectionLog(audit=runtime.auditor.note_denied if runtime.auditor else None),
     )
     grpc_options = replace(options, host=settings.grpc.host, port=settings.grpc.port, channelz=settings.channelz)
     http_options = replace(

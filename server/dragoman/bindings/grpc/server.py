@@ -286,7 +286,7 @@ class CallAborter:
     async def __call__(self, context: GrpcContext, error: Exception, log_entry: RequestLogEntry) -> Never:
         if not isinstance(error, A2AError):
             log_fault(_log, f"{log_entry.method} failed", error)
-        self._options.auth_failures.record(error, peer=context.peer(), method=log_entry.method)
+        self._options.rejections.record(error, peer=context.peer(), method=log_entry.method)
         status = grpc_status(error, Dialect.V1, table=self._options.error_table)
         log_entry.finish(status.code.name)
         await abort_with(context, status)

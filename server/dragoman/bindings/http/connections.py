@@ -21,7 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from dragoman.bindings import options
 from dragoman.bindings.http.plain import REQUEST_TIMEOUT_RESPONSE, PlainCall, PlainConnection, no_plain_call
-from dragoman.bindings.request_log import AuthFailureLog
+from dragoman.bindings.request_log import RejectionLog
 from dragoman.core.errors import InvalidRequest, Unavailable
 from dragoman.supervision import log_fault
 from dragoman.wire import errors
@@ -67,7 +67,7 @@ class HttpConnections(web.Server):
         max_body_bytes: int,
         timeouts: options.HttpTimeouts,
         clock: Callable[[], float] | None = None,
-        auth_failures: AuthFailureLog | None = None,
+        rejections: RejectionLog | None = None,
         overflow_connections: int = options.OVERFLOW_CONNECTIONS,
     ) -> None:
         """`plain_call`: returns the coroutine for a plain request, or None.
@@ -82,7 +82,7 @@ class HttpConnections(web.Server):
         self._max_connections = max_connections
         self._overflow_connections = overflow_connections
         self.timeouts = timeouts
-        self.auth_failures = auth_failures or AuthFailureLog()
+        self.rejections = rejections or RejectionLog()
         self.clock = clock or asyncio.get_running_loop().time
         self.body_budget = BodyBudget(max_body_bytes)
         self.open_connections: set[Connection] = set()
@@ -234,7 +234,7 @@ class HttpConnection(web.RequestHandler):
         """Responds to invalid HTTP: aiohttp would log a traceback and echo the bytes, which may contain credentials."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
-        self._connections.auth_failures.record_invalid_http(type(exc).__name__, peer=request.remote or "")
+        self._connections.rejections.record_invalid_http(type(exc).__name__, peer=request.remote or "")
         error: InvalidRequest
         if not isinstance(exc, LineTooLong):
             error = InvalidRequest(f"the request is not valid HTTP/1.1: {type(exc).__name__}")

@@ -58,7 +58,7 @@ async def listen_http(
         max_connections=options.connections,
         max_body_bytes=options.bodies,
         timeouts=options.timeouts,
-        auth_failures=options.auth_failures,
+        rejections=options.rejections,
         overflow_connections=options.overflow_connections,
     )
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
