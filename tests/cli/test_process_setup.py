@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import logging
+import re
 import signal
 import sys
 import unicodedata
@@ -14,6 +16,7 @@ import pytest
 
 from dragoman.cli import process_setup
 from dragoman.cli.process_setup import EXTRA_OPEN_FILES, Signals, raise_open_file_limit, run_until_complete
+from dragoman.core.trace import CURRENT_TURN
 
 resource = pytest.importorskip("resource")
 
@@ -208,6 +211,46 @@ def test_no_text_of_a_caller_adds_a_line_or_an_escape_sequence_to_a_log() -> Non
 
 def test_values_unknown_to_json_are_written_as_text() -> None:
     assert json.loads(process_setup.JsonLogFormatter().format(record(path=b"x")))["path"] == "b'x'"
+
+
+def test_lines_of_an_agents_own_logger_name_its_task_and_agent() -> None:
+    def format_in_turn() -> dict[str, object]:
+        CURRENT_TURN.set(("t1", "echo"))
+        return dict(json.loads(process_setup.JsonLogFormatter().format(record(agent="other"))))
+
+    fields = contextvars.copy_context().run(format_in_turn)
+    assert (fields["task"], fields["agent"]) == ("t1", "other")
+    assert "task" not in json.loads(process_setup.JsonLogFormatter().format(record()))
+
+
+@pytest.mark.parametrize(
+    ("log_format", "level", "development", "shown"),
+    [
+        ("text", "info", True, ["turns", "own"]),
+        ("text", "info", None, ["own"]),
+        ("json", "info", None, ["access", "own"]),
+        ("text", "debug", None, ["access", "turns", "own", "own debug"]),
+        ("json", "debug", None, ["access", "turns", "own", "own debug"]),
+        ("json", "warning", True, []),
+    ],
+)
+def test_the_level_decides_which_lines_are_written(
+    log_format: process_setup.LogFormat, level: process_setup.LogLevel, development: bool | None, shown: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        process_setup.configure_logging(log_format, level, development=development)
+        logging.getLogger("dragoman.access").info("line access")
+        logging.getLogger("dragoman.turns").info("line turns")
+        logging.getLogger("mine").info("line own")
+        logging.getLogger("mine").debug("line own debug")
+        logging.getLogger("asyncio").debug("line of a library")
+    finally:
+        process_setup.configure_logging("text")
+        root.handlers[:], root.level = before
+    assert re.findall(r"line ([a-z ]*[a-z])", capsys.readouterr().err) == shown
 
 
 def test_configuring_twice_prints_once(capsys: pytest.CaptureFixture[str]) -> None:

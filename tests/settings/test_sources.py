@@ -49,7 +49,12 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
     values |= {"otlp": "http://a.example:4318", "otlp_headers": "a=b", "trace_share": "0.5", "budgets": "cost=5"}
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
     values |= {"executor": "a.b:C", "executor_retries": "3", "upstream": "https://a.example/b"}
-    values |= {"tls_client_grants": "a=operator", "tls_client_principal": "uri", "error_texts": "all"}
+    values |= {
+        "tls_client_grants": "a=operator",
+        "tls_client_principal": "uri",
+        "error_texts": "all",
+        "log_level": "debug",
+    }
     if name == "sign_cards":
         monkeypatch.setenv("DRAGOMAN_PUBLIC_URL", "https://a.example")
     if name in ("public_agents", "private_pages"):

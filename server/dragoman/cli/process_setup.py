@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeVar
 
 from dragoman.cli import escape_controls, format_count
-from dragoman.core.trace import CURRENT_TRACE, trace_id_of
+from dragoman.core.trace import CURRENT_TRACE, CURRENT_TURN, trace_id_of
 from dragoman.supervision import FAILURES, describe_fault, end_process, is_expected, log_fault
 
 T = TypeVar("T")
@@ -286,6 +286,8 @@ class TextLogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         fields = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
+        if record.name == "dragoman.turns":  # the message has them
+            fields = ""
         line = f"{when} {record.levelname} {record.name}: {record.getMessage()}"
         trace = "\n".join(_traceback_lines(self, record)).splitlines()
         return "\n".join((escape_controls(line + fields), *(f"  {escape_controls(each)}" for each in trace)))
@@ -313,16 +315,31 @@ class JsonLogFormatter(logging.Formatter):
 LOG_FORMATTERS: Final = {"text": TextLogFormatter, "json": JsonLogFormatter}
 
 
-def configure_logging(log_format: Literal["text", "json"]) -> None:
-    """Logs everything from INFO up to stderr in this format, replacing any earlier configuration."""
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+_LIBRARIES: Final = ("aiohttp", "asyncio", "grpc", "nats")
+"""Loggers of what we use. Their DEBUG lines are about their insides; `debug` is for ours and for those of agents."""
+
+
+def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, development: bool | None = None) -> None:
+    """Logs to stderr in this format, from this level up, replacing any earlier configuration.
+
+    development: whether each turn is a line; None: if people read the text on a terminal. In production turns are
+    lines at the level `debug` only: one for each would flood the log. Requests are lines in JSON, for log collectors.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMATTERS[log_format]())
     handler.addFilter(shorten_library_fault)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
-    # A line per request is useful to log collectors; people at a terminal look for errors.
-    logging.getLogger("dragoman.access").setLevel(logging.INFO if log_format == "json" else logging.WARNING)
+    lowest = getattr(logging, level.upper())
+    root.setLevel(lowest)
+    for name in _LIBRARIES:
+        logging.getLogger(name).setLevel(max(lowest, logging.INFO))
+    shows_turns = log_format == "text" and sys.stderr.isatty() if development is None else development
+    for name, shown in (("dragoman.access", log_format == "json"), ("dragoman.turns", shows_turns)):
+        logging.getLogger(name).setLevel(lowest if shown or level == "debug" else max(lowest, logging.WARNING))
 
 
 def shorten_library_fault(record: logging.LogRecord) -> bool:
@@ -338,6 +355,9 @@ def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
     if context := CURRENT_TRACE.get():  # records are formatted in the context that logs them
         fields.setdefault("trace", trace_id_of(context))
+    if turn := CURRENT_TURN.get():
+        fields.setdefault("task", turn[0])
+        fields.setdefault("agent", turn[1])
     return fields
 
 

@@ -7,7 +7,7 @@ import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -127,6 +127,15 @@ def worker(
     log_format: Annotated[
         str, typer.Option("--log-format", metavar="text|json", help="The format of log lines, on stderr.")
     ] = "text",
+    log_level: Annotated[
+        str,
+        typer.Option(
+            "--log-level",
+            envvar="DRAGOMAN_LOG_LEVEL",
+            metavar="debug|info|warning|error",
+            help="Least level of log lines.",
+        ),
+    ] = "info",
     otlp: Annotated[
         str,
         typer.Option(
@@ -177,6 +186,8 @@ def worker(
     """
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
+    if log_level not in get_args(process_setup.LogLevel):
+        raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(process_setup.LogLevel))}")
     try:
         if agent_sources.is_object_name(app):
             executor, app = [app, *(executor or ())], ""
@@ -192,8 +203,9 @@ def worker(
     except ValueError as error:
         raise typer.BadParameter(f"--otlp, --otlp-headers: {error}") from error
     options = WorkerOptions(
-        app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format, otlp, otlp_headers
-    )
+        app, executor_options, server, key_file, tls_ca, tls_cert, turns, drain, name, log_format, log_level,
+        otlp, otlp_headers,
+    )  # fmt: skip
     raise typer.Exit(run_worker(options))
 
 
@@ -214,6 +226,7 @@ class WorkerOptions:
     drain: float
     name: str
     log_format: str
+    log_level: str
     otlp: str
     otlp_headers: str
 
@@ -224,7 +237,9 @@ class InvalidKeyFile(Exception):
 
 def run_worker(options: WorkerOptions) -> ExitCode:
     """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
-    process_setup.configure_logging(cast("Literal['text', 'json']", options.log_format))
+    process_setup.configure_logging(
+        cast("process_setup.LogFormat", options.log_format), cast("process_setup.LogLevel", options.log_level)
+    )
     try:
         app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
         run_until_complete(_serve_until_stopped(options, app))

@@ -79,6 +79,10 @@ CURRENT_DELEGATION: Final[ContextVar[Callable[[], Mapping[str, Mapping[str, str]
 """Returns the metadata for requests sent during a turn; None outside of turns."""
 
 
+CURRENT_TURN: Final[ContextVar[tuple[str, str] | None]] = ContextVar("dragoman-turn", default=None)
+"""Task id and agent of the turn that the current code belongs to, for log lines of the agent; None outside of turns."""
+
+
 class ParentTask(NamedTuple):
     """The parent task of a delegated task, as its caller knows it."""
 

@@ -199,6 +199,7 @@ class Settings(BaseModel):
     inline_bytes: ByteSize = Field(default=ByteSize(16 * 1024 * 1024), ge=0)
     """Bytes of large parts (over 256 KiB) inlined in one response; further parts become links that expire."""
     log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     otlp: Collector = ""
     """OTLP collector of traces: `http://HOST:4318` or `grpc://HOST:4317`; empty: no tracing."""
     otlp_headers: Headers = SecretStr("")

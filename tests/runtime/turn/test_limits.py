@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from dragoman import Turn
 
 
 @pytest.mark.parametrize(("options", "reason"), [({"time_limit": 0.1}, "TIMED_OUT"), ({"idle_limit": 0.1}, "IDLE")])
-async def test_a_turn_past_its_limit_ends_with_that_reason(tmp_path: Path, options: Any, reason: str) -> None:
+async def test_a_turn_past_its_limit_ends_with_that_reason(
+    tmp_path: Path, options: Any, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     why: list[str] = []
 
     async def slow(turn: Turn) -> None:
@@ -26,6 +29,10 @@ async def test_a_turn_past_its_limit_ends_with_that_reason(tmp_path: Path, optio
         ended = await here.send()
     assert (state(ended), status_text(ended).split(":")[0]) == ("FAILED", reason)
     assert why == ["deadline"]
+    [warning] = [one for one in caplog.records if one.name == "dragoman.runtime"]
+    assert warning.levelno == logging.WARNING
+    assert warning.getMessage() == f"a limit ends the turn: {status_text(ended)}"
+    assert warning.__dict__["task"] == ended.id
 
 
 async def test_a_turn_with_output_is_not_idle(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Coroutine
@@ -12,12 +14,12 @@ from typing import Any
 import pytest
 from tests.runtime.harness import collect, kinds, open_harness, state, status_text, texts
 
-from dragoman import Turn
+from dragoman import Retry, Turn
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
 from dragoman.runtime.turn.events import MAX_PENDING_EVENTS, OVERFLOW_FACTOR, Change
 from dragoman.runtime.turn.finish import TransitionChecker
-from dragoman.runtime.turn.runner import TurnRunner
+from dragoman.runtime.turn.runner import TurnRunner, turn_line
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.fixtures import AGENT, created, new_ref
 
@@ -137,6 +139,50 @@ def test_a_turn_that_ends_before_working_is_written_goes_straight_to_its_final_s
 
 
 # Drain -------------------------------------------------------------------------------------------------------------
+
+
+async def test_each_turn_is_one_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(turn: Turn) -> str:
+        match turn.text:
+            case "ask":
+                turn.ask("which?")
+            case "fail":
+                raise ValueError("no\nand more")
+            case "retry" if turn.attempt == 1:
+                raise OSError("busy")
+        return "done"
+
+    caplog.set_level(logging.INFO, "dragoman.turns")
+    async with open_harness(tmp_path, answer, retry=Retry(attempts=2, backoff=0.001, on=OSError)) as here:
+        tasks = [await here.send(text) for text in ("ask", "fail", "go", "retry")]
+    lines = [one for one in caplog.records if one.name == "dragoman.turns"]
+    agent = lines[0].__dict__["agent"]
+    shown = [f"{agent} {task.id[:13]}… {{}} N ms{{}}" for task in (*tasks, tasks[-1])]
+    assert [re.sub(r"\d+ ms", "N ms", one.getMessage()) for one in lines] == [
+        shown[0].format("INPUT_REQUIRED", ": which?"),
+        shown[1].format("FAILED", ": ValueError: no and more"),
+        shown[2].format("COMPLETED", ""),
+        shown[3].format("RETRYING", ""),
+        shown[4].format("COMPLETED", ""),
+    ]
+    fields = lines[2].__dict__
+    assert (fields["task"], fields["state"], fields["ms"] >= 0) == (tasks[2].id, "COMPLETED", True)
+
+
+async def test_turns_write_no_lines_where_these_are_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(turn: Turn) -> str:
+        return "done"
+
+    caplog.set_level(logging.WARNING, "dragoman.turns")
+    async with open_harness(tmp_path, answer) as here:
+        await here.send("go")
+    assert not [one for one in caplog.records if one.name == "dragoman.turns"]
+
+
+def test_a_long_turn_is_shown_in_seconds() -> None:
+    task = {"agent": "echo", "task": "01a2fb2a-91a1-7000"}
+    fields: dict[str, str | float] = {**task, "state": "FAILED", "ms": 61_234.5, "text": "no"}
+    assert turn_line(fields) == "echo 01a2fb2a-91a1… FAILED 61.2 s: no"
 
 
 async def test_a_drain_waits_for_running_turns(tmp_path: Path) -> None:

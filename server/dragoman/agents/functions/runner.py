@@ -68,6 +68,7 @@ async def take_turn(
     steps = TurnSteps(turn_context)
     turn = Turn(output, agent, steps)
     trace.CURRENT_DELEGATION.set(turn.delegation)
+    trace.CURRENT_TURN.set((turn_context.task_id, agent))
     try:
         thread = ThreadRunner(agent, thread_pool, leaked or LeakedThreads(), stop_timeout, turn_context)
         value = await _call_function(function, turn, steps, thread)

@@ -55,6 +55,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ),
         ServeOption("workers_only", "", "Serve only agents of workers.", bool),
         ServeOption("log_format", "text|json", "Format of log lines, on stderr. [text]"),
+        ServeOption("log_level", "debug|info|warning|error", "Least level of log lines. [info]"),
         ServeOption("otlp", "URL", "OpenTelemetry collector: http://HOST:4318, grpc://HOST:4317. [none]"),
         ServeOption("otlp_headers", "NAME=VALUE,...", "Headers to send to the collector. [none]"),
         ServeOption("trace_share", "N", "Sampling ratio of traces that start here, 0 to 1. [1]"),

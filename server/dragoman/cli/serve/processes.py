@@ -49,7 +49,7 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
     Raises StartError, SettingsError.
     """
     check_multiprocess(settings)
-    process_setup.configure_logging(settings.log_format)
+    process_setup.configure_logging(settings.log_format, settings.log_level)
     if not settings.bus.get_secret_value():
         log.warning(
             "without --bus the processes only communicate through the store: streams from another process lag by up to "

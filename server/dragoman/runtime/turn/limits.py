@@ -78,6 +78,12 @@ class TurnDeadlines:
         status, limit = self._exceeded
         return system_status(status, record, limit if isinstance(limit, str) else f"The limit is {limit:g} s.")
 
+    @property
+    def exceeded(self) -> str:
+        """Which limit was exceeded, as the text of `end_status`."""
+        status, limit = self._exceeded
+        return f"{status.reason}: {status.text} {limit if isinstance(limit, str) else f'The limit is {limit:g} s.'}"
+
     def _watch_idle(self) -> None:
         self._last_checked = self.last_activity
         now = asyncio.get_running_loop().time()
