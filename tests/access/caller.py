@@ -35,7 +35,7 @@ _BY_CODE: Final = {
     grpc.StatusCode.PERMISSION_DENIED: FORBIDDEN,
     grpc.StatusCode.NOT_FOUND: ABSENT,
 }
-_STREAMS: Final = ("Watch", "ExportTask", "Backup", "ExportAudit")
+_STREAMS: Final = ("Watch", "WatchTasks", "ExportTask", "Backup", "ExportAudit")
 _BIDIRECTIONAL: Final = ("Connect", "ServerReflectionInfo")
 _CONFIG: Final = "config-1"
 _HELLO: Final = wk.ConnectRequest(

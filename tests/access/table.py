@@ -67,8 +67,10 @@ PAGES: Final = (
 
 OWN_OPERATIONS: Final = (
     "GET /operations/tasks",
+    "GET /operations/tasks:watch",
     "GET /operations/usage",
     f"/{OPS.full_name}/ListTasks",
+    f"/{OPS.full_name}/WatchTasks",
     f"/{OPS.full_name}/ListUsage",
 )
 """Operations on the caller's own tasks and usage, which need no grant."""
@@ -153,7 +155,7 @@ of a running server as each of five callers, and compares the results with this 
 
 - The operator grant gives access to `dragoman.ops.v1`, but to no tasks over A2A. The viewer grant gives access to what
   only reads. `ListTasks` of `dragoman.ops.v1` shows operators and viewers the tasks of all principals; other callers
-  need no grant, and see their own. So it is with `ListUsage`.
+  need no grant, and see their own. So it is with `WatchTasks` and `ListUsage`.
 - Operators and viewers whose grants name scopes or agents reach the tasks within these, and get **forbidden** for tasks
   of others and for operations on the whole server, such as backups and API keys.
 - **served** for a stranger concerns its own tasks: it can send messages and list its tasks.

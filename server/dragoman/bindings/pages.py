@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from dragoman.bindings.admin import handlers as admin_handlers
+from dragoman.bindings.admin.endpoints import authorize_http
 from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.http import listener
 from dragoman.bindings.options import BoundAddress, HttpOptions
@@ -267,7 +267,7 @@ async def metrics_response(request: web.BaseRequest, options: HttpOptions) -> we
     """Serves `/metrics` on the API port, to operators. Raises Unauthenticated, PermissionDenied."""
     if options.metrics is None:
         raise MethodNotFound("this server does not serve metrics here")
-    await admin_handlers.authorize_http(request, options)
+    await authorize_http(request, options)
     return await _metrics_text(request, options.metrics)
 
 

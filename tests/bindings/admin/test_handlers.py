@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
-from dragoman.bindings.admin import handlers
+from dragoman.bindings.admin.endpoints import OPS_PROTOJSON
 from dragoman.bindings.http import cors as http_cors
 from dragoman.settings.settings import Address, Settings
 from dragoman.wire.dialects import json_proto
@@ -73,7 +73,7 @@ async def test_http_responses_equal_those_of_grpc(tmp_path: Path) -> None:
             assert status == 200
             if isinstance(expected, ops.ListAgentsResponse):
                 expected.agents[0].card_url = body["agents"][0]["cardUrl"]
-            assert protojson.compile(type(expected), handlers.OPS_PROTOJSON).decode(body) == expected
+            assert protojson.compile(type(expected), OPS_PROTOJSON).decode(body) == expected
 
 
 async def test_events_are_encoded_in_every_dialect(tmp_path: Path) -> None:

@@ -288,3 +288,33 @@ def test_grants_limit_what_a_request_covers() -> None:
     assert check_reach(limited, "scope:", frozenset({"s"})) == {"s"}
     with pytest.raises(PermissionDenied, match='do not include "scope:u"'):
         check_reach(limited, "scope:", frozenset({"s", "u"}))
+
+
+async def test_a_watched_list_follows_every_change_within_the_grants(server: Server) -> None:
+    first = await server.send("ask me")
+    watches = {
+        name: server.ops.WatchTasks(ops.WatchTasksRequest(), metadata=tuple(caller.items()))
+        for name, caller in (("viewer", VERA), ("tenant", TENANT_VIEWER), ("owner", ALICE), ("other", BOB))
+    }
+    lists = {name: ids((await watch.read()).list) for name, watch in watches.items()}
+    assert lists == {"viewer": [first], "tenant": [], "owner": [first], "other": []}
+    there = await server.send("fail", BOB, f"{SCOPE}/agents/work")
+    for name, expected in (("viewer", [there, first]), ("tenant", [there]), ("other", [there])):
+        assert ids((await watches[name].read()).list) == expected, name
+    await server.cancel(first)
+    for name in ("viewer", "owner"):
+        listed = (await watches[name].read()).list
+        assert {one.task.id: one.task.status.state for one in listed.tasks}[first] == pb.TASK_STATE_CANCELED, name
+    for watch in watches.values():
+        watch.cancel()
+
+
+async def test_callers_watch_their_own_tasks_only(server: Server) -> None:
+    request = ops.WatchTasksRequest(filter=ops.ListTasksRequest(text="sheep"))
+    with pytest.raises(grpc.aio.AioRpcError, match="is for operators and viewers"):
+        await server.ops.WatchTasks(request, metadata=tuple(ALICE.items())).read()
+    await server.send("ask me")
+    watch = server.ops.WatchTasks(ops.WatchTasksRequest(), metadata=tuple(ALICE.items()))
+    assert len((await watch.read()).list.tasks) == 1
+    watch.cancel()
+    assert not [one for one in await server.audit() if one["action"] == "operator.WatchTasks"]

@@ -1,4 +1,4 @@
-"""The operators' service `dragoman.ops.v1`: one table of operations, served over gRPC and HTTP.
+"""The operators' service `dragoman.ops.v1`: one table of operations, and the service over gRPC.
 
 gRPC serves every operation, HTTP those with a `google.api.http` rule, under `/operations`. Both authenticate the
 operator, call the operation and write the audit log. Operations on a caller's own tasks are for every caller.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Never, Protocol
 
 import grpc
-from aiohttp import web
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -26,9 +25,7 @@ from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, Si
 from dragoman.bindings.admin.tasks import ListedTaskOperations, TaskOperations
 from dragoman.bindings.admin.usage import UsageOperations
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http import bodies, cors
-from dragoman.bindings.http.cors import is_loopback_host
-from dragoman.bindings.options import HttpOptions, ServerOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import Identity
@@ -42,27 +39,23 @@ from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.field_count import parse_message
-from dragoman.wire.http import httprule
-from dragoman.wire.http.httprule import Rule
-from dragoman.wire.http.transcode import Transcoder
-from dragoman.wire.json import protojson
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage_pb
 
 OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
-OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
 
 GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
-HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
 UnaryOperation = Callable[[Any], Coroutine[Any, Any, Message]]
 CallerOperation = Callable[[Identity, bool, Any], Coroutine[Any, Any, Message]]
 """Gets the caller, and whether it is an operator or viewer."""
 OperatorOperation = Callable[[Identity, Any], Coroutine[Any, Any, Message]]
 StreamingOperation = Callable[[Any], AsyncGenerator[Message, None]]
+StreamingCallerOperation = Callable[[Identity, bool, Any], AsyncGenerator[Message, None]]
+"""As CallerOperation."""
 
-_CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "Explain"))
+_CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "WatchTasks", "Explain"))
 """Operations that a server without authentication offers over gRPC to other machines, too."""
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
@@ -73,7 +66,7 @@ UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListWor
 VIEWER_OPERATIONS: Final = frozenset(
     ("ListAgents", "Explain", "ListEvents", "ListSteps", "ListPushConfigs", "ListWorkers", "ListUpstreams")
 )
-"""Operations that the grant `viewer` allows, besides ListTasks and ListUsage."""
+"""Operations that the grant `viewer` allows, besides those that need no grant."""
 
 LIMITED_OPERATIONS: Final = frozenset(
     (
@@ -107,7 +100,7 @@ class AdminServices:
     upstream_registry: UpstreamRegistry
 
 
-class _OperationTable:
+class OperationTable:
     """The operations by method name. The request type is in the service's descriptor."""
 
     def __init__(self, cards: Cards, services: AdminServices) -> None:
@@ -150,6 +143,10 @@ class _OperationTable:
             "Backup": maintenance.backup,
             "ExportAudit": maintenance.export_audit,
         }
+        self.streaming_for_callers: Final[Mapping[str, StreamingCallerOperation]] = {
+            "WatchTasks": listed_tasks.watch_tasks
+        }
+        """Streaming operations that need no grant."""
 
     async def run(self, name: str, operator: OperatorCall, request: Message) -> Message:
         """Calls a unary operation. Raises A2AError."""
@@ -160,8 +157,19 @@ class _OperationTable:
             return await self.for_operators[name](operator.identity, request)
         return await self.unary[name](request)
 
+    def stream(self, name: str, operator: OperatorCall, request: Message) -> AsyncGenerator[Message, None]:
+        """Calls a streaming operation. Raises A2AError, as does the stream."""
+        if name in self.streaming_for_callers:
+            return self.streaming_for_callers[name](operator.identity, operator.is_viewer, request)
+        narrow_request(request, operator.identity)
+        return self.streaming[name](request)
 
-def _request_type(name: str) -> type[Message]:
+    def is_for_callers(self, name: str) -> bool:
+        """Whether an operation needs no grant."""
+        return name in self.for_callers or name in self.streaming_for_callers
+
+
+def request_type_of(name: str) -> type[Message]:
     return GetMessageClass(OPS_SERVICE.methods_by_name[name].input_type)
 
 
@@ -204,8 +212,9 @@ class OperatorCall:
     def _shows_others(self, request: Message) -> bool:
         """False for a list of the caller's own tasks or figures, and for sums that name no principal: dashboards poll
         these, and they reveal nothing about a person."""
-        if isinstance(request, tasks_pb.ListTasksRequest):
-            return self.is_viewer and not request.own
+        listed = request.filter if isinstance(request, tasks_pb.WatchTasksRequest) else request
+        if isinstance(listed, tasks_pb.ListTasksRequest):
+            return self.is_viewer and not listed.own
         if isinstance(request, usage_pb.ListUsageRequest):
             names = request.principal or usage_pb.USAGE_GROUP_PRINCIPAL in request.group_by
             return self.is_viewer and bool(names)
@@ -267,13 +276,13 @@ async def authorize_grpc(
     `operation`: its name, if viewers or operators with grants for scopes or agents may call it.
     """
     metadata = [(key, text) for key, text in context.invocation_metadata() or () if isinstance(text, str)]
-    operator = await _authorize(metadata, options, context, context.peer(), operation, for_callers)
+    operator = await authorize(metadata, options, context, context.peer(), operation, for_callers)
     if local_only and options.authenticator is None and not is_local_caller(context):
         raise Unauthenticated("without authentication, operations on the store are allowed on this machine only")
     return operator
 
 
-async def _authorize(
+async def authorize(
     headers: Iterable[tuple[str, str]],
     options: ServerOptions,
     connection: authentication.CallerConnection,
@@ -305,10 +314,10 @@ def grpc_handler(
     services: AdminServices, cards: Cards, options: ServerOptions, abort: AbortCall, streams: StreamRegistry
 ) -> grpc.GenericRpcHandler:
     """The handler of the operators' service for grpc."""
-    table = _OperationTable(cards, services)
+    table = OperationTable(cards, services)
 
     def unary(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
-        request_type, for_callers = _request_type(name), name in table.for_callers
+        request_type, for_callers = request_type_of(name), table.is_for_callers(name)
 
         async def call(data: bytes, context: GrpcContext) -> bytes:
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
@@ -327,18 +336,21 @@ def grpc_handler(
 
         return grpc.unary_unary_rpc_method_handler(call)
 
-    def streaming(name: str, operation: StreamingOperation) -> grpc.RpcMethodHandler[bytes, bytes]:
-        request_type = _request_type(name)
+    def streaming(name: str) -> grpc.RpcMethodHandler[bytes, bytes]:
+        request_type, for_callers = request_type_of(name), table.is_for_callers(name)
 
         async def call(data: bytes, context: GrpcContext) -> AsyncIterator[bytes]:
             log_entry = RequestLogEntry(abort.metrics, GRPC_LABEL, f"{OPS_SERVICE.full_name}/{name}", "ops")
             try:
-                with streams.open():
-                    operator = await authorize_grpc(context, options, name)
+                with streams.open() as stream:
+                    operator = await authorize_grpc(
+                        context, options, name, local_only=name not in _CALLED_REMOTELY, for_callers=for_callers
+                    )
+                    stream.identity = operator.identity
                     request = parse_message(request_type, data)
-                    narrow_request(request, operator.identity)
+                    responses = table.stream(name, operator, request)
                     await operator.record(name, request)
-                    async with aclosing(operation(request)) as responses:
+                    async with aclosing(responses):
                         async for response in responses:
                             yield response.SerializeToString()
             except Exception as error:
@@ -353,55 +365,5 @@ def grpc_handler(
         return grpc.unary_stream_rpc_method_handler(call)
 
     handlers = {name: unary(name) for name in (*table.unary, *table.for_callers, *table.for_operators)}
-    handlers |= {name: streaming(name, operation) for name, operation in table.streaming.items()}
+    handlers |= {name: streaming(name) for name in (*table.streaming, *table.streaming_for_callers)}
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)
-
-
-# ---- HTTP
-
-_FORWARDING_HEADERS: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
-
-
-async def authorize_http(
-    request: web.BaseRequest, options: HttpOptions, operation: str = "", *, for_callers: bool = False
-) -> OperatorCall:
-    """Authenticates the operator of an HTTP request. Raises Unauthenticated, PermissionDenied.
-
-    `for_callers`: the operation needs no grant. `operation`: as for `authorize_grpc`.
-    """
-    if options.authenticator is None and not _is_local_request(request):
-        raise Unauthenticated("without authentication, operations are allowed on this machine only")
-    return await _authorize(request.headers.items(), options, request, request.remote or "", operation, for_callers)
-
-
-def _is_local_request(request: web.BaseRequest) -> bool:
-    if cors.is_cross_site(request) or any(name in request.headers for name in _FORWARDING_HEADERS):
-        return False
-    return is_loopback_host(request.remote or "") and cors.names_loopback(request)
-
-
-def http_endpoints(
-    services: AdminServices | None, cards: Cards, options: HttpOptions
-) -> Iterator[tuple[Rule, HttpEndpoint]]:
-    """Yields each HTTP rule with its endpoint; none without services."""
-    if services is None:
-        return
-    table = _OperationTable(cards, services)
-    for method, rule in httprule.rules(OPS_SERVICE):
-        transcoder = Transcoder(_request_type(method.name), OPS_PROTOJSON, body=rule.body)
-        yield rule, _http_endpoint(method.name, transcoder, table, options)
-
-
-def _http_endpoint(
-    name: str, transcoder: Transcoder[Message], table: _OperationTable, options: HttpOptions
-) -> HttpEndpoint:
-    async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
-        operator = await authorize_http(request, options, name, for_callers=name in table.for_callers)
-        body = await bodies.read_json(request, options.message_bytes)
-        message = transcoder.request(variables, request.query.items(), body)
-        response = await table.run(name, operator, message)
-        await operator.record(name, message, response)
-        data = protojson.compile(type(response), OPS_PROTOJSON).encode(response)
-        return web.Response(body=data, content_type="application/json", headers={"Cache-Control": "no-store"})
-
-    return endpoint

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import orjson
@@ -36,6 +37,10 @@ DEFAULT_EVENT_LIMIT: Final = 20
 MAX_EVENT_LIMIT: Final = 100
 DEFAULT_PUSH_LIMIT: Final = 100
 MAX_PUSH_LIMIT: Final = 1000
+WATCH_INTERVAL: Final = 1.0
+"""Seconds between two searches of one WatchTasks."""
+WATCH_PAUSE: Final = 20
+"""The pause after a search, in durations of that search: a watcher takes at most a twentieth of one reader's time."""
 
 
 class TaskOperations:
@@ -137,6 +142,21 @@ class ListedTaskOperations:
             total=listed.total,
             scopes=listed.scopes,
         )
+
+    async def watch_tasks(
+        self, identity: Identity, is_viewer: bool, request: tasks_pb.WatchTasksRequest
+    ) -> AsyncGenerator[tasks_pb.WatchTasksResponse, None]:
+        """Lists tasks as `list_tasks` does, and again whenever the list has changed. Does not end."""
+        clock = asyncio.get_running_loop().time
+        listed: tasks_pb.ListTasksResponse | None = None
+        while True:
+            began = clock()
+            found = await self.list_tasks(identity, is_viewer, request.filter)
+            pause = max(WATCH_INTERVAL, WATCH_PAUSE * (clock() - began))
+            if found != listed:
+                listed = found
+                yield tasks_pb.WatchTasksResponse(list=found)
+            await asyncio.sleep(pause)
 
     async def _search(
         self, identity: Identity, request: tasks_pb.ListTasksRequest, limit: int

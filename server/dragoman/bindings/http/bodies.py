@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import HttpVersion11, web
 
@@ -18,10 +18,10 @@ from dragoman.bindings.http.cors import response_headers
 from dragoman.bindings.http.plain import PlainRequest
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
-from dragoman.core.task.log import Event
-from dragoman.runtime.feeds import EventStream
 from dragoman.wire import body_scan
 from dragoman.wire.http import sse
+
+T = TypeVar("T")
 
 _JSON_CONTENT_TYPE: Final = re.compile(r"\s*application/([a-z0-9!#$&^_.+-]+\+)?json\s*(;.*)?", re.IGNORECASE)
 
@@ -205,16 +205,16 @@ class _StreamWriter:
 
 async def respond_stream(
     request: web.BaseRequest,
-    events: EventStream,
+    events: AsyncGenerator[Sequence[T], None],
     *,
     framing: Framing,
-    encode_event: Callable[[Event], bytes],
+    encode_event: Callable[[T], bytes],
     encode_error: Callable[[Exception], bytes],
     stream_registry: StreamRegistry,
     keepalive: float,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> web.StreamResponse:
-    """Streams events until they end, the client disconnects, or the server stops.
+    """Streams batches of events until they end, the client disconnects, or the server stops.
 
     `encode_event` returns the bytes of an event, `encode_error` the JSON body of an error after the first event.
     `keepalive`: seconds. Errors before the first event are raised to the caller.

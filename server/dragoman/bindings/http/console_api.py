@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from dragoman.bindings import authentication
-from dragoman.bindings.admin.handlers import HttpEndpoint
+from dragoman.bindings.admin.endpoints import HttpEndpoint
 from dragoman.bindings.http import bodies
 from dragoman.bindings.options import HttpOptions
 from dragoman.core.errors import InvalidParams

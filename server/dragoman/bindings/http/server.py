@@ -15,8 +15,8 @@ import orjson
 from aiohttp import web
 
 from dragoman.bindings import a2a_headers, authentication, cards, pages
-from dragoman.bindings.admin import handlers as admin_handlers
-from dragoman.bindings.admin.handlers import AdminServices, HttpEndpoint
+from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
+from dragoman.bindings.admin.handlers import AdminServices
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import bodies, connections, listener, rest
 from dragoman.bindings.http.console_api import console_endpoints
@@ -129,7 +129,7 @@ class _HttpServer:
                 _READ_METHODS if rule.http_method == "GET" and not route.row.streaming else (rule.http_method,)
             ):
                 self._routes.add(method, rule.template, route)
-        for rule, operation in admin_handlers.http_endpoints(admin, agent_cards, options):
+        for rule, operation in http_endpoints(admin, agent_cards, options, stream_registry):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, operation)
         for method, path, endpoint in console_endpoints(options):

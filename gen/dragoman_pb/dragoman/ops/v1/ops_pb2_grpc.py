@@ -37,7 +37,7 @@ class OpsServiceStub(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
     `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
-    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
+    ListTasks, WatchTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -57,6 +57,11 @@ class OpsServiceStub(object):
                 '/dragoman.ops.v1.OpsService/ListTasks',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.FromString,
+                _registered_method=True)
+        self.WatchTasks = channel.unary_stream(
+                '/dragoman.ops.v1.OpsService/WatchTasks',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksResponse.FromString,
                 _registered_method=True)
         self.ListUsage = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/ListUsage',
@@ -179,7 +184,7 @@ class OpsServiceServicer(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
     `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
-    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
+    ListTasks, WatchTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -196,6 +201,14 @@ class OpsServiceServicer(object):
         callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
         a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
         and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchTasks(self, request, context):
+        """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
+        looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -396,6 +409,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.SerializeToString,
             ),
+            'WatchTasks': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTasks,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksResponse.SerializeToString,
+            ),
             'ListUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.ListUsage,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.FromString,
@@ -523,7 +541,7 @@ class OpsService(object):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
     `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
-    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
+    ListTasks, WatchTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -572,6 +590,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/ListTasks',
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/WatchTasks',
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

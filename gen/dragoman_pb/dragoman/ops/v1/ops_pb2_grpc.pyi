@@ -38,7 +38,7 @@ class OpsServiceStub:
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
     `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
-    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
+    ListTasks, WatchTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -54,6 +54,10 @@ class OpsServiceStub:
     callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
     a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
     and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
+    """
+    WatchTasks: _grpc.UnaryStreamMultiCallable[_tasks_pb2.WatchTasksRequest, _tasks_pb2.WatchTasksResponse]
+    """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
+    looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
     """
     ListUsage: _grpc.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
@@ -143,7 +147,7 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
     `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
-    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
+    ListTasks, WatchTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -156,6 +160,10 @@ class OpsServiceAsyncStub(OpsServiceStub):
     callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
     a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
     and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
+    """
+    WatchTasks: _aio.UnaryStreamMultiCallable[_tasks_pb2.WatchTasksRequest, _tasks_pb2.WatchTasksResponse]  # type: ignore[assignment]
+    """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
+    looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
     """
     ListUsage: _aio.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]  # type: ignore[assignment]
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
@@ -244,7 +252,7 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Operations for operators. Callers need the grant `operator`; on a server without authentication, which only loopback
     can reach, every caller has it. The grant `viewer` is enough to list and to explain. Operators and viewers with grants
     `scope:NAME` or `agent:ID` reach only tasks of these scopes and agents, and no operation on the server as a whole.
-    ListTasks and ListUsage need no grant: they show other callers their own tasks and usage.
+    ListTasks, WatchTasks and ListUsage need no grant: they show other callers their own tasks and usage.
 
     Methods with an HTTP rule are also served over HTTP under `/operations`; without authentication only to this machine.
     """
@@ -267,6 +275,16 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
         a scope share (`--isolation scope`) are then listed in the default scope, in scopes that the caller's grants name,
         and for operators in all. Errors: INVALID_ARGUMENT for a filter that the caller may not use.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchTasks(
+        self,
+        request: _tasks_pb2.WatchTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_tasks_pb2.WatchTasksResponse], _abc.AsyncIterator[_tasks_pb2.WatchTasksResponse]]:
+        """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
+        looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
         """
 
     @_abc_1.abstractmethod

@@ -85,6 +85,18 @@ class StateCount(_message.Message):
     is_minimum: bool
     def __init__(self, state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., count: _Optional[int] = ..., is_minimum: bool = ...) -> None: ...
 
+class WatchTasksRequest(_message.Message):
+    __slots__ = ("filter",)
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    filter: ListTasksRequest
+    def __init__(self, filter: _Optional[_Union[ListTasksRequest, _Mapping]] = ...) -> None: ...
+
+class WatchTasksResponse(_message.Message):
+    __slots__ = ("list",)
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    list: ListTasksResponse
+    def __init__(self, list: _Optional[_Union[ListTasksResponse, _Mapping]] = ...) -> None: ...
+
 class ListedTask(_message.Message):
     __slots__ = ("scope", "agent", "task", "principal", "created", "summary", "status_text", "tokens", "cost")
     SCOPE_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,127 @@
+"""Operator calls over HTTP: those with a `google.api.http` rule, under `/operations`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Final
+
+from aiohttp import web
+from google.protobuf.message import Message
+
+from dragoman.bindings.admin.handlers import (
+    OPS_SERVICE,
+    AdminServices,
+    OperationTable,
+    OperatorCall,
+    authorize,
+    request_type_of,
+)
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.http import bodies, cors
+from dragoman.bindings.http.cors import is_loopback_host
+from dragoman.bindings.options import HttpOptions
+from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.errors import Unauthenticated
+from dragoman.wire import errors
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.http import httprule, sse
+from dragoman.wire.http.httprule import Rule
+from dragoman.wire.http.transcode import Transcoder
+from dragoman.wire.json import protojson
+
+OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
+HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse]]
+
+_FORWARDING_HEADERS: Final = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
+
+
+async def authorize_http(
+    request: web.BaseRequest, options: HttpOptions, operation: str = "", *, for_callers: bool = False
+) -> OperatorCall:
+    """Authenticates the operator of an HTTP request. Raises Unauthenticated, PermissionDenied.
+
+    `for_callers`: the operation needs no grant. `operation`: as for `authorize_grpc`.
+    """
+    if options.authenticator is None and not _is_local_request(request):
+        raise Unauthenticated("without authentication, operations are allowed on this machine only")
+    return await authorize(request.headers.items(), options, request, request.remote or "", operation, for_callers)
+
+
+def _is_local_request(request: web.BaseRequest) -> bool:
+    if cors.is_cross_site(request) or any(name in request.headers for name in _FORWARDING_HEADERS):
+        return False
+    return is_loopback_host(request.remote or "") and cors.names_loopback(request)
+
+
+def http_endpoints(
+    services: AdminServices | None, cards: Cards, options: HttpOptions, streams: StreamRegistry
+) -> Iterator[tuple[Rule, HttpEndpoint]]:
+    """Yields each HTTP rule with its endpoint; none without services."""
+    if services is None:
+        return
+    table = OperationTable(cards, services)
+    for method, rule in httprule.rules(OPS_SERVICE):
+        transcoder = Transcoder(request_type_of(method.name), OPS_PROTOJSON, body=rule.body)
+        if method.server_streaming:
+            yield rule, _http_stream(method.name, transcoder, table, options, streams)
+        else:
+            yield rule, _http_endpoint(method.name, transcoder, table, options)
+
+
+def _http_endpoint(
+    name: str, transcoder: Transcoder[Message], table: OperationTable, options: HttpOptions
+) -> HttpEndpoint:
+    async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        operator = await authorize_http(request, options, name, for_callers=table.is_for_callers(name))
+        body = await bodies.read_json(request, options.message_bytes)
+        message = transcoder.request(variables, request.query.items(), body)
+        response = await table.run(name, operator, message)
+        await operator.record(name, message, response)
+        data = protojson.compile(type(response), OPS_PROTOJSON).encode(response)
+        return web.Response(body=data, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    return endpoint
+
+
+def _http_stream(
+    name: str,
+    transcoder: Transcoder[Message],
+    table: OperationTable,
+    options: HttpOptions,
+    streams: StreamRegistry,
+) -> HttpEndpoint:
+    """Serves a streaming operation as server-sent events."""
+
+    def encode(response: Message) -> bytes:
+        return sse.frame(protojson.compile(type(response), OPS_PROTOJSON).encode(response))
+
+    def encode_error(error: Exception) -> bytes:
+        return errors.rest_error(error, Dialect.V1, table=options.error_table).body
+
+    async def endpoint(request: web.BaseRequest, variables: Mapping[str, str]) -> web.StreamResponse:
+        if request.method == "HEAD":  # the headers of a stream are known only when it starts
+            raise errors.MethodNotAllowed("HEAD", ("GET",))
+        with streams.open() as stream:
+            operator = await authorize_http(request, options, name, for_callers=table.is_for_callers(name))
+            stream.identity = operator.identity
+            message = transcoder.request(variables, request.query.items(), b"")
+            responses = table.stream(name, operator, message)
+            await operator.record(name, message)
+            return await bodies.respond_stream(
+                request,
+                _one_by_one(responses),
+                framing=bodies.SSE_FRAMING,
+                encode_event=encode,
+                encode_error=encode_error,
+                stream_registry=streams,
+                keepalive=options.keepalive,
+            )
+
+    return endpoint
+
+
+async def _one_by_one(responses: AsyncGenerator[Message, None]) -> AsyncGenerator[tuple[Message], None]:
+    async with aclosing(responses):
+        async for response in responses:
+            yield (response,)

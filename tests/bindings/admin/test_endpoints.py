@@ -1,0 +1,31 @@
+"""Streams of operator calls over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.runtime.operations.test_operator_tasks import VERA, running_server
+
+
+async def test_a_list_is_watched_over_http_with_one_entry_in_the_audit_log(tmp_path: Path) -> None:
+    async with running_server(f"sqlite:///{tmp_path}/t.db") as server:
+        waiting = await server.send("ask me")
+        path = "/operations/tasks:watch?filter.states=TASK_STATE_INPUT_REQUIRED&filter.text=ask"
+        async with server.http.get(path) as response:
+            assert response.status == 401
+        async with server.http.head(path, headers=VERA) as response:
+            assert response.status == 405
+        async with server.http.get(f"{path}&filter.pageToken=x", headers=VERA) as response:
+            assert response.status == 400
+        async with server.http.get(path, headers=VERA) as response:
+            assert (response.status, response.content_type) == (200, "text/event-stream")
+            for expected in ([waiting], []):
+                data = await response.content.readuntil(b"\n\n")
+                listed = json.loads(data.removeprefix(b"data: ")).get("list", {})
+                assert [one["task"]["id"] for one in listed.get("tasks", [])] == expected
+                if expected:
+                    await server.cancel(waiting)
+        calls = [one["who"] for one in await server.audit() if one["action"] == "operator.WatchTasks"]
+        served = [one for one in calls if "asked.filter.pageToken" not in one]
+        assert [(one["principal"], one["asked.filter.text"]) for one in served] == [("vera", "ask")]
