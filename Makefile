@@ -99,6 +99,7 @@ LONGEST = \
 	tests/test_step_crash.py \
 	tests/abuse \
 	tests/cli/test_options.py \
+	tests/deploy/test_image.py \
 	tests/cli/serve/test_nats.py \
 	tests/cli/serve/test_upgrade.py \
 	tests/cli/admin/test_maintenance.py \
