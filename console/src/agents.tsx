@@ -3,6 +3,7 @@
 import { useAsked } from "./asking";
 import { agents, unreachable } from "./catalogue";
 import { Code } from "./code";
+import { useTitle } from "./page";
 import { Ago, Facts, Problem } from "./pieces";
 import { href, route } from "./route";
 import { plural } from "./say";
@@ -13,6 +14,7 @@ export function Agents() {
   const known = agents.value ?? [];
   const asked = route.value.path[1];
   const agent = known.find((one) => one.id === asked) ?? known[0];
+  useTitle(asked && agent ? agent.name : "Agents");
   return (
     <div class={asked ? "split chosen" : "split"}>
       <section class="list" aria-label="Agents">

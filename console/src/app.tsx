@@ -1,21 +1,36 @@
-// The frame around the views: navigation, credentials and shortcuts.
+// The frame around the pages: navigation, credentials and shortcuts.
 
 import { Agents } from "./agents";
 import { agents, unreachable } from "./catalogue";
 import { New } from "./compose";
 import { Load } from "./load";
+import { Empty, Page, useTitle } from "./page";
 import { Problem } from "./pieces";
-import { chosen, place } from "./route";
+import { chosen, place, route } from "./route";
 import { Credentials, CredentialsButton } from "./credentials";
 import { choose as chooseLook, look, LOOKS, type Look } from "./look";
 import { helping, Help } from "./shortcuts";
+import { seesAll } from "./sign_in";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
+import { UsagePage } from "./usage";
+import { Webhooks } from "./webhooks";
 
-const PLACES = [
-  { id: "tasks", name: "Tasks" },
-  { id: "agents", name: "Agents" },
-  { id: "load", name: "Load" },
+interface Place {
+  id: string;
+  name: string;
+  /** The path of its icon, of 20 by 20 units. */
+  icon: string;
+  /** Only operators and viewers see it. */
+  all?: boolean;
+}
+
+const PLACES: readonly Place[] = [
+  { id: "tasks", name: "Tasks", icon: "M3 5h2M3 10h2M3 15h2M8 5h9M8 10h9M8 15h9" },
+  { id: "agents", name: "Agents", icon: "M4 7h12v9H4zM10 7V3.5M7.5 11v1.5M12.5 11v1.5" },
+  { id: "usage", name: "Usage", icon: "M4 17v-6M8 17V7M12 17v-8M16 17V3" },
+  { id: "webhooks", name: "Webhooks", icon: "M3 10h11M10 5.5l4.5 4.5-4.5 4.5M17 4v12", all: true },
+  { id: "load", name: "Load", icon: "M3 10h3l2-5 4 10 2-5h3", all: true },
 ];
 
 export function App() {
@@ -28,8 +43,11 @@ export function App() {
       <header class="top">
         <h1>Dragoman</h1>
         <nav aria-label="Console">
-          {PLACES.map((one) => (
+          {PLACES.filter((one) => !one.all || seesAll.value).map((one) => (
             <a key={one.id} href={`#/${one.id}`} aria-current={at === one.id ? "page" : undefined}>
+              <svg viewBox="0 0 20 20" aria-hidden="true">
+                <path d={one.icon} />
+              </svg>
               {one.name}
             </a>
           ))}
@@ -49,15 +67,13 @@ export function App() {
           </select>
         </label>
         <CredentialsButton />
-        <button type="button" aria-label="Keyboard shortcuts" onClick={() => (helping.value = true)}>
+        <button type="button" class="keyboard" aria-label="Keyboard shortcuts" onClick={() => (helping.value = true)}>
           ?
         </button>
       </header>
       {unreachable.value && at !== "agents" && <Problem error={unreachable.value} />}
       <main id="main" tabIndex={-1}>
-        {at === "agents" && <Agents />}
-        {at === "load" && <Load />}
-        {(at === "tasks" || at === "new") && <Work />}
+        <Shown at={at} />
       </main>
       <Credentials />
       <Help />
@@ -65,10 +81,29 @@ export function App() {
   );
 }
 
+function Shown({ at }: { at: string }) {
+  switch (at) {
+    case "tasks":
+    case "new":
+      return <Work />;
+    case "agents":
+      return <Agents />;
+    case "usage":
+      return <UsagePage />;
+    case "webhooks":
+      return <Webhooks />;
+    case "load":
+      return <Load />;
+    default:
+      return <Unknown />;
+  }
+}
+
 /** The list beside the selected item. */
 function Work() {
   const task = chosen.value;
   const aside = task !== null || place.value === "new";
+  useTitle(task ? undefined : aside ? "New task" : "Tasks");
   return (
     <div class={aside ? "split chosen" : "split"}>
       <Tasks />
@@ -76,5 +111,18 @@ function Work() {
         {task ? <Task key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <New />}
       </div>
     </div>
+  );
+}
+
+/** For addresses of no page, such as those of an earlier version. */
+function Unknown() {
+  return (
+    <Page title="Page not found">
+      <Empty title={`The console has no page ${route.value.path.join("/")}.`}>
+        <p>
+          <a href="#/">Go to the start page</a>, or <a href="#/tasks">look for a task</a>.
+        </p>
+      </Empty>
+    </Page>
   );
 }

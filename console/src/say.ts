@@ -56,3 +56,31 @@ export function short(id: string): string {
 export function plural(count: number, word: string): string {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
+
+export function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+/** A number with separators: `12,345`. */
+export function count(value: number): string {
+  return value.toLocaleString("en");
+}
+
+/** A number with at most four characters and a unit: `987`, `12.3K`, `4M`. */
+export function compact(value: number): string {
+  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
+}
+
+/** A cost without its currency, which only the operator knows: `1,204.50`, `0.0042`. */
+export function cost(value: number): string {
+  if (value === 0) return "0";
+  if (value < 1) return String(Number(value.toPrecision(2)));
+  return value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+}
+
+/** A part of a whole: `3.2 %`; `<0.1 %` for less. */
+export function percent(part: number, whole: number): string {
+  if (part === 0 || whole === 0) return "0 %";
+  const value = (part / whole) * 100;
+  return value < 0.1 ? "<0.1 %" : `${Number(value.toFixed(value < 10 ? 1 : 0))} %`;
+}

@@ -1,6 +1,6 @@
 // Sign-in by OpenID Connect: authorization code with PKCE (RFC 7636). The server exchanges the code for a token.
 
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { ask, asksForKey, call, Failure, key, remember, words } from "./server";
 
 export interface Provider {
@@ -21,6 +21,9 @@ export const providers = signal<Provider[] | null>(null);
 
 /** Who the server takes the user for; null if unknown, or without credentials. */
 export const caller = signal<Caller | null>(null);
+
+/** Whether the user may see what belongs to others; also true while that is unknown. */
+export const seesAll = computed(() => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? true);
 
 const PENDING = "dragoman.sign-in";
 

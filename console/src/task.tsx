@@ -9,6 +9,7 @@ import type { Fold } from "./fold";
 import { Followed } from "./followed";
 import { made } from "./listing";
 import { named } from "./catalogue";
+import { useTitle } from "./page";
 import { Ago, Copy, Facts, Problem, State, Tabs } from "./pieces";
 import { Parts } from "./parts";
 import { Pushes } from "./pushes";
@@ -50,13 +51,15 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
   const wanted = route.value.query.get("tab");
   const at = tabs.find((tab) => tab.id === wanted)?.id ?? usual;
   const show = (tab: string) => refine({ tab, event: "" });
+  const title = fold.asked || `Task ${short(id)}`;
+  useTitle(title);
   return (
     <article class="task" aria-label={`Task ${id}`}>
       <header class="head">
         <a class="back" href={href(["tasks"], kept())}>
           ‹ Tasks
         </a>
-        <h2>{fold.asked || `Task ${short(id)}`}</h2>
+        <h2>{title}</h2>
         <Cancel tenant={tenant} id={id} state={fold.state} known={known} />
         <Summary tenant={tenant} id={id} fold={fold} known={known} tick={followed.tick.value} />
       </header>

@@ -217,3 +217,20 @@ export interface WorkerAgent {
   seen: string;
   workers?: { name: string; peer: string; free?: number; running?: number; draining?: boolean }[];
 }
+
+/** A sum of figures. The first four fields are those by which the request groups. */
+export interface UsageRow {
+  day?: string;
+  agent?: string;
+  principal?: string;
+  scope?: string;
+  begun?: string;
+  completed?: string;
+  failed?: string;
+  canceled?: string;
+  rejected?: string;
+  turns?: string;
+  turnSeconds?: number;
+  tokens?: string;
+  cost?: number;
+}

@@ -83,6 +83,10 @@ async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, 
                 "#/agents": "root",
                 "#/agents/curious": "Interfaces",
                 "#/load": "Response time",
+                "#/usage": "Total",
+                "#/usage?by=agent&measure=cost": "Curious",
+                "#/webhooks": "Every event was delivered.",
+                "#/nowhere": "The console has no page",
             },
         )
 

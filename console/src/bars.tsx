@@ -1,0 +1,101 @@
+// Stacked bars over time. The figures of the bar under the pointer replace the totals in the legend.
+
+import { useSignal } from "@preact/signals";
+import { sum } from "./say";
+
+/** Colors: `main` and `quiet` for what is normal, `ask` for what waits, `bad` for failures only. */
+export type Tone = "main" | "quiet" | "ask" | "bad";
+
+export interface Series {
+  name: string;
+  tone: Tone;
+  values: readonly number[];
+}
+
+interface Shown {
+  title: string;
+  /** One for each bar, from the oldest to the newest. */
+  labels: readonly string[];
+  /** From the bottom to the top of the bars. */
+  series: readonly Series[];
+  unit: (value: number) => string;
+}
+
+const HIGH = 100;
+/** Width of a bar's place, and the space between two bars, in units of the drawing. */
+const PLACE = 10;
+const GAP = 2;
+
+export function Bars({ title, labels, series, unit }: Shown) {
+  const at = useSignal<number | undefined>(undefined);
+  const top = round(Math.max(0, ...labels.map((_, bar) => sum(series.map((one) => one.values[bar] ?? 0)))));
+  const total = (one: Series) => sum(one.values);
+  const here = at.value !== undefined && at.value < labels.length ? at.value : undefined;
+  return (
+    <figure class="bars">
+      <figcaption>
+        <b>{here === undefined ? title : labels[here]}</b>
+        <ul>
+          {series.map((one) => (
+            <li key={one.name} data-tone={one.tone}>
+              {one.name} <b>{unit(here === undefined ? total(one) : (one.values[here] ?? 0))}</b>
+            </li>
+          ))}
+        </ul>
+      </figcaption>
+      <div class="drawing">
+        <p class="scale" aria-hidden="true">
+          {[1, 0.5, 0].map((part) => (
+            <span key={part}>{unit(top * part)}</span>
+          ))}
+        </p>
+        <svg
+          viewBox={`0 0 ${labels.length * PLACE} ${HIGH}`}
+          preserveAspectRatio="none"
+          role="img"
+          aria-label={`${title}: ${series.map((one) => `${one.name} ${unit(total(one))}`).join(", ")}`}
+          onPointerLeave={() => (at.value = undefined)}
+        >
+          {[0, 0.5, 1].map((part) => (
+            <line key={part} x1={0} x2={labels.length * PLACE} y1={HIGH * part} y2={HIGH * part} class="grid" />
+          ))}
+          {labels.map((label, bar) => (
+            <g key={label} onPointerEnter={() => (at.value = bar)}>
+              <rect class="place" x={bar * PLACE} width={PLACE} y={0} height={HIGH} data-here={bar === here} />
+              <Stack bar={bar} series={series} top={top} />
+            </g>
+          ))}
+        </svg>
+        <p class="axis" aria-hidden="true">
+          {[0, Math.floor((labels.length - 1) / 2), labels.length - 1]
+            .filter((bar, index, all) => all.indexOf(bar) === index)
+            .map((bar) => (
+              <span key={bar}>{labels[bar]}</span>
+            ))}
+        </p>
+      </div>
+    </figure>
+  );
+}
+
+function Stack({ bar, series, top }: { bar: number; series: readonly Series[]; top: number }) {
+  let below = 0;
+  return (
+    <>
+      {series.map((one) => {
+        const high = ((one.values[bar] ?? 0) / top) * HIGH;
+        below += high;
+        if (!high) return null;
+        const x = bar * PLACE + GAP / 2;
+        return <rect key={one.name} data-tone={one.tone} x={x} width={PLACE - GAP} y={HIGH - below} height={high} />;
+      })}
+    </>
+  );
+}
+
+/** The next round number: 1, 2 or 5 times a power of ten. */
+function round(value: number): number {
+  if (value <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999) ?? value;
+}

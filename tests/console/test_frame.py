@@ -1,0 +1,88 @@
+"""The console's frame: titles, navigation, unknown pages, and what fingers need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.console.browser import Page
+from tests.console.served import staged
+
+pytestmark = pytest.mark.timeout(180)
+
+PLACES: Final = ("tasks", "agents", "usage", "webhooks", "new")
+
+TOO_SMALL: Final = """
+[...document.querySelectorAll('button, select, input, .button, summary, nav a, [role=tab]')].filter(one => {
+  const box = one.getBoundingClientRect();
+  if (!one.checkVisibility() || !box.height || one.closest('.hidden, .skip') || one.type === 'checkbox') return false;
+  return box.height < 44;
+}).map(one => `${one.outerHTML.slice(0, 120)} ${one.getBoundingClientRect().height}`)
+"""
+"""Controls that a finger misses: less than 44 px high."""
+
+ZOOMS: Final = """
+[...document.querySelectorAll('input:not([type=checkbox]), select, textarea')]
+  .filter(one => parseFloat(getComputedStyle(one).fontSize) < 16).map(one => one.outerHTML.slice(0, 120))
+"""
+"""Fields into which a phone zooms when they get the focus: less than 16 px."""
+
+
+async def touch(page: Page) -> None:
+    """Makes the page that of a phone."""
+    await page.command("Emulation.setDeviceMetricsOverride", width=380, height=760, deviceScaleFactor=2, mobile=True)
+    await page.command("Emulation.setTouchEmulationEnabled", enabled=True)
+    await page.until("matchMedia('(pointer: coarse)').matches")
+
+
+async def test_each_page_has_a_title_and_a_place_in_the_navigation(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        task = await stage.put("paint the door")
+        titles = {
+            "#/tasks": "Tasks · Dragoman",
+            f"#/tasks/curious/{task['id']}": "paint the door · Dragoman",
+            "#/agents": "Agents · Dragoman",
+            "#/agents/curious": "Curious · Dragoman",
+            "#/usage": "Usage · Dragoman",
+            "#/webhooks": "Webhooks · Dragoman",
+            "#/new": "New task · Dragoman",
+        }
+        for place, title in titles.items():
+            await stage.to(place)
+            await page.until(f"document.title === {title!r}")
+            marked = "document.querySelector('.top [aria-current]').hash"
+            assert place.startswith(await page.run(marked))
+
+
+async def test_an_unknown_page_says_so_and_links_to_others(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.to("#/nowhere/at-all?x=1")
+        await page.see("The console has no page nowhere/at-all.", "#main")
+        assert await page.run("document.title") == "Page not found · Dragoman"
+        await page.click(".nothing a", "look for a task")
+        await page.see("No tasks yet", ".list")
+
+
+async def test_fingers_reach_the_navigation_and_hit_all_controls(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.put("paint")
+        await touch(page)
+        low = (
+            "[...document.querySelectorAll('nav a')].every(one => one.getBoundingClientRect().top > innerHeight * 0.8)"
+        )
+        for place in PLACES:
+            await stage.to(f"#/{place}")
+            await page.until(f"document.querySelector('#main .page, #main .split') && {low}")
+            assert await page.run("document.scrollingElement.scrollWidth") == 380, place
+            assert await page.run(ZOOMS) == [], place
+            if place != "new":
+                assert await page.run(TOO_SMALL) == [], place
+            # Nothing of the page is behind the navigation.
+            main, nav = "document.querySelector('#main')", "document.querySelector('nav')"
+            assert await page.run(f"{main}.getBoundingClientRect().bottom <= {nav}.getBoundingClientRect().top + 1"), (
+                place
+            )
