@@ -16,7 +16,7 @@ from tests.security.token_issuer import AUDIENCE, URL, by_hand, claims, public_j
 
 from dragoman import Turn, agent
 from dragoman.bindings import request_log
-from dragoman.cli.process_setup import JsonLogFormatter
+from dragoman.cli.logs import JsonLogFormatter
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.runtime.api_keys import ApiKeyService

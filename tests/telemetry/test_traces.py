@@ -20,7 +20,7 @@ from tests.telemetry.collector import Collector, collecting, of
 from tests.test_webhooks import Hook, hooked
 
 from dragoman import Turn, agent
-from dragoman.cli.process_setup import JsonLogFormatter
+from dragoman.cli.logs import JsonLogFormatter
 from dragoman.client import Client
 from dragoman.core import trace
 from dragoman.core.durations import Backoff

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import ExitCode, print_error
-from dragoman.cli.process_setup import Signals, configure_logging
+from dragoman.cli.logs import configure_logging
+from dragoman.cli.process_setup import Signals
 from dragoman.fault_proxy import Drop, DropLimit, FaultProxy
 
 log = logging.getLogger("dragoman.fault_proxy")

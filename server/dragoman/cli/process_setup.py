@@ -1,22 +1,18 @@
-"""Process set-up of the commands that serve: event loop, signals, drain, open-file limit, memory, logging."""
+"""Process set-up of the commands that serve: event loop, signals, drain, open-file limit, memory."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
 import faulthandler
-import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
-from dragoman.cli import escape_controls, format_count
-from dragoman.core.trace import CURRENT_TRACE, CURRENT_TURN, trace_id_of
+from dragoman.cli import format_count
 from dragoman.supervision import FAILURES, describe_fault, end_process, is_expected, log_fault
 
 T = TypeVar("T")
@@ -271,100 +267,3 @@ async def return_unused_memory(allocator: Allocator, interval: float = TRIM_INTE
             settled = abs(kept - unused) < SETTLED_BYTES
         else:
             kept = min(kept, unused)
-
-
-_STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""Attributes of every log record; all others were passed as `extra=`."""
-
-
-class TextLogFormatter(logging.Formatter):
-    """`22:17:05 WARNING dragoman.runtime: text  task=… agent=…`, followed by the traceback, if any.
-
-    A record is one line, and the lines of its traceback are indented: no text of a caller can pass for a record.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        fields = "".join(f" {name}={value}" for name, value in _extra_fields(record).items())
-        if record.name == "dragoman.turns":  # the message has them
-            fields = ""
-        line = f"{when} {record.levelname} {record.name}: {record.getMessage()}"
-        trace = "\n".join(_traceback_lines(self, record)).splitlines()
-        return "\n".join((escape_controls(line + fields), *(f"  {escape_controls(each)}" for each in trace)))
-
-
-class JsonLogFormatter(logging.Formatter):
-    """One JSON object per record: `time`, `level`, `logger`, `message`, the extra fields, and `exception`, if any.
-
-    Control characters that JSON allows in strings, such as C1, are escaped too: people read logs on terminals.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **_extra_fields(record),
-        }
-        if trace := _traceback_lines(self, record):
-            line["exception"] = "\n".join(trace)
-        return escape_controls(json.dumps(line, ensure_ascii=False, default=str))
-
-
-LOG_FORMATTERS: Final = {"text": TextLogFormatter, "json": JsonLogFormatter}
-
-
-LogFormat = Literal["text", "json"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-
-_LIBRARIES: Final = ("aiohttp", "asyncio", "grpc", "nats")
-"""Loggers of what we use. Their DEBUG lines are about their insides; `debug` is for ours and for those of agents."""
-
-
-def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, development: bool | None = None) -> None:
-    """Logs to stderr in this format, from this level up, replacing any earlier configuration.
-
-    development: whether each turn is a line; None: if people read the text on a terminal. In production turns are
-    lines at the level `debug` only: one for each would flood the log. Requests are lines in JSON, for log collectors.
-    """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LOG_FORMATTERS[log_format]())
-    handler.addFilter(shorten_library_fault)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    lowest = getattr(logging, level.upper())
-    root.setLevel(lowest)
-    for name in _LIBRARIES:
-        logging.getLogger(name).setLevel(max(lowest, logging.INFO))
-    shows_turns = log_format == "text" and sys.stderr.isatty() if development is None else development
-    for name, shown in (("dragoman.access", log_format == "json"), ("dragoman.turns", shows_turns)):
-        logging.getLogger(name).setLevel(lowest if shown or level == "debug" else max(lowest, logging.WARNING))
-
-
-def shorten_library_fault(record: logging.LogRecord) -> bool:
-    """Replaces a library's traceback by one line with what to do, if the error comes from outside of the code."""
-    error = record.exc_info[1] if record.exc_info else None
-    if error is not None and not record.name.startswith("dragoman") and is_expected(error):
-        record.msg, record.args = f"{record.getMessage()[:200]}: {describe_fault(error)}", ()
-        record.exc_info = record.exc_text = None
-    return True
-
-
-def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
-    if context := CURRENT_TRACE.get():  # records are formatted in the context that logs them
-        fields.setdefault("trace", trace_id_of(context))
-    if turn := CURRENT_TURN.get():
-        fields.setdefault("task", turn[0])
-        fields.setdefault("agent", turn[1])
-    return fields
-
-
-def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
-    lines = []
-    if record.exc_info:
-        lines.append(formatter.formatException(record.exc_info))
-    if record.stack_info:
-        lines.append(formatter.formatStack(record.stack_info))
-    return lines

@@ -12,7 +12,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from dragoman.calling.errors import ClientError
-from dragoman.cli import ExitCode, print_error, process_setup
+from dragoman.cli import ExitCode, logs, print_error
 from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,
@@ -186,8 +186,8 @@ def worker(
     """
     if log_format not in ("text", "json"):
         raise typer.BadParameter("--log-format: must be text or json")
-    if log_level not in get_args(process_setup.LogLevel):
-        raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(process_setup.LogLevel))}")
+    if log_level not in get_args(logs.LogLevel):
+        raise typer.BadParameter(f"--log-level: must be one of {', '.join(get_args(logs.LogLevel))}")
     try:
         if agent_sources.is_object_name(app):
             executor, app = [app, *(executor or ())], ""
@@ -237,9 +237,7 @@ class InvalidKeyFile(Exception):
 
 def run_worker(options: WorkerOptions) -> ExitCode:
     """Runs until a signal, or until the server rejects the worker. Returns the exit code."""
-    process_setup.configure_logging(
-        cast("process_setup.LogFormat", options.log_format), cast("process_setup.LogLevel", options.log_level)
-    )
+    logs.configure_logging(cast("logs.LogFormat", options.log_format), cast("logs.LogLevel", options.log_level))
     try:
         app = load_app(options.app)  # before Ctrl-C is taken over, so that it still interrupts the import
         run_until_complete(_serve_until_stopped(options, app))

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, BinaryIO
 
 from . import frameworks
+from .logs import CURRENT_TASK, configure_logging
 from .target import InvalidTarget, create_executor, is_executor, load
 from .turn import ExecutorTurn, describe_error, failed_status
 
@@ -40,8 +41,8 @@ class _ChildTurn:
     canceling: asyncio.Task[None] | None = None
 
 
-def main(target: str) -> int:
-    """Serves TARGET on stdin and stdout. Returns the exit code."""
+def main(target: str, *, debug: bool = False) -> int:
+    """Serves TARGET on stdin and stdout. Returns the exit code. debug: log everything."""
     pipe = open_stdio()
     try:
         agent = open_target(target)
@@ -50,8 +51,7 @@ def main(target: str) -> int:
         text = " ".join(str(error).split())  # the server reads one line
         print(f"{STDERR_ERROR_PREFIX}{text}", file=sys.stderr, flush=True)
         return EXIT_INVALID_TARGET
-    if not logging.getLogger().handlers:  # the executor's module has not configured logging
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    configure_logging(debug=debug)
     asyncio.run(_serve(agent, registration, pipe))
     # Threads of the executor must not keep the process alive without a server.
     sys.stderr.flush()
@@ -203,6 +203,7 @@ class ExecutorChild:
 
     async def _execute(self, turn: ExecutorTurn, lock: asyncio.Lock) -> BaseException | None:
         """Returns an error that would stop the event loop if this task raised it."""
+        CURRENT_TASK.set(turn.task_id)
         async with lock:
             try:
                 await self._agent.execute(turn)
@@ -221,7 +222,7 @@ class ExecutorChild:
         if error is not None and not isinstance(error, asyncio.CancelledError):
             error_id = turn.new_error_id(error)
             suffix = f" (error id {error_id})" if error_id else ""
-            log.error("task %s: the executor failed%s", turn.task_id, suffix, exc_info=error)
+            log.error("the executor failed%s", suffix, exc_info=error, extra={"task": turn.task_id})
         try:
             turn.on_returned(error, error_id)
         except ValueError as unsendable:  # the end of the turn is too large or has no JSON form
@@ -249,9 +250,9 @@ class ExecutorChild:
             await self._agent.cancel(running.turn)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             log.info(
-                "task %s: cancel() failed (%s); execute() is stopped anyway",
-                running.turn.task_id,
+                "cancel() failed (%s); execute() is stopped anyway",
                 describe_error(error),
+                extra={"task": running.turn.task_id},
             )
         finally:
             running.task.cancel()

@@ -27,4 +27,4 @@ def load() -> ModuleType:
 if __name__ == "__main__":
     if sys.version_info < (3, 10):
         sys.exit(f"executors need Python 3.10 or newer; {sys.executable} is Python {sys.version.split()[0]}")
-    sys.exit(load().main(sys.argv[1]))
+    sys.exit(load().main(sys.argv[1], debug="--debug" in sys.argv[2:]))

@@ -193,7 +193,9 @@ class ExecutorTurn:
             if key not in self.task_metadata or not _is_same_json(self.task_metadata[key], value)
         }
         if changed.pop(USAGE_KEY, None) is not None:
-            log.warning('task %s: "%s" in metadata is dropped: the server writes this key', self.task_id, USAGE_KEY)
+            log.warning(
+                '"%s" in metadata is dropped: the server writes this key', USAGE_KEY, extra={"task": self.task_id}
+            )
         if changed:
             self.task_metadata.update(changed)
             self._state_update["taskMetadata"] = {**self._state_update.get("taskMetadata", {}), **changed}
@@ -224,7 +226,7 @@ class ExecutorTurn:
 
     def _check_late(self, label: str) -> bool:
         if self.is_over and not self.canceled:
-            log.warning("task %s: %s was sent after the end of the turn and is dropped", self.task_id, label)
+            log.warning("%s was sent after the end of the turn and is dropped", label, extra={"task": self.task_id})
         return self.is_over
 
     # Sending ------------------------------------------------------------------------------------------------------

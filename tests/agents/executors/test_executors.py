@@ -6,6 +6,7 @@ The executor is a worker of a stand-in for fasta2a; those of the real SDKs are r
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -72,12 +73,16 @@ async def test_metadata_that_a_worker_sets_in_its_storage_is_that_of_the_task(se
         assert MessageToDict(await client.get(task.id))["metadata"] == {"my_key": {"turns": 0}}
 
 
-async def test_printed_output_goes_to_the_log_of_the_server(server: Server) -> None:
+async def test_output_goes_to_the_log_of_the_server(server: Server) -> None:
     async with Client(server.grpc) as client:
-        assert (await client.send(message("print"))).task.status.state == states.COMPLETED
+        printed = (await client.send(message("print"))).task
+        assert printed.status.state == states.COMPLETED
         assert (await client.send(message("read x"))).task.status.state == states.COMPLETED  # stdin is empty
     assert '"agent": "counter"' in server.err.until("printed by the executor")
     server.err.until("written by the executor")
+    line = server.err.until("logged by the executor")
+    fields = {"level": "WARNING", "logger": "counter", "task": printed.id, "agent": "counter"}
+    assert json.loads(line).items() >= fields.items()
 
 
 async def test_a_cancel_stops_the_executor(server: Server) -> None:

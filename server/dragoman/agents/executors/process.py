@@ -30,6 +30,9 @@ STDERR_TAIL_LINES: Final = 20
 ERROR_LINE_PREFIX: Final = "dragoman: error: "
 """Prefix of its last line if the target is not a usable executor."""
 
+LOG_LINE_PREFIX: Final = "dragoman: log: "
+"""Prefix of its log records, each of which is a JSON object (`executor_child/logs.py`)."""
+
 PRIVATE_ENV_PREFIX: Final = "DRAGOMAN_"
 """Environment variables with this prefix are not passed on: they hold store URLs and passwords."""
 
@@ -75,6 +78,7 @@ class ExecutorProcess:
             "-u",
             str(CHILD_SCRIPT),
             target,
+            *(["--debug"] if log.isEnabledFor(logging.DEBUG) else []),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -160,7 +164,30 @@ class ExecutorProcess:
         self._log_line(rest)
 
     def _log_line(self, line: bytes) -> None:
-        if text := line.decode(errors="replace").rstrip():
+        text = line.decode(errors="replace").rstrip()
+        record = parse_log_line(text, self._agent)
+        if record is not None:
+            self._stderr_tail.append(record.exc_text.splitlines()[-1] if record.exc_text else record.getMessage())
+            logger = logging.getLogger(record.name)
+            if logger.isEnabledFor(record.levelno):
+                logger.handle(record)
+        elif text:
             self._stderr_tail.append(text)
             if not text.startswith(ERROR_LINE_PREFIX):  # the supervisor reports it
                 log.info("%s", text, extra={"agent": self._agent})
+
+
+def parse_log_line(line: str, agent: str) -> logging.LogRecord | None:
+    """The log record in a line on stderr; None for a line that was printed."""
+    if not line.startswith(LOG_LINE_PREFIX):
+        return None
+    try:
+        fields = orjson.loads(line[len(LOG_LINE_PREFIX) :])
+        name, level, message = str(fields["logger"]), int(fields["level"]), str(fields["message"])
+        exception, task = str(fields.get("exception", "")), str(fields.get("task", ""))
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    extra = {"agent": agent, **({"task": task} if task else {})}
+    record = log.makeRecord(name, level, "", 0, "%s", (message,), None, extra=extra)
+    record.exc_text = exception or None
+    return record

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
-from dragoman.cli import ExitCode, format_count, print_error, process_setup
+from dragoman.cli import ExitCode, format_count, logs, print_error
 from dragoman.cli.process_setup import (
     Signals,
     StartInterrupted,
@@ -120,7 +120,7 @@ def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), s
         settings = load_settings(arguments)
         if settings.processes > 1:
             return run_processes(command_line, settings)
-        process_setup.configure_logging(settings.log_format, settings.log_level)
+        logs.configure_logging(settings.log_format, settings.log_level)
         settings = settings.model_copy(update={"connections": raise_open_file_limit(settings.connections)})
         own = load_app(settings.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from dragoman.cli import process_setup
+from dragoman.cli import logs
 from dragoman.cli.process_setup import Signals
 from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Address, Settings, SettingsError
@@ -49,7 +49,7 @@ def run_processes(arguments: Sequence[str], settings: Settings) -> int:
     Raises StartError, SettingsError.
     """
     check_multiprocess(settings)
-    process_setup.configure_logging(settings.log_format, settings.log_level)
+    logs.configure_logging(settings.log_format, settings.log_level)
     if not settings.bus.get_secret_value():
         log.warning(
             "without --bus the processes only communicate through the store: streams from another process lag by up to "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -43,6 +44,7 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
         if word == "print":
             print("printed by the executor")
             print("written by the executor", file=sys.stderr)
+            logging.getLogger("counter").warning("logged by the executor")
         if word == "read":
             rest = sys.stdin.read() if sys.stdin else ""
         if word == "env":
