@@ -80,6 +80,9 @@ async def test_events_are_encoded_in_every_dialect(tmp_path: Path) -> None:
     async with serve(tmp_path) as (_, http):
         task = await run_task(http)
         status, log = await get_json(http, f"/operations/tasks/{task}/events", params={"limit": 100})
+        assert "history" not in log
+        _, page = await get_json(http, f"/operations/tasks/{task}/events?limit=1&includeHistory=true")
+        assert [message["role"] for message in page["history"]][:1] == ["ROLE_USER"]
         assert (status, log["oldest"], log["last"]) == (200, 1, len(log["events"]))
         async with http.get(f"/tasks/{task}:subscribe", headers={"Last-Event-ID": "0"}) as stream:
             lines = (await stream.text()).splitlines()

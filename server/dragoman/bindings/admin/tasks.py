@@ -35,6 +35,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 DEFAULT_EVENT_LIMIT: Final = 20
 MAX_EVENT_LIMIT: Final = 100
+EVENT_HISTORY: Final = 200
+"""Messages that are listed with events."""
 DEFAULT_PUSH_LIMIT: Final = 100
 MAX_PUSH_LIMIT: Final = 1000
 WATCH_INTERVAL: Final = 1.0
@@ -69,13 +71,15 @@ class TaskOperations:
         """Lists events of a task by sequence."""
         selection = task_selection(request)
         limit = page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
-        log = await self._maintenance.log(selection, request.after, limit)
-        artifacts = [artifact.artifact_id for artifact in pb.Task.FromString(log.task).artifacts]
-        v01_writer = json_v01.V01StreamWriter(artifacts)
+        history = EVENT_HISTORY if request.include_history else 0
+        log = await self._maintenance.log(selection, request.after, limit, history=history)
+        task = pb.Task.FromString(log.task)
+        v01_writer = json_v01.V01StreamWriter([artifact.artifact_id for artifact in task.artifacts])
         return events_pb.ListEventsResponse(
             events=[_event_message(event, v01_writer) for event in log.events],
             oldest=log.oldest,
             last=log.record.last_sequence,
+            history=task.history if request.include_history else (),
         )
 
     async def list_steps(self, request: steps_pb.ListStepsRequest) -> steps_pb.ListStepsResponse:

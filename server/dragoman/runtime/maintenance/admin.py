@@ -107,10 +107,13 @@ class Maintenance:
                 return
             after = batch[-1].number
 
-    async def log(self, selection: TaskSelection, after: int, limit: int) -> LogPage:
-        """Up to `limit` events of one task after event `after`. Raises TaskNotFound, and InvalidParams as `export`."""
+    async def log(self, selection: TaskSelection, after: int, limit: int, *, history: int = 0) -> LogPage:
+        """Up to `limit` events of one task after event `after`, with its newest `history` messages in the task.
+
+        Raises TaskNotFound, and InvalidParams as `export`.
+        """
         records = await self._select_one(selection)
-        snapshot = await self._store.read(records[0].ref, history=0) if records else None
+        snapshot = await self._store.read(records[0].ref, history=history) if records else None
         if snapshot is None:
             raise TaskNotFound
         record = snapshot.record

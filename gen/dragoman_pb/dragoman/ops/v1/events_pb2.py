@@ -23,19 +23,20 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x64ragoman/ops/v1/events.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa2\x01\n\x11ListEventsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x14\n\x05\x61\x66ter\x18\x05 \x01(\rR\x05\x61\x66ter\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\"w\n\x12ListEventsResponse\x12\x35\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.dragoman.ops.v1.EncodedEventR\x06\x65vents\x12\x16\n\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x12\n\x04last\x18\x03 \x01(\rR\x04last\"\xbd\x01\n\x0c\x45ncodedEvent\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12\x17\n\x07v1_json\x18\x03 \x01(\tR\x06v1Json\x12\x19\n\x08v03_json\x18\x04 \x01(\tR\x07v03Json\x12\x19\n\x08v01_json\x18\x05 \x03(\tR\x07v01Json\x12\x12\n\x04text\x18\x06 \x01(\tR\x04textb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x64ragoman/ops/v1/events.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xcb\x01\n\x11ListEventsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x14\n\x05\x61\x66ter\x18\x05 \x01(\rR\x05\x61\x66ter\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\x12\'\n\x0finclude_history\x18\x07 \x01(\x08R\x0eincludeHistory\"\xa5\x01\n\x12ListEventsResponse\x12\x35\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.dragoman.ops.v1.EncodedEventR\x06\x65vents\x12\x16\n\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x12\n\x04last\x18\x03 \x01(\rR\x04last\x12,\n\x07history\x18\x04 \x03(\x0b\x32\x12.lf.a2a.v1.MessageR\x07history\"\xbd\x01\n\x0c\x45ncodedEvent\x12\x1a\n\x08sequence\x18\x01 \x01(\rR\x08sequence\x12.\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04time\x12\x17\n\x07v1_json\x18\x03 \x01(\tR\x06v1Json\x12\x19\n\x08v03_json\x18\x04 \x01(\tR\x07v03Json\x12\x19\n\x08v01_json\x18\x05 \x03(\tR\x07v01Json\x12\x12\n\x04text\x18\x06 \x01(\tR\x04textb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTEVENTSREQUEST']._serialized_start=83
-  _globals['_LISTEVENTSREQUEST']._serialized_end=245
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=247
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=366
-  _globals['_ENCODEDEVENT']._serialized_start=369
-  _globals['_ENCODEDEVENT']._serialized_end=558
+  _globals['_LISTEVENTSREQUEST']._serialized_start=104
+  _globals['_LISTEVENTSREQUEST']._serialized_end=307
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=310
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=475
+  _globals['_ENCODEDEVENT']._serialized_start=478
+  _globals['_ENCODEDEVENT']._serialized_end=667
 # @@protoc_insertion_point(module_scope)
