@@ -6,6 +6,7 @@ import { agentOf } from "./tenant";
 import type { Agent } from "./wire";
 
 const EVERY = 15_000;
+const UNREACHABLE = 2_000;
 
 export const agents = signal<readonly Agent[] | undefined>(undefined);
 export const unreachable = signal("");
@@ -32,7 +33,9 @@ export function keepUp(): void {
     void key.value; // other credentials may see other agents
     void look();
   });
+  let due = 0;
   setInterval(() => {
-    if (!document.hidden) void look();
-  }, EVERY);
+    if (document.hidden || Date.now() < due) return;
+    void look().then(() => (due = Date.now() + (unreachable.value ? 0 : EVERY)));
+  }, UNREACHABLE);
 }

@@ -1,6 +1,6 @@
 // The form for a new task, an answer to a waiting task, or a message to a working task.
 
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { agents } from "./catalogue";
 import { Parts } from "./parts";
@@ -9,7 +9,14 @@ import { go, route } from "./route";
 import { bytes } from "./say";
 import { Failure } from "./server";
 import { fresh, send } from "./sending";
-import { isTerminal, isWaiting, type Message } from "./wire";
+import { DEFAULT_SCOPE, tenantOf } from "./tenant";
+import { isTerminal, isWaiting, type Message, type Part } from "./wire";
+
+/** The message with which the form of the next new task begins. */
+export const draft = signal<Message | undefined>(undefined);
+
+/** Touch screens have no Ctrl key. */
+const TOUCH = matchMedia("(pointer: coarse)").matches;
 
 interface Spoken {
   tenant: string;
@@ -17,9 +24,13 @@ interface Spoken {
 }
 
 export function Compose({ tenant, task }: Spoken) {
-  const text = useSignal(task ? "" : (route.value.query.get("text") ?? ""));
+  const first = useRef(task ? undefined : draft.value).current;
+  const texts = first?.parts.filter((part) => part.text !== undefined).map((part) => part.text);
+  const text = useSignal(task ? "" : (texts?.join("\n") ?? route.value.query.get("text") ?? ""));
   const asData = useSignal(false);
   const files = useSignal<readonly File[]>([]);
+  /** Files and data of a message that is sent again. */
+  const parts = useSignal<readonly Part[]>(first?.parts.filter((part) => part.text === undefined) ?? []);
   const sending = useSignal(false);
   const error = useSignal<unknown>(undefined);
   const reply = useSignal<Message | undefined>(undefined);
@@ -30,10 +41,14 @@ export function Compose({ tenant, task }: Spoken) {
   const word = waiting ? "Answer" : "Send";
   const name = task ? (over ? "A new task in the same context" : waiting ? "Answer" : "A message to the running task") : "Message";
 
+  useEffect(() => {
+    if (first) draft.value = undefined; // used up
+  }, []);
+
   // A changed draft needs a new idempotency key.
   useEffect(() => {
     key.current = fresh();
-  }, [text.value, asData.value, files.value]);
+  }, [text.value, asData.value, files.value, parts.value]);
 
   const add = (more: FileList | null | undefined) => {
     if (more?.length) files.value = [...files.value, ...more];
@@ -41,15 +56,16 @@ export function Compose({ tenant, task }: Spoken) {
 
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
-    if (sending.value || (!text.value.trim() && files.value.length === 0)) return;
+    if (sending.value || (!text.value.trim() && files.value.length + parts.value.length === 0)) return;
     sending.value = true;
     error.value = undefined;
     reply.value = undefined;
     try {
-      const draft = { tenant, text: text.value, asData: asData.value, files: files.value };
-      const sent = await send({ ...draft, taskId: over ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
+      const message = { tenant, text: text.value, asData: asData.value, files: files.value, parts: parts.value };
+      const sent = await send({ ...message, taskId: over ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
       text.value = "";
       files.value = [];
+      parts.value = [];
       key.current = fresh();
       if (sent.task && sent.task.id !== task?.id) go(["tasks", tenant, sent.task.id]);
       reply.value = sent.message;
@@ -84,8 +100,21 @@ export function Compose({ tenant, task }: Spoken) {
         </section>
       )}
       <Problem error={error.value} />
-      {files.value.length > 0 && (
+      {files.value.length + parts.value.length > 0 && (
         <ul class="files" aria-label="Files to send">
+          {parts.value.map((part, index) => (
+            <li key={index}>
+              {part.filename ?? part.url ?? "JSON data"}{" "}
+              <button
+                type="button"
+                class="plain"
+                aria-label={`Remove ${part.filename ?? part.url ?? "JSON data"}`}
+                onClick={() => (parts.value = parts.value.filter((_, other) => other !== index))}
+              >
+                ×
+              </button>
+            </li>
+          ))}
           {files.value.map((file, index) => (
             <li key={index}>
               {file.name} <span class="faint">{bytes(file.size)}</span>{" "}
@@ -105,7 +134,7 @@ export function Compose({ tenant, task }: Spoken) {
         id="message"
         rows={task ? 2 : 4}
         aria-label={name}
-        placeholder={`${name}  (Ctrl+Enter to send)`}
+        placeholder={TOUCH ? name : `${name}  (Ctrl+Enter to send)`}
         value={text.value}
         onInput={(event) => (text.value = event.currentTarget.value)}
         onKeyDown={typed}
@@ -142,7 +171,8 @@ export function New() {
   const asked = route.value.query.get("agent");
   const agent = known.find((one) => one.id === asked) ?? known.find((one) => one.root) ?? known[0];
   if (!agent) return <p class="empty">This server has no agents yet.</p>;
-  const choose = (id: string) => go(["new"], { agent: id });
+  const scope = route.value.query.get("scope") || DEFAULT_SCOPE;
+  const choose = (id: string) => go(["new"], { agent: id, scope: route.value.query.get("scope") ?? "" });
   return (
     <article class="new" aria-label="New task">
       <header class="head">
@@ -163,8 +193,9 @@ export function New() {
       </header>
       <p class="about">
         {agent.description} <a href={`#/agents/${agent.id}`}>Card</a>
+        {scope !== DEFAULT_SCOPE && ` In the scope ${scope}.`}
       </p>
-      <Compose key={`${agent.id} ${route.value.query.get("text") ?? ""}`} tenant={agent.id} />
+      <Compose key={`${agent.id} ${scope} ${route.value.query.get("text") ?? ""}`} tenant={tenantOf(scope, agent.id)} />
     </article>
   );
 }

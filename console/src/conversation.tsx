@@ -4,9 +4,10 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Fold, Line } from "./fold";
 import { Parts } from "./parts";
 import { State } from "./pieces";
+import { offerOf } from "./questions";
 import { refine } from "./route";
 import { clock, full, plural, short, took } from "./say";
-import { isTerminal } from "./wire";
+import { isTerminal, isWaiting, type Part } from "./wire";
 
 /** Pixels from the end within which the view follows new lines. */
 const NEAR = 48;
@@ -75,11 +76,13 @@ interface Group {
   earlier: Line[];
 }
 
-/** Reports of progress in a row are one line, the last. */
+/** Reports of progress in a row are one line, the last. A state that the next line tells too is not told. */
 function grouped(lines: readonly Line[]): Group[] {
   const groups: Group[] = [];
-  for (const line of lines) {
+  for (const [index, line] of lines.entries()) {
     const before = groups.at(-1);
+    const next = lines[index + 1];
+    if (line.kind === "status" && !line.message && !line.attempt && next?.kind === "status" && next.state === line.state) continue;
     if (before && isProgress(before.line) && isProgress(line)) {
       before.earlier.push(before.line);
       before.line = line;
@@ -184,18 +187,30 @@ function What({ line, live }: { line: Line; live: boolean }) {
         </>
       );
     case "gap":
-      return <p class="faint">Earlier events were removed. This is the task as of event {line.first}.</p>;
+      return <p class="faint">Earlier events are not shown. This is the task as of event {line.first}.</p>;
     default:
       return (
         <>
           <p class="who">
             <State state={line.state ?? ""} />
             {line.attempt && <span> attempt {line.attempt}</span>}
+            {line.error && <span class="bad"> after {line.error}</span>}
           </p>
-          {line.message && <Parts parts={line.message.parts} usual="markdown" />}
+          {line.message && <Said parts={line.message.parts} state={line.state ?? ""} />}
         </>
       );
   }
+}
+
+/** The message of a status. What a question offers as answers is put into words. */
+function Said({ parts, state }: { parts: readonly Part[]; state: string }) {
+  const offers = isWaiting(state) ? parts.map(offerOf) : [];
+  return (
+    <>
+      <Parts parts={parts.filter((_, index) => !offers[index])} usual="markdown" />
+      {offers.map((offer) => offer && <p class="faint">{offer}</p>)}
+    </>
+  );
 }
 
 export function Results({ fold }: { fold: Fold }) {

@@ -15,6 +15,8 @@ export interface Line {
   replaces?: boolean;
   complete?: boolean;
   attempt?: number;
+  /** Why the attempt before failed. */
+  error?: string;
 }
 
 export class Fold {
@@ -52,6 +54,7 @@ export class Fold {
         state: status.state,
         message: status.message,
         attempt,
+        error: typeof metadata?.["error"] === "string" ? metadata["error"] : undefined,
       });
       this.state = status.state;
       this.since = status.timestamp ?? this.since;
@@ -62,9 +65,14 @@ export class Fold {
     return isTerminal(this.state);
   }
 
+  /** The message that began the task, if it is known. */
+  get first(): Message | undefined {
+    return this.lines.find((line) => line.kind === "user")?.message;
+  }
+
   /** What the user asked for, in one line: the beginning of the first message. */
   get asked(): string {
-    const parts = this.lines.find((line) => line.kind === "user")?.message?.parts ?? [];
+    const parts = this.first?.parts ?? [];
     const text = parts.map((part) => part.text?.trim().split("\n")[0]).find(Boolean);
     return text?.slice(0, 300) ?? parts.map((part) => part.filename ?? (part.data === undefined ? "" : "JSON data")).find(Boolean) ?? "";
   }

@@ -6,6 +6,7 @@ import { news } from "./listing";
 import { call, Failure, segment } from "./server";
 import { follow, type Link } from "./stream";
 import { pathOf } from "./tenant";
+import { readForeign } from "./foreign";
 import type { Card, Message, Task } from "./wire";
 
 const POLLS = 2_000;
@@ -21,6 +22,8 @@ export class Followed {
   readonly tick = signal(0);
   readonly link: Signal<Link> = signal("connecting");
   readonly error: Signal<unknown> = signal(undefined);
+  /** The principal of a task that is not the caller's, and which an operator reads; empty for the caller's own. */
+  readonly principal = signal("");
   /** Whether all events so far are known; further ones are new. */
   readonly current = signal(false);
   private begun = 0;
@@ -95,8 +98,28 @@ export class Followed {
     }
   }
 
+  /** A task of another principal, read as operators may. Without the grant, the refusal is shown. */
+  private async foreign(refusal: unknown): Promise<void> {
+    const stop = new AbortController();
+    this.ends.push(() => stop.abort());
+    await readForeign({
+      tenant: this.tenant,
+      id: this.id,
+      stop: stop.signal,
+      link: this.link,
+      fold: () => this.fold,
+      know: (principal) => (this.principal.value = principal),
+      draw: () => {
+        this.current.value = true;
+        this.draw();
+      },
+      fail: (error) => (this.error.value = error ?? refusal),
+    });
+  }
+
   /** Polls agents without streaming. */
   private async refused(error: unknown): Promise<void> {
+    if (error instanceof Failure && error.status === 404) return this.foreign(error);
     if (!(error instanceof Failure && error.reason === "UNSUPPORTED_OPERATION")) {
       this.error.value = error;
       return;

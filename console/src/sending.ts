@@ -10,6 +10,8 @@ export interface Draft {
   /** The text is JSON and is sent as a data part. */
   asData: boolean;
   files: readonly File[];
+  /** Further parts, which are sent as they are. */
+  parts?: readonly Part[];
   taskId: string;
   contextId: string;
 }
@@ -31,10 +33,11 @@ export async function send(draft: Draft, key: string): Promise<Sent> {
   });
 }
 
-async function parts({ text, asData, files }: Draft): Promise<Part[]> {
+async function parts({ text, asData, files, parts: further }: Draft): Promise<Part[]> {
   const made: Part[] = [];
   if (asData && text.trim()) made.push({ data: JSON.parse(text) as Json });
   else if (text.trim()) made.push({ text });
+  made.push(...(further ?? []));
   for (const file of files) {
     made.push({
       raw: await base64(file),

@@ -1,6 +1,5 @@
 // One task: its properties, actions and tabs.
 
-import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Compose } from "./compose";
 import { Conversation, Results } from "./conversation";
@@ -10,15 +9,18 @@ import { Followed } from "./followed";
 import { made } from "./listing";
 import { named } from "./catalogue";
 import { useTitle } from "./page";
-import { Ago, Copy, Facts, Problem, State, Tabs } from "./pieces";
 import { Parts } from "./parts";
+import { Ago, Copy, Facts, Problem, State, Tabs } from "./pieces";
 import { Pushes } from "./pushes";
+import { Answer } from "./question";
+import { offerOf } from "./questions";
 import { href, refine, route } from "./route";
-import { full, now, plural, short, took } from "./say";
-import { call, Failure, segment } from "./server";
+import { full, lasting, now, plural, short, took } from "./say";
+import { Failure } from "./server";
+import { Actions } from "./task_actions";
 import { kept } from "./tasks";
-import { agentOf, DEFAULT_SCOPE, pathOf, scopeOf } from "./tenant";
-import { isTerminal, isWaiting, shown, type Message, type Task as A2ATask } from "./wire";
+import { agentOf, DEFAULT_SCOPE, scopeOf } from "./tenant";
+import { isTerminal, isWaiting, shown } from "./wire";
 import { WireView } from "./wire_view";
 
 const LINKS = {
@@ -38,8 +40,11 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
   void followed.tick.value;
   const { fold, link } = followed;
   const known = fold.lines.length > 0;
+  const principal = followed.principal.value;
   const failed = followed.error.value;
   const hidden = failed instanceof Failure && failed.status === 404;
+  const title = fold.asked || `Task ${short(id)}`;
+  useTitle([title.slice(0, TITLE), ...(known ? [shown(fold.state)] : [])].join(" · "));
   const usual = hidden ? "execution" : "conversation";
   const tabs = [
     { id: "conversation", name: "Conversation", count: fold.last || undefined },
@@ -51,23 +56,23 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
   const wanted = route.value.query.get("tab");
   const at = tabs.find((tab) => tab.id === wanted)?.id ?? usual;
   const show = (tab: string) => refine({ tab, event: "" });
-  const title = fold.asked || `Task ${short(id)}`;
-  useTitle(title);
+  const task = { id, context: fold.context, state: fold.state };
   return (
     <article class="task" aria-label={`Task ${id}`}>
       <header class="head">
         <a class="back" href={href(["tasks"], kept())}>
           ‹ Tasks
         </a>
-        <h2>{title}</h2>
-        <Cancel tenant={tenant} id={id} state={fold.state} known={known} />
-        <Summary tenant={tenant} id={id} fold={fold} known={known} tick={followed.tick.value} />
+        <h2 id="task-title" tabIndex={-1}>
+          {title}
+        </h2>
+        {known && <Actions tenant={tenant} id={id} state={fold.state} first={fold.first} principal={principal} />}
+        <Summary tenant={tenant} id={id} fold={fold} known={known} principal={principal} tick={followed.tick.value} />
       </header>
       <Ids tenant={tenant} id={id} context={fold.context} />
-      <Notice state={fold.state} message={fold.notice} />
       {hidden ? (
         <p class="problem" role="alert">
-          None of your tasks has this id. The explanation for operators is below.
+          You cannot see this task: none of your tasks has this id.
         </p>
       ) : (
         <Problem error={failed} />
@@ -78,6 +83,8 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
           {LINKS[link.value]}
         </span>
       </div>
+      {/* below the tabs, which must not move when a question is answered */}
+      <Notice tenant={tenant} task={task} fold={fold} own={!principal} tick={followed.tick.value} />
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
         {at === "conversation" && <Conversation fold={fold} current={followed.current.value} tick={followed.tick.value} />}
         {at === "artifacts" && <Results fold={fold} />}
@@ -85,23 +92,27 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
         {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
         {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
       </div>
-      {known && <Compose key={`${tenant}/${id}`} tenant={tenant} task={{ id, context: fold.context, state: fold.state }} />}
+      {known && !principal && <Compose key={`${tenant}/${id}`} tenant={tenant} task={task} />}
     </article>
   );
 }
 
+/** The longest name of a task in the title of the page. */
+const TITLE = 60;
+
 /** State, duration, agent, what it cost, and when something happened last. */
-function Summary({ tenant, id, fold, known }: { tenant: string; id: string; fold: Fold; known: boolean; tick: number }) {
+function Summary({ tenant, id, fold, known, principal }: { tenant: string; id: string; fold: Fold; known: boolean; principal: string; tick: number }) {
   const over = isTerminal(fold.state);
   const begins = made(id) || new Date(fold.lines[0]?.time ?? 0).getTime();
   const changed = new Date(fold.since || 0).getTime();
-  const lasted = begins && changed ? Math.max(0, (over ? changed : now.value) - begins) : undefined;
+  const lasted = begins && changed ? Math.max(0, (over ? changed : now.value) - begins) : 0;
   const { tokens, cost } = fold.usage ?? {};
   return (
     <p class="summary">
       {known && <State state={fold.state} />}
       <a href={href(["agents", agentOf(tenant)])}>{named(tenant)}</a>
-      {lasted !== undefined && <span title="from the first message to the end of the task">{over ? `took ${took(lasted)}` : took(Math.floor(lasted / 1000) * 1000)}</span>}
+      {principal && <span title="The principal that owns this task">{principal}</span>}
+      {lasted > 0 && (over || lasted >= 1000) && <span title="from the first message to the end of the task">{over ? `took ${took(lasted)}` : lasting(lasted)}</span>}
       {tokens ? <span>{plural(tokens, "token")}</span> : null}
       {cost ? <span title="in the currency of the agent">cost {Number(cost.toPrecision(3))}</span> : null}
       {known && (
@@ -141,37 +152,27 @@ function Ids({ tenant, id, context }: { tenant: string; id: string; context: str
   );
 }
 
-/** The question, or the error, in front of everything else. */
-function Notice({ state, message }: { state: string; message: Message | undefined }) {
-  if (!message) return null;
-  const waits = isWaiting(state);
-  return (
-    <section class="notice" data-state={shown(state)} aria-label={waits ? "Question" : "Error"}>
-      <Parts parts={message.parts} usual="markdown" />
-    </section>
-  );
+interface Noticed {
+  tenant: string;
+  task: { id: string; context: string; state: string };
+  fold: Fold;
+  /** The task is the caller's own. */
+  own: boolean;
+  tick: number;
 }
 
-function Cancel({ tenant, id, state, known }: { tenant: string; id: string; state: string; known: boolean }) {
-  const asked = useSignal(false);
-  const error = useSignal<unknown>(undefined);
-  if (!known || isTerminal(state)) return null;
-  const cancel = async () => {
-    asked.value = true;
-    error.value = undefined;
-    try {
-      await call<A2ATask>(`${pathOf(tenant)}/tasks/${segment(id)}:cancel`, { method: "POST" });
-    } catch (failed) {
-      error.value = failed;
-    }
-    asked.value = false;
-  };
+/** The question with a form to answer it, or the error, in front of everything else. */
+function Notice({ tenant, task, fold, own }: Noticed) {
+  const message = fold.notice;
+  if (!message) return null;
+  const waits = isWaiting(task.state);
+  const parts = waits ? message.parts.filter((part) => !offerOf(part)) : message.parts;
+  const [, error] = /\berror id ([0-9a-f]{8,})\b/.exec(parts.map((part) => part.text ?? "").join(" ")) ?? [];
   return (
-    <div class="actions">
-      <Problem error={error.value} />
-      <button type="button" class="danger" disabled={asked.value} onClick={() => void cancel()}>
-        {asked.value ? "Canceling" : "Cancel task"}
-      </button>
-    </div>
+    <section class="notice" data-state={shown(task.state)} aria-label={waits ? "Question" : "Error"}>
+      <Parts parts={parts} usual="markdown" />
+      {!waits && error && <Copy value={error} name="the error id, by which the log has the cause" />}
+      {waits && own && <Answer key={message.messageId} tenant={tenant} task={task} message={message} />}
+    </section>
   );
 }

@@ -77,6 +77,7 @@ async def test_a_task_of_a_scope_is_canceled_there(browser: str, tmp_path: Path)
         await page.click(".list tbody a")
         await page.see("Which color?", ".conversation")
         await page.click(".head button", "Cancel task")
+        await page.click("dialog[open] button", "Cancel task")
         await page.see("canceled", ".head .state")
         path = f"/{SCOPE}/agents/curious/tasks/{task}"
         async with stage.http.get(path, headers={"A2A-Version": "1.0"}) as answer:

@@ -128,7 +128,8 @@ async def test_steps_are_shown_while_the_task_runs(browser: str, tmp_path: Path)
         after = await until_states(stage, **read_all, sleep="slept", cite="failed", sleep_2="sleeping")
         assert [row[3] for row in after[:4]] == [row[3] for row in before[:4]], "finished steps did not run again"
         assert after[6][4].startswith("until ")
-        await page.click(".actions button", "Cancel task")
+        await page.click(".actions > button", "Cancel task")
+        await page.click("dialog[open] button", "Cancel task")
         await page.until(f"{ROWS}[6][1] === 'interrupted'")
         assert await page.run("document.querySelectorAll('.steps details').length") == 0, "it had one turn"
 

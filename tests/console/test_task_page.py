@@ -120,3 +120,49 @@ async def test_the_page_is_accessible_and_fits_a_narrow_window(browser: str, tmp
             for colors in ("light", "dark"):
                 await page.prefer(colors)
                 assert await issues(page, *(OF_COLORS if colors == "dark" else ())) == [], (text, colors)
+
+
+async def test_the_page_has_a_title_and_sends_a_message_again(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, steady()) as stage:
+        page = stage.page
+        file = {"raw": "cmVk", "filename": "red.txt", "mediaType": "text/plain"}
+        message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "fail\nfor me"}, file]}
+        async with stage.http.post("/curious/message:send", json={"message": message}) as answer:
+            task = (await answer.json())["task"]["id"]
+        await stage.to(f"#/tasks/curious/{task}")
+        await page.until("document.title === 'fail · input required · Dragoman'")
+        assert await page.run("[...document.querySelectorAll('.actions > button')].map(one => one.innerText)") == [
+            "Cancel task"
+        ]
+        await page.type("#message", "red")
+        await page.click(".compose button", "Answer")
+        await page.until("document.title === 'fail · completed · Dragoman'")
+        await page.click(".head button", "Send again")
+        await page.until("document.querySelector('.new #message')?.value === 'fail\\nfor me'")
+        assert await page.run("document.title") == "New task · Dragoman"
+        assert await page.run("document.querySelector('.new select').value") == "curious"
+        await page.see("red.txt", ".files")
+        await page.click(".compose button", "Send")
+        await page.until(f"location.hash.startsWith('#/tasks/curious/') && !location.hash.includes({task!r})")
+        await page.see("red.txt", "[data-kind=user] figure")
+        # The message is used up.
+        await stage.to("#/new")
+        await page.until("document.querySelector('.new #message')?.value === ''")
+
+
+async def test_an_unknown_tab_is_the_conversation(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, steady()) as stage:
+        task = await stage.put("paint")
+        for tab, shown in (("nonsense", "conversation"), ("artifacts", "artifacts")):
+            await stage.to(f"#/tasks/curious/{task['id']}?tab={tab}")
+            await stage.page.until(f"document.querySelector('[aria-selected=true]')?.dataset.tab === '{shown}'")
+
+
+async def test_the_banner_of_an_unreachable_server_goes_when_it_is_back(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await page.see("No tasks yet", ".list")
+        stage.proxy.cut()
+        await page.see("The server is unreachable.", "#console > .problem")
+        stage.proxy.restore()
+        await page.until("!document.querySelector('#console > .problem')")
