@@ -23,7 +23,8 @@ def test_the_playground_is_the_root_agent_and_may_answer_directly() -> None:
     spec = playground.spec
     assert (spec.id, spec.default, spec.direct, spec.cancelable) == ("playground", True, True, True)
     assert spec.input_modes == ("text/plain", "application/json", "application/octet-stream", "text/csv")
-    assert [skill.id for skill in spec.skills] == ["echo", "stream", "sleep", "ends", "parts"]
+    assert [skill.id for skill in spec.skills] == ["echo", "stream", "sleep", "ends", "parts", "help"]
+    assert all(skill.examples for skill in spec.skills)
 
 
 def test_the_example_is_the_installed_playground() -> None:
@@ -49,6 +50,14 @@ async def test_text_is_echoed_as_one_artifact(message: str, answer: str) -> None
     task, ending = await run_turn(playground, message)
     assert (state_of(task), texts(task)) == ("COMPLETED", [answer])
     assert ending.reply is None
+
+
+@pytest.mark.parametrize("message", ["help", "?", "", "  ", "help "])
+async def test_help_lists_every_command(message: str) -> None:
+    task, _ = await run_turn(playground, message)
+    commands = {line.split()[0] for line in texts(task)[0].split("\n\n")[1].splitlines()}
+    examples = {example.split()[0] for skill in playground.spec.skills for example in skill.examples}
+    assert commands == examples - {"hello"}  # which is echoed
 
 
 async def test_a_message_without_text_is_echoed_part_by_part() -> None:

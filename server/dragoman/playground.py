@@ -14,6 +14,22 @@ MAX_CHUNKS: Final = 100_000
 MAX_CHUNK_PAUSE_MS: Final = 60_000
 MAX_SLEEP_SECONDS: Final = 3_600
 
+HELP: Final = """\
+The first word of a message is a command. Text without a command is echoed.
+
+echo TEXT      returns TEXT as an artifact
+stream N [MS]  N chunks of one artifact, MS milliseconds apart
+sleep S        works for S seconds; cancel it
+ask            asks a question; answer it in the same task
+auth           asks for authentication; send anything to go on
+fail           ends as FAILED
+reject         ends as REJECTED
+reply TEXT     answers with a Message, without a task
+file           returns a small text file
+data           returns a JSON object
+help           lists the commands; so do ? and an empty message
+"""
+
 PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] | None
 
 
@@ -61,6 +77,13 @@ PlaygroundResult = str | dict[str, object] | types.Artifact | list[types.Part] |
             tags=("parts",),
             examples=("file", "data"),
         ),
+        Skill(
+            id="help",
+            name="Help",
+            description="Lists the commands; so do ? and an empty message",
+            tags=("help",),
+            examples=("help",),
+        ),
     ],
 )
 async def playground(turn: Turn) -> PlaygroundResult:
@@ -89,8 +112,12 @@ async def playground(turn: Turn) -> PlaygroundResult:
             turn.reply(rest)
         case "file":
             return types.artifact(types.file("hello from the playground\n", name="hello.txt"), name="hello.txt")
+        case "help" | "?" if not rest.strip():
+            return HELP
         case "data":
             return {"hello": "world", "numbers": [1, 2, 3], "nested": {"true": True, "nothing": None}}
+    if not turn.text.strip() and not turn.data and not turn.files:
+        return HELP
     return turn.text if turn.text else list(turn.message.parts)
 
 
