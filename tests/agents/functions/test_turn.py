@@ -6,7 +6,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from dataclasses import dataclass
+from datetime import date, datetime
 
 import orjson
 import pytest
@@ -338,7 +339,41 @@ async def test_state_that_is_not_json_fails_the_task(value: object) -> None:
 
     result = await ended(store_set)
     assert result.status.state == states.FAILED
-    assert "TypeError: turn.state: " in pb.Message.FromString(result.status.message).parts[0].text
+    assert 'TypeError: turn.state["x"]' in pb.Message.FromString(result.status.message).parts[0].text
+
+
+@dataclass
+class Page:
+    seen: datetime
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        ({"pages": [{"at": 1}, {"at": date(2026, 1, 1)}]}, '["pages"][1]["at"] is a date'),
+        ({"page": Page(datetime(2026, 1, 1))}, '["page"] is a Page'),
+        ({"a": {"b": (1, 2)}}, '["a"]["b"] is a tuple'),
+        ({"a": [1.5, float("nan")]}, '["a"][1] is nan'),
+        ({"a": {1: 2}}, '["a"] has the key 1, and keys must be str'),
+        ({"a": 2**70}, '["a"] is an integer of 71 bits'),
+        ({"a": ["\ud800"]}, """["a"][0] is '\\ud800'"""),
+        ({"a": [object()]}, '["a"][0] is an object'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_value_that_state_cannot_store_is_named_by_its_path(state: dict[str, object], problem: str) -> None:
+    result = await ended(lambda turn: turn.state.update(state))
+    text = pb.Message.FromString(result.status.message).parts[0].text
+    assert text.startswith(f"TypeError: turn.state{problem}")
+    assert text.endswith("; use dict, list, str, int, float, bool, None only")
+
+
+async def test_a_state_that_contains_itself_fails_the_task() -> None:
+    def store(turn: Turn) -> None:
+        turn.state["a"] = turn.state
+
+    result = await ended(store)
+    assert "nests more than 250 levels" in pb.Message.FromString(result.status.message).parts[0].text
 
 
 # Threads -----------------------------------------------------------------------------------------------------------

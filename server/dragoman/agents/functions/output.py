@@ -237,13 +237,54 @@ class PersistedState:
         try:
             data = orjson.dumps(self._value)
         except orjson.JSONEncodeError as error:
-            raise TypeError(f"{self._name}: {error}") from None
+            raise TypeError(self._describe_problem(str(error))) from None
         if data == self._saved:
             return None
-        if (
-            orjson.loads(data) != self._value
-        ):  # tuples, dates, NaN: orjson writes them without an error and reads another value
-            raise TypeError(
-                f"{self._name}: holds a value that JSON changes; use dict, list, str, int, float, bool, None only"
-            )
+        if orjson.loads(data) != self._value:  # tuples, dates, NaN: orjson writes them, and reads another value
+            raise TypeError(self._describe_problem("holds a value that JSON changes"))
         return data
+
+    def _describe_problem(self, general: str) -> str:
+        """Names the value that JSON cannot keep, as in `turn.state["pages"][3] is a tuple, ...`."""
+        problem = find_unstorable(self._value, self._name) or f"{self._name}: {general}"
+        return f"{problem}; use dict, list, str, int, float, bool, None only"
+
+
+MAX_PATH_DEPTH: Final = 250
+"""Levels of a state: orjson writes no more than 254."""
+
+
+def find_unstorable(value: object, path: str, depth: int = 0) -> str:
+    """What the first value is that JSON does not give back as it was, and where; empty if there is none."""
+    if depth > MAX_PATH_DEPTH:
+        return f"{path[:MAX_REPR_CHARS]}… nests more than {MAX_PATH_DEPTH} levels"
+    if type(value) is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                return f"{path} has the key {_abbreviated(key)}, and keys must be str"
+            if found := find_unstorable(item, f'{path}["{key[:MAX_REPR_CHARS]}"]', depth + 1):
+                return found
+        return ""
+    if type(value) is list:
+        problems = (find_unstorable(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value))
+        return next(filter(None, problems), "")
+    try:
+        stored = orjson.loads(orjson.dumps(value)) == value
+    except (orjson.JSONEncodeError, orjson.JSONDecodeError):
+        stored = False
+    if stored:
+        return ""
+    if isinstance(value, (str, int, float)):
+        return f"{path} is {_abbreviated(value)}, which JSON cannot represent"
+    name = type(value).__qualname__
+    return f"{path} is {'an' if name[:1].lower() in 'aeiou' else 'a'} {name}, which JSON does not give back as it was"
+
+
+def _abbreviated(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > MAX_REPR_CHARS:
+        return f"an integer of {value.bit_length()} bits"
+    return ascii(value)[:MAX_REPR_CHARS]
+
+
+MAX_REPR_CHARS: Final = 60
+"""Characters of a key or a value in an error text."""
