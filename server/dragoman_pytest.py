@@ -1,11 +1,13 @@
-"""Pytest fixtures of Dragoman, registered by the entry point `dragoman`.
+"""Pytest fixtures of Dragoman, and the tasks of agents in reports of failed tests.
 
-Dragoman is imported only when a test requests a fixture. The returned classes are in `dragoman.testing`.
+Registered by the entry point `dragoman`, which imports Dragoman only when a test requests a fixture. The returned
+classes are in `dragoman.testing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
     from dragoman.testing.kit.blocking import BlockingAgent, LiveServer
 
 pytest.register_assert_rewrite("dragoman.testing")  # for detailed assertion messages of the contract suites
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Adds the agents' tasks to the report: `assert run(echo, "x").data == [1]` alone shows `[] == [1]`."""
+    report = yield
+    story: Any = sys.modules.get("dragoman.testing.kit.story")
+    if story is not None:  # else the test has used no kit
+        if report.failed and call.when == "call" and (text := story.describe_recent()):
+            report.sections.append(("tasks of agents", text))
+        if call.when == "teardown":
+            story.RECENT.clear()
+    return report
 
 
 @pytest.fixture

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,3 +155,34 @@ def test_what_is_shown_of_a_task_is_short() -> None:
     assert repr(reported) == "<task of desk: FAILED: agents.py, line 3: ValueError: no>"
     artifact = GivenArtifact(pb.Artifact(artifact_id="a", name="report", parts=[types.text("x")]))
     assert repr(artifact) == "<artifact report: 'x'>"
+
+
+FAILING_TESTS = """
+from tests.testing.agents import counter, office
+from dragoman.testing import run
+
+def test_passes():
+    assert run(office, "a table", "Monday").ended
+
+def test_fails():
+    assert run(office, "a table", "Friday").data == [1]
+
+def test_raises(agent_under_test):
+    agent_under_test(counter).send("x")
+    assert False
+"""
+
+
+def test_a_failed_test_shows_its_tasks(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(FAILING_TESTS)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path)]
+    env = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 1, done.stderr
+    sections = re.findall(r"-+ tasks of agents -+\n(.*?)\n[-=_]{3}", done.stdout, re.DOTALL)
+    assert len(sections) == 2, done.stdout
+    office, counter = sections
+    assert office.splitlines()[0] == "<task of office: COMPLETED: 'Booked: a table, Friday.'>"
+    assert "  INPUT_REQUIRED: On which day?" in office
+    assert "Monday" not in office
+    assert len(re.findall("<task of counter: FAILED: .*agents.py, line", counter)) == 1

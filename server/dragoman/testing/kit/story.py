@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -131,6 +132,7 @@ class Story:
     """Everything known of one task, or the Message returned instead of a task (`reply`)."""
 
     def __init__(self, agent: str) -> None:
+        RECENT.append(self)
         self.agent = agent
         """The id of the agent."""
         self.task = pb.Task()
@@ -260,6 +262,17 @@ class Story:
             return f"<task of {self.agent}: {self.state}: {self.failure}>"
         text = self.status_text if self.status_text or not self.task.artifacts else self.text
         return f"<task of {self.agent}: {self.state}{': ' if text else ''}{_short(text)}>"
+
+
+RECENT: Final[deque[Story]] = deque(maxlen=10)
+"""The last tasks of this process, which a failed test shows."""
+
+
+def describe_recent() -> str:
+    """The last tasks with their events, oldest first."""
+    # A BlockingRun shares the task of its TaskRun.
+    stories = {id(one.task if one.reply is None else one.reply): one for one in RECENT if one.task.id or one.reply}
+    return "\n".join(line for one in stories.values() for line in (repr(one), *(f"  {step}" for step in one.steps)))
 
 
 def _summary(content: PartsView) -> str:
