@@ -115,6 +115,7 @@ LONGEST = \
 	tests/stores/postgres/test_state_machine.py \
 	tests/stores/postgres/test_pooler.py \
 	tests/stubs \
+	tests/supply/test_index.py \
 	tests/supply/test_installed.py \
 	tests/test_make_cluster.py \
 	tests/testing/test_contracts.py \
@@ -255,7 +256,7 @@ scorecard: $(ENV) ## write docs/reference/scorecard.md from recorded results: cl
 release: $(ENV) ## prepare a release (VERSION=0.2.0); see docs/how-to/releasing.md
 	@python -m tools.release $(VERSION)
 	@$(MAKE) --no-print-directory baseline openapi scorecard wheel-check sbom
-	@python -m pytest -q tests/supply/test_installed.py
+	@python -m pytest -q tests/supply/test_installed.py tests/supply/test_index.py
 	@python -m tools.release --next-steps
 
 # ---------------------------------------------------------------- supply chain

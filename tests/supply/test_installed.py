@@ -3,22 +3,16 @@ git."""
 
 from __future__ import annotations
 
-import shutil
+import email
 import subprocess
 import sys
 import tarfile
 import urllib.request
-import zipfile
 from pathlib import Path
 
 import pytest
 from tests.cli.server import Lines, clean_environment
-
-ROOT = Path(__file__).parents[2]
-UV = ROOT / ".tools/uv/bin/uv"
-VERSION = "dragoman " + next(
-    line.split('"')[1] for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version = ")
-)
+from tests.supply.packages import ROOT, UV, VERSION, build, contents, run
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -39,45 +33,6 @@ async def counter(turn: Turn) -> AsyncIterator[int]:
 """
 
 
-def run(*words: object, cwd: Path, **environment: str) -> str:
-    """What a command prints that ends well."""
-    done = subprocess.run(
-        [str(word) for word in words],
-        cwd=cwd,
-        env=clean_environment() | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def build(folder: Path, *targets: str) -> list[Path]:
-    """Builds what there is in a folder."""
-    for target in targets:
-        run(sys.executable, "-m", "hatchling", "build", "-t", target, cwd=folder)
-    return sorted((folder / "dist").iterdir())
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the project, as in a tarball of it."""
-    if shutil.which("git") is None or not (ROOT / ".git").exists() or not UV.exists():
-        pytest.skip("made from a clone, by make")
-    copy = tmp_path_factory.mktemp("project") / "dragoman"
-    for name in run("git", "ls-files", cwd=ROOT).splitlines():
-        if (ROOT / name).exists():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def built(tree: Path) -> list[Path]:
-    return build(tree, "sdist", "wheel")
-
-
 @pytest.fixture(scope="module")
 def environment(tree: Path, built: list[Path]) -> Path:
     """An environment that has the wheel, what it needs, and no more."""
@@ -86,11 +41,6 @@ def environment(tree: Path, built: list[Path]) -> Path:
     (wheel,) = (one for one in built if one.suffix == ".whl")
     run(UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", path, wheel, cwd=tree)
     return path
-
-
-def contents(wheel: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def test_the_sdist_has_what_the_wheel_is_built_from(built: list[Path], tmp_path: Path) -> None:
@@ -124,7 +74,22 @@ def test_the_wheel_has_types_protos_and_the_console(built: list[Path]) -> None:
         "dragoman/stores/postgres/migrations/0001_tasks.sql",
     ):
         assert name in names
-    assert not [name for name in names if name.startswith(("tests", "bench", "tools"))]
+    info = VERSION.replace(" ", "-") + ".dist-info"
+    assert {name.partition("/")[0] for name in names} == {"dragoman", "dragoman_pb", "dragoman_pytest.py", info}
+    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".map", ".ts", ".tsx"))]
+
+
+def test_the_metadata_says_what_it_is_for_which_python_and_how_the_text_is_written(built: list[Path]) -> None:
+    wheel = contents(next(path for path in built if path.suffix == ".whl"))
+    text = next(wheel[name] for name in wheel if name.endswith(".dist-info/METADATA")).decode()
+    metadata = email.message_from_string(text)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert str(metadata.get_payload()).lstrip().startswith("# Dragoman\n")
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["Summary"].startswith("A durable task server for the A2A")
+    pythons = {one.rpartition(" :: ")[2] for one in metadata.get_all("Classifier", []) if ":: 3." in one}
+    assert {"3.11", "3.12", "3.13"} <= pythons
+    assert set(metadata.get_all("Provides-Extra", [])) == {"nats", "postgres", "telemetry"}
 
 
 def test_both_packages_say_their_license_and_carry_its_text(tree: Path, built: list[Path]) -> None:
