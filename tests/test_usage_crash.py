@@ -47,11 +47,11 @@ _ENDED: Final = ", ".join(
 FIGURES: Final = f"""
 SELECT * FROM
 (SELECT sum(begun), sum(completed), sum(failed), sum(canceled), sum(rejected), sum(turns), sum(tokens), sum(cost)
-    FROM daily_usage) AS figures,
+    FROM hourly_usage) AS figures,
 (SELECT count(*), {_ENDED}, sum(token) FROM tasks) AS tasks,
 (SELECT sum(tokens), sum(cost) FROM usage) AS reports
 """
-"""The figures of all days, and the same from the tasks and their reports. Each claim (`token`) is a turn here. One
+"""The figures of all hours, and the same from the tasks and their reports. Each claim (`token`) is a turn here. One
 statement, because the last commit of a killed server may still be on its way in the database."""
 
 Query = Callable[[str], tuple[int, ...]]

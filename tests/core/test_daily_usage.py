@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman.core.daily_usage import DAY_MS, DailyCounter, DailyKeys, day_of, day_text, parse_day
+from dragoman.core.daily_usage import (
+    DAY_HOURS,
+    DAY_MS,
+    HOUR_MS,
+    DailyCounter,
+    DailyKeys,
+    day_of,
+    day_text,
+    hour_of,
+    parse_day,
+)
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.task.plan import Plan, plan
@@ -18,6 +28,7 @@ def planned(principal: str = "anna", scope: str = "default") -> Plan:
 def test_a_day_is_a_utc_date() -> None:
     assert day_of(0) == 0
     assert day_of(DAY_MS - 1) == 0
+    assert hour_of(DAY_MS - 1) == DAY_HOURS - 1
     assert day_text(day_of(1_795_478_400_000)) == "2026-11-24"
     assert parse_day("2026-11-24") == day_of(1_795_478_400_000 + DAY_MS - 1)
     with pytest.raises(ValueError, match="24th"):
@@ -28,6 +39,7 @@ def test_a_counter_has_one_row_for_each_key_and_is_empty_afterwards() -> None:
     counter, keys = DailyCounter(), DailyKeys()
     for principal in ("bert", "anna", "bert"):
         counter.count(planned(principal), 5)
+    counter.count(planned("anna"), HOUR_MS)
     counter.count(planned("anna"), DAY_MS)
     assert counter.days == {0, 1}
     for day in keys.missing(counter.days):
@@ -37,6 +49,7 @@ def test_a_counter_has_one_row_for_each_key_and_is_empty_afterwards() -> None:
         (0, "default", "anna", AGENT, 1, 1),
         (0, "default", "bert", AGENT, 2, 2),
         (1, "default", "anna", AGENT, 1, 1),
+        (DAY_HOURS, "default", "anna", AGENT, 1, 1),
     ]
     assert counter.take(keys) == []
 
@@ -52,12 +65,12 @@ def test_usage_counts_for_the_task_s_principal_on_the_day_of_the_report() -> Non
     counter.count_usage(planned().record, UsageReport(3, 4), 2 * DAY_MS)
     keys.load(2, ())
     (row,) = counter.take(keys)
-    assert (row[0], row[2], row[-2:]) == (2, "anna", (3, 4))
+    assert (row[0], row[2], row[-2:]) == (2 * DAY_HOURS, "anna", (3, 4))
 
 
 def test_keys_beyond_the_limit_of_a_day_count_for_one_key_of_each_agent() -> None:
     keys = DailyKeys(limit=2)
-    keys.load(0, [(0, "default", "anna", AGENT)])
+    keys.load(0, [("default", "anna", AGENT)])
     names = "anna", "bert", "carl", "dora", "bert"
     assert [keys.assign((0, "default", name, AGENT))[2] for name in names] == ["anna", "bert", "", "", "bert"]
     assert keys.assign((0, "invented", "anna", "other")) == (0, "", "", "other")
@@ -76,8 +89,9 @@ def test_the_limit_begins_again_each_day() -> None:
     for day in range(4):
         assert keys.missing([day]) == [day]
         keys.load(day, ())
-        key = (day, "default", f"on day {day}", AGENT)
-        assert keys.assign(key) == key
-        assert keys.assign((day, "default", "second", AGENT))[2] == ""
+        for hour in (day * DAY_HOURS, day * DAY_HOURS + 5):
+            key = (hour, "default", f"on day {day}", AGENT)
+            assert keys.assign(key) == key
+            assert keys.assign((hour, "default", "second", AGENT)) == (hour, "", "", AGENT)
     assert keys.missing([2, 3]) == []
     assert keys.missing([0, 1]) == [0, 1]

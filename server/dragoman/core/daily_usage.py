@@ -1,7 +1,8 @@
-"""Daily usage: what tasks did and used, by UTC day, scope, principal and agent.
+"""Daily usage: what tasks did and used, by UTC day, scope, principal and agent; of the last two days also by hour.
 
 The figures change in the same commit as what they count, so they are exact after a crash, and a repeated commit counts
-once. They outlive the tasks: erasing a task changes no figure, and erasing a principal removes only its name.
+once. They outlive the tasks: erasing a task changes no figure, and erasing a principal removes only its name. A commit
+adds to the figures of its hour; after KEPT_HOURS these are added to the figures of their day.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
 
-DAY_MS: Final = 86_400_000
+HOUR_MS: Final = 3_600_000
+DAY_HOURS: Final = 24
+DAY_MS: Final = DAY_HOURS * HOUR_MS
+
+KEPT_HOURS: Final = 48
+"""Hours for which figures are kept by hour, with the current one."""
 
 KEPT_DAYS: Final = 400
 """Days for which figures are kept: a year, and some weeks to compare it with the year before."""
@@ -26,6 +32,11 @@ MAX_DAILY_KEYS: Final = 10_000
 """Keys of one day with figures of their own: callers can invent scopes, and principals are unlimited."""
 
 EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+
+
+def hour_of(milliseconds: int) -> int:
+    """The number of a UTC hour, from milliseconds since the epoch."""
+    return milliseconds // HOUR_MS
 
 
 def day_of(milliseconds: int) -> int:
@@ -43,9 +54,9 @@ def parse_day(text: str) -> int:
     return date.fromisoformat(text).toordinal() - EPOCH_ORDINAL
 
 
-DailyKey = tuple[int, str, str, str]
-"""What figures belong to: day, scope, principal and agent. An empty principal stands for those that were erased; with
-an empty scope, for everything beyond MAX_DAILY_KEYS."""
+HourlyKey = tuple[int, str, str, str]
+"""What figures belong to: UTC hour, scope, principal and agent. An empty principal stands for those that were erased;
+with an empty scope, for everything beyond MAX_DAILY_KEYS."""
 
 
 class DailyFigures(NamedTuple):
@@ -66,7 +77,8 @@ class DailyFigures(NamedTuple):
     """Reported usage; `cost` is in billionths."""
 
 
-KEY_COLUMNS: Final = "day, scope, principal, agent"
+DAY_KEY: Final = "day, scope, principal, agent"
+HOUR_KEY: Final = "hour, scope, principal, agent"
 FIGURE_COLUMNS: Final = ", ".join(DailyFigures._fields)
 
 
@@ -95,7 +107,7 @@ class DailyCounter:
     """Figures of one batch of appends, which a store adds to its rows when it commits the batch."""
 
     def __init__(self) -> None:
-        self._figures: dict[DailyKey, list[int]] = {}
+        self._figures: dict[HourlyKey, list[int]] = {}
         """In the order of DailyFigures: every append adds to them, so they are lists."""
 
     def count(self, plan: Plan, now: int) -> None:
@@ -123,11 +135,11 @@ class DailyCounter:
     @property
     def days(self) -> set[int]:
         """The days that have figures."""
-        return {key[0] for key in self._figures}
+        return {key[0] // DAY_HOURS for key in self._figures}
 
     def take(self, keys: DailyKeys) -> list[tuple[int | str, ...]]:
         """A row for each key: its fields, and those of its figures, in the order of the keys. Clears the counter."""
-        assigned: dict[DailyKey, list[int]] = {}
+        assigned: dict[HourlyKey, list[int]] = {}
         for key, figures in self._figures.items():
             key = keys.assign(key)
             known = assigned.get(key)
@@ -137,7 +149,7 @@ class DailyCounter:
         return rows
 
     def _of(self, record: TaskRecord, now: int) -> list[int]:
-        key = (now // DAY_MS, record.ref.owner.scope, record.principal, record.agent)
+        key = (now // HOUR_MS, record.ref.owner.scope, record.principal, record.agent)
         figures = self._figures.get(key)
         if figures is None:
             figures = self._figures[key] = [0] * len(DailyFigures._fields)
@@ -149,25 +161,26 @@ class DailyKeys:
 
     def __init__(self, limit: int = MAX_DAILY_KEYS) -> None:
         self._limit = limit
-        self._by_day: dict[int, set[DailyKey]] = {}
+        self._by_day: dict[int, set[tuple[str, ...]]] = {}
+        """Scope, principal and agent."""
 
     def missing(self, days: Iterable[int]) -> list[int]:
         """Those of these days that have to be loaded."""
         return [day for day in days if day not in self._by_day]
 
-    def load(self, day: int, keys: Iterable[DailyKey]) -> None:
-        """Adds the stored keys of a day. Drops those of an earlier one."""
-        self._by_day[day] = set(keys)
+    def load(self, day: int, names: Iterable[tuple[str, ...]]) -> None:
+        """Adds the scopes, principals and agents of a day's stored figures. Drops those of an earlier day."""
+        self._by_day[day] = set(names)
         if len(self._by_day) > _DAYS_IN_MEMORY:
             del self._by_day[next(iter(self._by_day))]
 
-    def assign(self, key: DailyKey) -> DailyKey:
+    def assign(self, key: HourlyKey) -> HourlyKey:
         """The key to count for: this one, or beyond the limit one that all scopes and principals share."""
-        keys = self._by_day.get(key[0])
-        if keys is not None and key not in keys:
-            if len(keys) >= self._limit:
+        known, names = self._by_day.get(key[0] // DAY_HOURS), key[1:]
+        if known is not None and names not in known:
+            if len(known) >= self._limit:
                 return key[0], "", "", key[3]
-            keys.add(key)
+            known.add(names)
         return key
 
 
@@ -197,4 +210,21 @@ class DailyUsageRow(NamedTuple):
     """The sum of one group, whose values are in the order of `DailyUsageQuery.group_by`."""
 
     group: tuple[int | str, ...]
+    figures: DailyFigures
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyUsageQuery:
+    """Which hours to sum by agent. Empty sets match all scopes and agents."""
+
+    first_hour: int
+    scopes: frozenset[str] = frozenset()
+    agents: frozenset[str] = frozenset()
+
+
+class HourlyUsageRow(NamedTuple):
+    """What the tasks of an agent did in one UTC hour."""
+
+    agent: str
+    hour: int
     figures: DailyFigures

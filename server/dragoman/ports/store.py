@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.core.counters import CommitCounters, StoreStats
-from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow
+from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsageQuery, HourlyUsageRow
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.cursors import FoundTasks, StateCount, TaskPage, TaskQuery, TaskSearch
@@ -329,6 +329,10 @@ class Store(Protocol):
         The figures change in the commit that they count. They stay when tasks are erased; erasing a principal removes
         its name from them.
         """
+        ...
+
+    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+        """Sums of the same figures by agent and hour, in this order, for the last core.daily_usage.KEPT_HOURS."""
         ...
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:

@@ -1,4 +1,4 @@
-"""Daily usage of several processes: each adds to the rows of its slot, and old slots are merged."""
+"""Daily usage of several processes: each adds to the rows of its slot, and old hours are merged."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from typing import Final
 
 from tests.stores.postgres.two_stores import Stores, all_of, reasons
 
-from dragoman.core.daily_usage import DailyFigures, DailyUsageQuery, DailyUsageRow
+from dragoman.core.daily_usage import (
+    KEPT_HOURS,
+    DailyFigures,
+    DailyUsageQuery,
+    DailyUsageRow,
+    HourlyUsageQuery,
+    HourlyUsageRow,
+    hour_of,
+)
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.stores.postgres import PostgresStore
-from dragoman.testing.fixtures import Clock, created, new_ref
+from dragoman.testing.fixtures import AGENT, Clock, created, new_ref
 
-DAY: Final = 86_400
+HOUR: Final = 3600
 EVERYTHING: Final = DailyUsageQuery(0, 10**6, ("principal",))
 
 
 async def row_count(store: PostgresStore) -> int:
-    """The number of stored rows: of one key, a row for each slot."""
-    found: int = await store._database.read(lambda connection: connection.fetchval("SELECT count(*) FROM daily_usage"))
+    """The number of stored rows: of one key and hour, a row for each slot; and of one day."""
+    sql = "SELECT (SELECT count(*) FROM hourly_usage) + (SELECT count(*) FROM daily_usage)"
+    found: int = await store._database.read(lambda connection: connection.fetchval(sql))
     return found
 
 
@@ -27,11 +36,12 @@ async def test_slots_are_summed_and_merged_when_no_process_adds_to_them(stores: 
     assert set(reasons(await all_of(stores, [created(new_ref(), claim=7) for _ in range(60)]))) == {""}
     sums = [DailyUsageRow(("anonymous",), DailyFigures(begun=60, turns=60))]
     assert await first.daily_usage(EVERYTHING) == sums
-    await first.compact()  # another process may still add to the rows of today and of yesterday
-    clock.forward(DAY)
+    hour = hour_of(clock())
+    assert await second.hourly_usage(HourlyUsageQuery(0)) == [HourlyUsageRow(AGENT, hour, sums[0].figures)]
+    clock.forward((KEPT_HOURS - 1) * HOUR)
     await first.compact()
     assert await row_count(first) == 2
-    clock.forward(DAY)
+    clock.forward(HOUR)
     await first.compact()
     assert await row_count(first) == 1
     assert await second.daily_usage(EVERYTHING) == sums

@@ -19,7 +19,16 @@ import asyncpg
 from asyncpg import Connection
 
 from dragoman.core.counters import StoreStats
-from dragoman.core.daily_usage import KEPT_DAYS, DailyUsageQuery, DailyUsageRow, day_of
+from dragoman.core.daily_usage import (
+    KEPT_DAYS,
+    KEPT_HOURS,
+    DailyUsageQuery,
+    DailyUsageRow,
+    HourlyUsageQuery,
+    HourlyUsageRow,
+    day_of,
+    hour_of,
+)
 from dragoman.core.errors import UnsupportedOperation
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
@@ -228,10 +237,10 @@ class PostgresStore:
         return result
 
     async def _compact_usage(self) -> int:
-        today = day_of(await self._maintenance.read(self._maintenance.now))
-        while await self._maintenance.write(daily_usage.merge_slots_before, today - 1):
+        now = await self._maintenance.read(self._maintenance.now)
+        while await self._maintenance.write(daily_usage.merge_hours_before, hour_of(now) - KEPT_HOURS + 1):
             pass
-        return await self._maintenance.write(daily_usage.delete_days_before, today - KEPT_DAYS)
+        return await self._maintenance.write(daily_usage.delete_days_before, day_of(now) - KEPT_DAYS)
 
     def select(self, selection: TaskSelection) -> AsyncGenerator[list[TaskRecord], None]:
         return self._eraser.select(selection)
@@ -259,6 +268,9 @@ class PostgresStore:
 
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         return await self._database.read(daily_usage.read, query)
+
+    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+        return await self._database.read(daily_usage.read_hours, query)
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self.blobs.steps(await self._database.read(steps.read_steps, task, results))

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from dragoman.core.counters import StoreStats
-from dragoman.core.daily_usage import KEPT_DAYS, DailyUsageQuery, DailyUsageRow, day_of
+from dragoman.core.daily_usage import (
+    KEPT_DAYS,
+    KEPT_HOURS,
+    DailyUsageQuery,
+    DailyUsageRow,
+    HourlyUsageQuery,
+    HourlyUsageRow,
+    day_of,
+    hour_of,
+)
 from dragoman.core.errors import Unavailable
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
@@ -234,13 +243,16 @@ class SqliteStore:
             await self._compactor.compact_artifacts(),
             await self._compactor.truncate_logs(),
             await self._blob_sweeper.remove_unused(),
-            await self._delete_old_usage(),
+            await self._compact_usage(),
         )
         if result != CompactionResult():
             log.info("compacted the store: %s", result)
         return result
 
-    async def _delete_old_usage(self) -> int:
+    async def _compact_usage(self) -> int:
+        first_hour = hour_of(self._clock()) - KEPT_HOURS + 1
+        while (hour := await self._read(daily_usage.oldest_hour)) is not None and hour < first_hour:
+            await self.writer.submit(partial(daily_usage.merge_hour, hour=hour), low_priority=True)
         first_kept_day = day_of(self._clock()) - KEPT_DAYS
         if not await self._read(daily_usage.has_days_before, first_kept_day):
             return 0
@@ -280,6 +292,9 @@ class SqliteStore:
 
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         return await self._read(daily_usage.read, query)
+
+    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+        return await self._read(daily_usage.read_hours, query)
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         return await self._read(self.blobs.steps, task, results)

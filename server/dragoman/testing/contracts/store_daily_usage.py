@@ -8,7 +8,18 @@ from typing import Any, Final
 
 import pytest
 
-from dragoman.core.daily_usage import KEPT_DAYS, DailyFigures, DailyUsageQuery, DailyUsageRow, UsageGroup, day_of
+from dragoman.core.daily_usage import (
+    KEPT_DAYS,
+    KEPT_HOURS,
+    DailyFigures,
+    DailyUsageQuery,
+    DailyUsageRow,
+    HourlyUsageQuery,
+    HourlyUsageRow,
+    UsageGroup,
+    day_of,
+    hour_of,
+)
 from dragoman.core.limits.quotas import MAX_USAGE, UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.task import states
@@ -30,6 +41,7 @@ from dragoman.testing.fixtures import (
 )
 
 DAY: Final = 86_400
+HOUR: Final = 3600
 OTHER_PRINCIPAL: Final = Owner("default", "other")
 OTHER_SCOPE: Final = Owner("projects/p", "anonymous")
 ALL: Final[tuple[UsageGroup, ...]] = ("day", "scope", "principal", "agent")
@@ -188,6 +200,48 @@ class StoreDailyUsage:
         ]
         await store.append(created(new_ref(Owner("default", "bert"))))  # a new task of the same name
         assert await total(store, principal="bert") == DailyFigures(begun=1)
+
+    async def test_the_last_hours_are_summed_by_agent(self, store: Store, clock: Clock) -> None:
+        first = hour_of(clock())
+        for owner in (OWNER, OTHER_PRINCIPAL, OTHER_SCOPE):
+            await store.append(created(new_ref(owner)))
+        clock.forward(HOUR)
+        await store.append(ended(await running(store), states.FAILED, turn_us=1500))
+        await store.append(created(new_ref(), agent="other"))
+        last = HourlyUsageRow(AGENT, first + 1, DailyFigures(begun=1, failed=1, turns=1, turn_us=1500))
+        other = HourlyUsageRow("other", first + 1, DailyFigures(begun=1))
+        for query, expected in (
+            (HourlyUsageQuery(first), [HourlyUsageRow(AGENT, first, DailyFigures(begun=3)), last, other]),
+            (HourlyUsageQuery(first + 1), [last, other]),
+            (HourlyUsageQuery(first + 2), []),
+            (HourlyUsageQuery(first + 1, agents=frozenset({"other", "unknown"})), [other]),
+            (
+                HourlyUsageQuery(first, scopes=frozenset({"projects/p"})),
+                [HourlyUsageRow(AGENT, first, DailyFigures(begun=1))],
+            ),
+        ):
+            assert await store.hourly_usage(query) == expected, query
+
+    async def test_hours_are_merged_into_their_days(self, store: Store, clock: Clock) -> None:
+        first = hour_of(clock())
+        for _ in range(KEPT_HOURS + 10):
+            await store.append(created(new_ref()))
+            clock.forward(HOUR)
+        by_day = await rows_by(store, *ALL)
+        assert sum(row.figures.begun for row in by_day) == KEPT_HOURS + 10
+        await store.compact()
+        hours = [row.hour for row in await store.hourly_usage(HourlyUsageQuery(0))]
+        assert hours == list(range(first + 11, first + KEPT_HOURS + 10))
+        assert await rows_by(store, *ALL) == by_day
+        clock.forward(20 * HOUR)
+        await store.compact()  # adds hours to days that have figures
+        assert len(await store.hourly_usage(HourlyUsageQuery(0))) == len(hours) - 20
+        assert await rows_by(store, *ALL) == by_day
+        await store.erase(TaskSelection(principal=OWNER.principal))
+        assert [(row.group[0], row.figures) for row in await rows_by(store, "day")] == [
+            (row.group[0], row.figures) for row in by_day
+        ]
+        assert [row.group for row in await rows_by(store, "principal")] == [("",)]
 
     async def test_figures_are_deleted_after_their_time(self, store: Store, clock: Clock) -> None:
         await store.append(created(new_ref()))

@@ -87,8 +87,8 @@ async def test_no_table_has_rows_of_an_erased_principal(store: SqliteStore, path
     after = rows_by_table(path)
     assert (after.pop("receipts"), before.pop("receipts")) == (1, 0)
     assert after.pop("sqlite_sequence") >= before.pop("sqlite_sequence")
-    assert (after.pop("daily_usage"), before.pop("daily_usage")) == (2, 1)
-    assert query(path, "SELECT principal, begun FROM daily_usage ORDER BY principal") == [("", 3), ("anonymous", 1)]
+    assert (after.pop("hourly_usage"), before.pop("hourly_usage")) == (2, 1)
+    assert query(path, "SELECT principal, begun FROM hourly_usage ORDER BY principal") == [("", 3), ("anonymous", 1)]
     assert after == before
 
 
