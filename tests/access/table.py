@@ -77,9 +77,19 @@ OWN_OPERATIONS: Final = (
 
 VIEWER_OPERATIONS: Final = frozenset(
     f"/{OPS.full_name}/{name}"
-    for name in ("ListAgents", "Explain", "ListEvents", "ListSteps", "ListPushConfigs", "ListWorkers", "ListUpstreams")
+    for name in (
+        "ListAgents",
+        "GetOverview",
+        "Explain",
+        "ListEvents",
+        "ListSteps",
+        "ListPushConfigs",
+        "ListWorkers",
+        "ListUpstreams",
+    )
 ) | {
     "GET /operations/agents",
+    "GET /operations/overview",
     "GET /operations/tasks/{task_id}:explain",
     "GET /operations/tasks/{task_id}/events",
     "GET /operations/tasks/{task_id}/steps",

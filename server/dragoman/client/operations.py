@@ -21,6 +21,7 @@ from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing
 from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps
@@ -91,6 +92,10 @@ class Operator:
     async def list_usage(self, request: usage.ListUsageRequest) -> usage.ListUsageResponse:
         """Lists sums of daily usage: of all callers for operators, of its own for other callers."""
         return await self._unary("ListUsage", request, usage.ListUsageResponse)
+
+    async def get_overview(self, request: overview.GetOverviewRequest) -> overview.GetOverviewResponse:
+        """Shows for each agent what waits and runs now, and what was done in the last hours."""
+        return await self._unary("GetOverview", request, overview.GetOverviewResponse)
 
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains the state of a task: why it waits or runs, and where."""

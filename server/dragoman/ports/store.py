@@ -12,7 +12,7 @@ from dragoman.core.counters import CommitCounters, StoreStats
 from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsageQuery, HourlyUsageRow
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.cursors import FoundTasks, StateCount, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import ROLE_USER, Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.core.task.steps import StepRecord
@@ -213,6 +213,13 @@ class Store(Protocol):
 
     async def count_states(self, query: TaskSearch) -> list[StateCount]:
         """The number of tasks in each state that match a search; its states and its page do not count.
+
+        The cost does not grow with the number of tasks.
+        """
+        ...
+
+    async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
+        """The unfinished tasks in the scopes and of the agents of a search, by agent and state.
 
         The cost does not grow with the number of tasks.
         """

@@ -22,6 +22,7 @@ from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.runtime.operations.operator_tasks import OperatorTasks
+from dragoman.runtime.operations.overview import Overviews
 from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys
 from dragoman.settings.settings import Address, Settings
@@ -103,6 +104,7 @@ async def serve_api(
         CallerTasks(infra.store, operations.access, operations.admission),
         CallerUsage(infra.store, operations.admission),
         OperatorTasks(infra.store, operations.cancel),
+        Overviews(infra.store, now_ms),
         runtime.explainer,
         runtime.maintenance,
         runtime.redelivery,

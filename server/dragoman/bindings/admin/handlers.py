@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Never, Protocol
 
 import grpc
@@ -23,7 +24,7 @@ from dragoman.bindings.admin.fields import narrow_request
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, SigningKeyOperations
 from dragoman.bindings.admin.tasks import ListedTaskOperations, TaskOperations
-from dragoman.bindings.admin.usage import UsageOperations
+from dragoman.bindings.admin.usage import OverviewOperations, UsageOperations
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.request_log import GRPC_LABEL, RequestLogEntry, RequestMetrics
@@ -37,6 +38,7 @@ from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.runtime.operations.operator_tasks import OperatorTasks
+from dragoman.runtime.operations.overview import Overviews
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.field_count import parse_message
 from dragoman_pb import _pool
@@ -60,17 +62,27 @@ _CALLED_REMOTELY: Final = frozenset(("ListAgents", "ListTasks", "WatchTasks", "E
 
 _log: Final = logging.getLogger("dragoman.bindings.admin.handlers")
 
-UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "ListUpstreams", "ListWorkers"))
+UNAUDITED_OPERATIONS: Final = frozenset(("ListAgents", "GetOverview", "ListUpstreams", "ListWorkers"))
 """Operations that show no content to dashboards; they are not audited."""
 
 VIEWER_OPERATIONS: Final = frozenset(
-    ("ListAgents", "Explain", "ListEvents", "ListSteps", "ListPushConfigs", "ListWorkers", "ListUpstreams")
+    (
+        "ListAgents",
+        "GetOverview",
+        "Explain",
+        "ListEvents",
+        "ListSteps",
+        "ListPushConfigs",
+        "ListWorkers",
+        "ListUpstreams",
+    )
 )
 """Operations that the grant `viewer` allows, besides those that need no grant."""
 
 LIMITED_OPERATIONS: Final = frozenset(
     (
         "ListAgents",
+        "GetOverview",
         "CancelTask",
         "Explain",
         "ListEvents",
@@ -91,6 +103,7 @@ class AdminServices:
     caller_tasks: CallerTasks
     caller_usage: CallerUsage
     operator_tasks: OperatorTasks
+    overviews: Overviews
     explainer: Explainer
     maintenance: Maintenance
     redelivery: Redelivery
@@ -138,6 +151,10 @@ class OperationTable:
         """Operations that need no grant."""
         self.for_operators: Final[Mapping[str, OperatorOperation]] = {"CancelTask": listed_tasks.cancel_task}
         """Operations that act in the name of the operator."""
+        self.within_grants: Final[Mapping[str, OperatorOperation]] = {
+            "GetOverview": OverviewOperations(services.overviews).get_overview
+        }
+        """Operations that cover all scopes and agents in the grants of the operator or viewer."""
         self.streaming: Final[Mapping[str, StreamingOperation]] = {
             "ExportTask": maintenance.export_task,
             "Backup": maintenance.backup,
@@ -148,10 +165,16 @@ class OperationTable:
         }
         """Streaming operations that need no grant."""
 
+    def unary_names(self) -> Iterator[str]:
+        """The names of all unary operations."""
+        return chain(self.unary, self.for_callers, self.for_operators, self.within_grants)
+
     async def run(self, name: str, operator: OperatorCall, request: Message) -> Message:
         """Calls a unary operation. Raises A2AError."""
         if name in self.for_callers:
             return await self.for_callers[name](operator.identity, operator.is_viewer, request)
+        if name in self.within_grants:
+            return await self.within_grants[name](operator.identity, request)
         narrow_request(request, operator.identity)
         if name in self.for_operators:
             return await self.for_operators[name](operator.identity, request)
@@ -364,6 +387,6 @@ def grpc_handler(
 
         return grpc.unary_stream_rpc_method_handler(call)
 
-    handlers = {name: unary(name) for name in (*table.unary, *table.for_callers, *table.for_operators)}
+    handlers = {name: unary(name) for name in table.unary_names()}
     handlers |= {name: streaming(name) for name in (*table.streaming, *table.streaming_for_callers)}
     return grpc.method_handlers_generic_handler(OPS_SERVICE.full_name, handlers)

@@ -1,4 +1,4 @@
-"""The operator call for daily usage (`dragoman.ops.v1`): filters, groups and pages."""
+"""The operator calls for daily usage, with filters, groups and pages, and for the overview (`dragoman.ops.v1`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dragoman.bindings.admin.fields import page_limit
+from dragoman.bindings.admin.fields import page_limit, set_timestamps
 from dragoman.core.access.identity import Identity
-from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, UsageGroup, day_of, day_text, parse_day
+from dragoman.core.daily_usage import (
+    HOUR_MS,
+    KEPT_HOURS,
+    DailyUsageQuery,
+    DailyUsageRow,
+    HourlyUsageRow,
+    UsageGroup,
+    day_of,
+    day_text,
+    parse_day,
+)
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import BILLION
+from dragoman.core.task import states
+from dragoman.core.task.cursors import OpenTasks
 from dragoman.runtime.operations.caller_tasks import CallerUsage
+from dragoman.runtime.operations.overview import AgentOverview, Overviews
+from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as pb
 
 DEFAULT_ROWS: Final = 100
@@ -119,3 +133,59 @@ def _after_page(request: pb.ListUsageRequest, query: DailyUsageQuery) -> DailyUs
     ]:
         raise InvalidParams.field("pageToken", "belongs to a query with other filters; repeat that query")
     return replace(query, first_day=first, last_day=last, after=tuple(group))
+
+
+DEFAULT_HOURS: Final = 24
+"""The hours of an overview."""
+
+
+class OverviewOperations:
+    """Operations from request message to response message. They raise A2AError."""
+
+    def __init__(self, overviews: Overviews) -> None:
+        self._overviews = overviews
+
+    async def get_overview(
+        self, identity: Identity, request: overview_pb.GetOverviewRequest
+    ) -> overview_pb.GetOverviewResponse:
+        """Shows what agents do now, and did in the last hours."""
+        if not 0 <= request.hours <= KEPT_HOURS:
+            raise InvalidParams.field("hours", f"must be 1 to {KEPT_HOURS}, or 0 for {DEFAULT_HOURS}")
+        scopes, agents = (frozenset(filter(None, (name,))) for name in (request.scope, request.agent))
+        first_hour, found = await self._overviews.read(identity, request.hours or DEFAULT_HOURS, scopes, agents)
+        response = overview_pb.GetOverviewResponse(agents=map(_overview_message, found))
+        set_timestamps(response, first_hour=first_hour * HOUR_MS)
+        return response
+
+
+def _overview_message(overview: AgentOverview) -> overview_pb.AgentOverview:
+    return overview_pb.AgentOverview(
+        agent=overview.agent,
+        queued=_open_tasks_message(overview.open_tasks.get(states.SUBMITTED)),
+        running=_open_tasks_message(overview.open_tasks.get(states.WORKING)),
+        waiting=_open_tasks_message(overview.open_tasks.get(states.INPUT_REQUIRED)),
+        hours=map(_hour_message, overview.hours),
+    )
+
+
+def _open_tasks_message(tasks: OpenTasks | None) -> overview_pb.OpenTasks:
+    if tasks is None:
+        return overview_pb.OpenTasks()
+    message = overview_pb.OpenTasks(count=tasks.count, is_minimum=not tasks.is_exact)
+    set_timestamps(message, oldest=tasks.oldest)
+    return message
+
+
+def _hour_message(row: HourlyUsageRow) -> overview_pb.HourlyFigures:
+    figures = row.figures
+    message = overview_pb.HourlyFigures(
+        begun=figures.begun,
+        completed=figures.completed,
+        failed=figures.failed,
+        canceled=figures.canceled,
+        rejected=figures.rejected,
+        turns=figures.turns,
+        turn_seconds=figures.turn_us / 1e6,
+    )
+    set_timestamps(message, hour=row.hour * HOUR_MS)
+    return message

@@ -12,7 +12,7 @@ import binascii
 import re
 import struct
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final, Literal
@@ -180,12 +180,40 @@ class StateCount:
     is_exact: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTasks:
+    """The number of tasks of an agent in one state, as in StateCount. `oldest`: their first change, in milliseconds."""
+
+    agent: str
+    state: int
+    count: int
+    is_exact: bool
+    oldest: int
+
+
 def state_counts(counts: Mapping[int, int], unread: Collection[int]) -> list[StateCount]:
     """The counts of all states, from those above 0. `unread`: states of which not all tasks were counted."""
     return [
         StateCount(state, min(count, MAX_TOTAL), count <= MAX_TOTAL and state not in unread)
         for state in sorted(states.STORED_STATES)
         for count in (counts.get(state, 0),)
+    ]
+
+
+def open_task_counts(parts: Iterable[OpenTasks]) -> list[OpenTasks]:
+    """One entry for each agent and state, in this order, from the counts of parts of their tasks."""
+    by_key: dict[tuple[str, int], OpenTasks] = {}
+    for part in parts:
+        key = part.agent, part.state
+        known = by_key.get(key)
+        if known is not None:
+            times = [one.oldest for one in (known, part) if one.count]
+            is_exact = known.is_exact and part.is_exact
+            part = OpenTasks(*key, known.count + part.count, is_exact, min(times, default=0))
+        by_key[key] = part
+    return [
+        replace(one, count=min(one.count, MAX_TOTAL), is_exact=one.is_exact and one.count <= MAX_TOTAL)
+        for _, one in sorted(by_key.items())
     ]
 
 

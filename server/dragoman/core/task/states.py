@@ -24,7 +24,8 @@ TERMINAL: Final[frozenset[int]] = frozenset({COMPLETED, FAILED, CANCELED, REJECT
 INTERRUPTED: Final[frozenset[int]] = frozenset({INPUT_REQUIRED, AUTH_REQUIRED})
 EXPLAINED: Final[frozenset[int]] = INTERRUPTED | {FAILED, CANCELED, REJECTED}
 """States whose message is a question or says what went wrong."""
-STORED_STATES: Final[frozenset[int]] = frozenset({SUBMITTED, WORKING}) | INTERRUPTED | TERMINAL
+OPEN: Final[frozenset[int]] = frozenset({SUBMITTED, WORKING}) | INTERRUPTED
+STORED_STATES: Final[frozenset[int]] = OPEN | TERMINAL
 
 STRICT_TRANSITIONS: Final[dict[int, frozenset[int]]] = {
     SUBMITTED: frozenset({WORKING, FAILED, CANCELED, REJECTED}),

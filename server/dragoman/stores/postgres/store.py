@@ -33,7 +33,7 @@ from dragoman.core.errors import UnsupportedOperation
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.blob_references import MARKER_BYTES
-from dragoman.core.task.cursors import FoundTasks, StateCount, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
@@ -172,6 +172,9 @@ class PostgresStore:
 
     async def count_states(self, query: TaskSearch) -> list[StateCount]:
         return await self._database.read_snapshot(task_counts.count_states, query)
+
+    async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
+        return await self._database.read_snapshot(task_counts.open_tasks, query)
 
     async def scopes(self, limit: int) -> list[str]:
         return await self._database.read(search.scopes, limit)

@@ -28,7 +28,7 @@ from dragoman.core.daily_usage import (
 from dragoman.core.errors import Unavailable
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.cursors import FoundTasks, StateCount, TaskPage, TaskQuery, TaskSearch
+from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
@@ -203,6 +203,9 @@ class SqliteStore:
 
     async def count_states(self, query: TaskSearch) -> list[StateCount]:
         return await self._read(task_counts.count_states, query)
+
+    async def open_tasks(self, query: TaskSearch) -> list[OpenTasks]:
+        return await self._read(task_counts.open_tasks, query)
 
     async def scopes(self, limit: int) -> list[str]:
         return await self._read(search.scopes, limit)

@@ -13,6 +13,7 @@ from dragoman.core.task import states
 from dragoman.core.task.cursors import (
     MAX_TOTAL,
     FoundTasks,
+    OpenTasks,
     SearchOrder,
     TaskSearch,
     parse_search_token,
@@ -264,6 +265,41 @@ class StoreSearches:
         in_context = await store.count_states(TaskSearch(context="context", searched_rows=300))
         assert 0 < sum(one.count for one in in_context) < MAX_TOTAL
         assert not any(one.is_exact for one in in_context)
+
+    async def test_unfinished_tasks_are_counted_by_agent_and_state(self, store: Store, clock: Clock) -> None:
+        first = await self.create(store, clock, ANN)
+        await self.create(store, clock, TENANT)
+        question = await self.create(store, clock, BOB, state=states.INPUT_REQUIRED, agent="desk")
+        await self.create(store, clock, BOB, state=states.FAILED, agent="desk")
+        await store.append(created(new_ref(ANN), visible=False))
+        submitted = OpenTasks("echo", states.SUBMITTED, 2, True, first.record.updated)
+        waiting = OpenTasks("desk", states.INPUT_REQUIRED, 1, True, question.record.updated)
+        for query, expected in (
+            (TaskSearch(), [waiting, submitted]),
+            (TaskSearch(agents=frozenset({"desk"})), [waiting]),
+            (TaskSearch(agents=frozenset({"none"})), []),
+            (TaskSearch(scopes=frozenset({"default"})), [waiting, replace(submitted, count=1)]),
+            (TaskSearch(scopes=frozenset({"none"})), []),
+        ):
+            assert await store.open_tasks(query) == expected, query
+
+    async def test_unfinished_tasks_are_counted_up_to_a_limit(self, store: Store, clock: Clock) -> None:
+        oldest = await self.create(store, clock, ANN)
+        clock.forward(1)
+        for change in [store.append(created(new_ref(ANN))) for _ in range(MAX_TOTAL)]:
+            await change
+        (found,) = await store.open_tasks(TaskSearch())
+        assert (found.count, found.is_exact, found.oldest) == (MAX_TOTAL, False, oldest.record.updated)
+
+    async def test_a_scope_of_many_owners_is_counted_within_bounds(self, store: Store, clock: Clock) -> None:
+        for number in range(70):
+            await self.create(store, clock, Owner("many", f"p{number}"))
+        for change in [store.append(created(new_ref(TENANT))) for _ in range(300)]:
+            await change
+        for bound, expected in ((10_000, (70, True)), (300, (0, False))):
+            query = TaskSearch(scopes=frozenset({"many"}), searched_rows=bound)
+            (found,) = await store.open_tasks(query)
+            assert (found.count, found.is_exact) == expected
 
     async def test_a_rare_text_is_found_across_bounded_pages(self, store: Store, clock: Clock) -> None:
         rare = await self.create(store, clock, ANN, text="needle")

@@ -1,6 +1,7 @@
 import datetime
 
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
+from ....dragoman.ops.v1 import overview_pb2 as _overview_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
 from ....dragoman.ops.v1 import steps_pb2 as _steps_pb2

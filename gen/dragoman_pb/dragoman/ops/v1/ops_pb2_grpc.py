@@ -5,6 +5,7 @@ import warnings
 
 from ....dragoman.ops.v1 import events_pb2 as dragoman_dot_ops_dot_v1_dot_events__pb2
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
+from ....dragoman.ops.v1 import overview_pb2 as dragoman_dot_ops_dot_v1_dot_overview__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
 from ....dragoman.ops.v1 import signing_pb2 as dragoman_dot_ops_dot_v1_dot_signing__pb2
 from ....dragoman.ops.v1 import steps_pb2 as dragoman_dot_ops_dot_v1_dot_steps__pb2
@@ -67,6 +68,11 @@ class OpsServiceStub(object):
                 '/dragoman.ops.v1.OpsService/ListUsage',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.FromString,
+                _registered_method=True)
+        self.GetOverview = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/GetOverview',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_overview__pb2.GetOverviewRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_overview__pb2.GetOverviewResponse.FromString,
                 _registered_method=True)
         self.CancelTask = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/CancelTask',
@@ -218,6 +224,15 @@ class OpsServiceServicer(object):
         """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
         400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
         their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetOverview(self, request, context):
+        """Shows for each agent how many tasks wait and run now, and what its tasks did in each of the last hours: all of them
+        for operators and viewers, and for those whose grants name scopes or agents, within these. Errors: INVALID_ARGUMENT
+        for an invalid number of hours.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -418,6 +433,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.ListUsage,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.SerializeToString,
+            ),
+            'GetOverview': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOverview,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_overview__pb2.GetOverviewRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_overview__pb2.GetOverviewResponse.SerializeToString,
             ),
             'CancelTask': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelTask,
@@ -644,6 +664,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/ListUsage',
             dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_usage__pb2.ListUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOverview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/GetOverview',
+            dragoman_dot_ops_dot_v1_dot_overview__pb2.GetOverviewRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_overview__pb2.GetOverviewResponse.FromString,
             options,
             channel_credentials,
             insecure,

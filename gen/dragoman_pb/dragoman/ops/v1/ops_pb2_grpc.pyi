@@ -6,6 +6,7 @@ Administration of a Dragoman server. Not part of A2A."""
 from collections import abc as _abc
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
+from ....dragoman.ops.v1 import overview_pb2 as _overview_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
 from ....dragoman.ops.v1 import steps_pb2 as _steps_pb2
@@ -63,6 +64,11 @@ class OpsServiceStub:
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
     400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
     their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+    """
+    GetOverview: _grpc.UnaryUnaryMultiCallable[_overview_pb2.GetOverviewRequest, _overview_pb2.GetOverviewResponse]
+    """Shows for each agent how many tasks wait and run now, and what its tasks did in each of the last hours: all of them
+    for operators and viewers, and for those whose grants name scopes or agents, within these. Errors: INVALID_ARGUMENT
+    for an invalid number of hours.
     """
     CancelTask: _grpc.UnaryUnaryMultiCallable[_tasks_pb2.CancelTaskRequest, _tasks_pb2.CancelTaskResponse]
     """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
@@ -169,6 +175,11 @@ class OpsServiceAsyncStub(OpsServiceStub):
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
     400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
     their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+    """
+    GetOverview: _aio.UnaryUnaryMultiCallable[_overview_pb2.GetOverviewRequest, _overview_pb2.GetOverviewResponse]  # type: ignore[assignment]
+    """Shows for each agent how many tasks wait and run now, and what its tasks did in each of the last hours: all of them
+    for operators and viewers, and for those whose grants name scopes or agents, within these. Errors: INVALID_ARGUMENT
+    for an invalid number of hours.
     """
     CancelTask: _aio.UnaryUnaryMultiCallable[_tasks_pb2.CancelTaskRequest, _tasks_pb2.CancelTaskResponse]  # type: ignore[assignment]
     """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
@@ -296,6 +307,17 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
         400 days. Operators see all figures; those whose grants name scopes, the figures of these scopes. Other callers see
         their own. Errors: INVALID_ARGUMENT for an invalid day or page token.
+        """
+
+    @_abc_1.abstractmethod
+    def GetOverview(
+        self,
+        request: _overview_pb2.GetOverviewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_overview_pb2.GetOverviewResponse, _abc.Awaitable[_overview_pb2.GetOverviewResponse]]:
+        """Shows for each agent how many tasks wait and run now, and what its tasks did in each of the last hours: all of them
+        for operators and viewers, and for those whose grants name scopes or agents, within these. Errors: INVALID_ARGUMENT
+        for an invalid number of hours.
         """
 
     @_abc_1.abstractmethod

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 from asyncpg import Connection
 
-from dragoman.core.task.cursors import MAX_TOTAL, StateCount, TaskSearch, state_counts
-from dragoman.core.task.states import STORED_STATES
+from dragoman.core.task.cursors import MAX_TOTAL, OpenTasks, StateCount, TaskSearch, open_task_counts, state_counts
+from dragoman.core.task.states import OPEN, STORED_STATES
 from dragoman.stores.postgres.maintenance.search import (
     LOWEST,
     RANGES,
@@ -31,6 +32,12 @@ SELECT state, count(*) FROM (
     SELECT x.state FROM {RANGES} CROSS JOIN LATERAL (SELECT t.state FROM tasks t WHERE {{where}} LIMIT {{limit}}) x
     LIMIT {{limit}}
 ) y GROUP BY state
+"""
+_OPEN_TASKS: Final = f"""
+SELECT r.agent, r.state, count(x.updated), coalesce(min(x.updated), 0), bool_and(r.low_updated = 0)
+FROM {RANGES} LEFT JOIN LATERAL (
+    SELECT t.updated FROM tasks t WHERE {{where}} ORDER BY t.updated, t.owner, t.task LIMIT {{limit}}
+) x ON true GROUP BY r.agent, r.state HAVING count(x.updated) > 0 OR NOT bool_and(r.low_updated = 0)
 """
 
 
@@ -56,3 +63,22 @@ async def count_states(connection: Connection, query: TaskSearch) -> list[StateC
             if low != LOWEST or (not state and sum(count for _, count in found) == limit):
                 unread.update((state,) if state else STORED_STATES)
     return state_counts(counts, unread)
+
+
+async def open_tasks(connection: Connection, query: TaskSearch) -> list[OpenTasks]:
+    """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
+    query = replace(query, states=OPEN)
+    ranges, is_exact = await ranges_of(connection, query)
+    reader = PostgresRangeReader(connection, query, [one for one in ranges if one.rows], is_exact)
+    found = []
+    for group in reader.groups:
+        lows = await reader.lows(group, None, reader.rows_per_range)
+        arguments = StatementArguments()
+        sql = _OPEN_TASKS.format(
+            where=reader.where(group, None, arguments), limit=arguments.mark(MAX_TOTAL + 1, "bigint")
+        )
+        for agent, state, count, oldest, is_read in await connection.fetch(
+            sql, *range_columns(group.rows, lows), *arguments.values
+        ):
+            found.append(OpenTasks(agent, state, count, is_read, oldest))
+    return open_task_counts(found)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from dataclasses import replace
 
-from dragoman.core.task.cursors import MAX_TOTAL, StateCount, TaskSearch, state_counts
-from dragoman.core.task.states import STORED_STATES
+from dragoman.core.task.cursors import MAX_TOTAL, OpenTasks, StateCount, TaskSearch, open_task_counts, state_counts
+from dragoman.core.task.states import OPEN, STORED_STATES
 from dragoman.stores.sqlite.maintenance.search import SqliteRangeReader, ranges_of
 
 
@@ -27,3 +28,19 @@ def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[Stat
         if low is not None or sum(found.values()) == limit:
             unread.update((one.state,) if one.state else STORED_STATES)
     return state_counts(counts, unread)
+
+
+def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[OpenTasks]:
+    """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
+    query = replace(query, states=OPEN)
+    reader = SqliteRangeReader(connection, query, ranges_of(connection, query))
+    found = []
+    for one in reader.ranges:
+        low = reader.low(one, None, reader.rows_per_range // one.cost)
+        where, values = reader.where(one, None, low)
+        oldest_first = f"SELECT t.updated FROM tasks t {one.index} WHERE {where} ORDER BY t.updated, t.owner, t.task"
+        sql = f"SELECT count(*), min(updated) FROM ({oldest_first} LIMIT ?)"
+        count, oldest = connection.execute(sql, (*values, MAX_TOTAL + 1)).fetchone()
+        if count or low is not None:
+            found.append(OpenTasks(one.agent, one.state, count, low is None, oldest or 0))
+    return open_task_counts(found)
