@@ -6,11 +6,12 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final
-
-import grpc
+from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.calling.errors import ClientError
+
+if TYPE_CHECKING:
+    import grpc
 
 _ENCRYPTED_BY_SCHEME: Final = {"grpcs": True, "https": True, "grpc": False, "http": False}
 
@@ -66,6 +67,8 @@ def grpc_channel(
     An address without a scheme is encrypted if authorities or a certificate are given. Raises ClientError for an
     unusable file.
     """
+    import grpc  # callers of HTTP addresses need the rest of this module only
+
     target, credentials = _resolve_target(address, ca, cert)
     if credentials is None:
         return grpc.aio.insecure_channel(target, options=options)
@@ -76,6 +79,8 @@ def blocking_grpc_channel(
     address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
 ) -> grpc.Channel:
     """`grpc_channel` for threads without an event loop."""
+    import grpc
+
     target, credentials = _resolve_target(address, ca, cert)
     if credentials is None:
         return grpc.insecure_channel(target, options=options)
@@ -90,6 +95,8 @@ def _resolve_target(address: str, ca: Path | None, cert: Path | None) -> tuple[s
     has_files = ca_file is not None or cert_file is not None
     if not (_ENCRYPTED_BY_SCHEME.get(scheme, False) if divider else has_files):
         return target, None
+    import grpc
+
     ssl_context(ca_file, cert_file)  # reports unusable files now; gRPC would report them later and less clearly
     roots = ca_file.read_bytes() if ca_file is not None else None
     key_and_chain = cert_file.read_bytes() if cert_file is not None else None

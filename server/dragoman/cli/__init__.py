@@ -202,6 +202,8 @@ def load_command(name: str) -> Any:
     """Imports a command of the table, with its options."""
     registry = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
     import_module(f"dragoman.cli.{COMMANDS[name].module}").register(registry)
+    # Reading the options of a command takes a millisecond; a module has up to ten commands.
+    registry.registered_commands = [one for one in registry.registered_commands if one.name == name]
     group = typer.main.get_group(registry)
     return group.commands[name]
 

@@ -10,15 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Self, TextIO
+from typing import TYPE_CHECKING, Final, Self, TextIO
 
 import orjson
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
 
 from dragoman.cli import escape_controls
 from dragoman.client.content import write_file
@@ -26,6 +22,10 @@ from dragoman.core.limits.quotas import BILLION, usage_from_metadata
 from dragoman.core.task import states
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.spinner import Spinner
 
 _JSON_DIALECT: Final = JsonDialect("1.0")
 _PART_JSON_CODEC: Final = Codec(pb.Part, _JSON_DIALECT)
@@ -216,8 +216,7 @@ class Progress:
     def __init__(self, *, may_show: Callable[[], bool] = lambda: True) -> None:
         self._terminal = sys.stderr.isatty()
         self._may_show = may_show
-        self._console = Console(stderr=True, highlight=False)
-        self._spinner = Spinner("dots")
+        self._spinner: Spinner | None = None
         self._started_at = time.monotonic()
         self._state = ""
         self._text = ""
@@ -270,10 +269,13 @@ class Progress:
             self._show_timer = asyncio.get_running_loop().call_later(SPINNER_DELAY, self._appear)
 
     def _appear(self) -> None:
+        from rich.console import Console  # imported for long calls on a terminal only
+        from rich.live import Live
+
         self._show_timer = None
         if self._may_show():
             self._live = Live(
-                console=self._console,
+                console=Console(stderr=True, highlight=False),
                 get_renderable=self._render_line,
                 transient=True,
                 refresh_per_second=10,
@@ -288,6 +290,10 @@ class Progress:
         self._print(text, state=state)
 
     def _render_line(self) -> Spinner:
+        from rich.spinner import Spinner
+        from rich.text import Text
+
+        self._spinner = self._spinner or Spinner("dots")
         line = f"{self._state}  {self.elapsed}  {self._text}".rstrip()
         self._spinner.update(text=Text(line, overflow="ellipsis", no_wrap=True))
         return self._spinner

@@ -8,15 +8,12 @@ from dataclasses import replace
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote, urlsplit
 
-import aiohttp
 from google.protobuf.message import Message
 
-from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, NotSupported, ProtocolError
 from dragoman.calling.transport import Transport
-from dragoman.calling.transport_http import CardResponse, fetch_card
 from dragoman.client import content
-from dragoman.client.transport import CallOptions, connection_error, open_transport
+from dragoman.client.transport import CallOptions, open_transport
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION
 from dragoman.wire.cards import remote_card
@@ -25,10 +22,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 Webhook = str | pb.TaskPushNotificationConfig
 """A webhook URL, or a complete push configuration."""
-
-CLIENT_CARD_MAX_BYTES: Final = 4 * 1024 * 1024
-CLIENT_CARD_TIMEOUT: Final = 30.0
-"""Limits of a card, in bytes and seconds."""
 
 GRPC_SCHEMES: Final = ("grpc://", "grpcs://")
 """URLs that are called without a card."""
@@ -212,7 +205,9 @@ async def discover(url: str, options: CallOptions, *, binding: str = "", dialect
         interface = Interface(address, "GRPC", dialect or "1.0", tenant)
         assumed = RemoteCard(name=url, description=url, version="unknown", interfaces=(interface,), streaming=True)
         return AgentConnection(assumed, (interface,), options)
-    document, card_url = await _fetch_card(url, options)
+    from dragoman.client.http_client import fetch_agent_card  # imports aiohttp
+
+    document, card_url = await fetch_agent_card(url, options)
     try:
         card = remote_card.parse_card(document, card_url)
         choice = remote_card.choose_interfaces(card, card_url, has_credentials=bool(options.request_headers))
@@ -229,52 +224,3 @@ async def discover(url: str, options: CallOptions, *, binding: str = "", dialect
         wanted = f"{dialect or 'any version'} over {binding or 'any binding'}"
         raise ProtocolError(f"the card at {card_url} names no interface for {wanted}; it names {available}")
     return AgentConnection(card, matching, options, secure=card_url.startswith("https:"))
-
-
-async def _fetch_card(url: str, options: CallOptions) -> tuple[bytes, str]:
-    """Returns a card and its URL. Raises ClientError."""
-    context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
-    timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=10)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
-        responses = await fetch_card(url, lambda at, headers: _get_card(session, at, headers, options))
-    last = responses[-1]
-    if last.status == 200:
-        return last.document, last.url
-    if last.is_redirect:
-        location = last.headers.get("Location", "")[:500]
-        raise ProtocolError(f"{last.url} responded with a redirect to {location}; use that address")
-    failures = [ClientError.from_response(response.status, response.headers, None) for response in responses]
-    if last.is_conclusive:
-        failure = failures[-1]
-        remote_error = replace(failure.remote_error, message=f"{last.url}: {failure.message}")
-        raise ClientError.from_remote_error(remote_error, type(failure))
-    message = f"there is no card at {url}: {failures[0].message}"
-    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=message))
-
-
-async def _get_card(
-    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], options: CallOptions
-) -> CardResponse:
-    # Credentials belong to this server only, so requests with credentials follow no redirects.
-    follow_redirects = not options.request_headers
-    options.trace(">", f"GET {url}")
-    try:
-        async with session.get(
-            url, headers={**options.request_headers, **headers}, allow_redirects=follow_redirects
-        ) as response:
-            options.trace("<", f"{response.status} {response.content_type}")
-            document = bytearray()
-            async for chunk in response.content.iter_any():
-                document += chunk
-                if len(document) > CLIENT_CARD_MAX_BYTES:
-                    raise ProtocolError(f"the card at {url} is longer than {CLIENT_CARD_MAX_BYTES} bytes")
-            final_url = str(response.url) if response.status == 200 else url
-            return CardResponse(final_url, response.status, response.headers, bytes(document))
-    except aiohttp.ClientError as error:
-        raise connection_error(url, error) from error
-    except TimeoutError as error:
-        timeout = aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
-        raise connection_error(url, timeout) from error
-
-
-_CARD_NOT_FOUND: Final = ClientError("NOT_FOUND", "there is no card", reason="AGENT_NOT_FOUND").remote_error

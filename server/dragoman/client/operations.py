@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote, urlencode
 
-import grpc
 import orjson
 from google.protobuf.message import Message
 
@@ -16,7 +16,7 @@ from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, ResponseErrors
 from dragoman.calling.transport_http import JSON_MEDIA_TYPE
 from dragoman.client.agent_connection import grpc_address, is_http_url, server_url, split_grpc_url, url_problem
-from dragoman.client.transport import AiohttpClient, CallOptions
+from dragoman.client.transport import CallOptions
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
@@ -29,6 +29,11 @@ from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as usage
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
+
+if TYPE_CHECKING:
+    import grpc
+
+    from dragoman.client.http_client import AiohttpClient
 
 M = TypeVar("M", bound=Message)
 
@@ -60,6 +65,8 @@ class Operator:
 
     async def __aenter__(self) -> Self:
         if is_http_url(self._address):
+            from dragoman.client.http_client import AiohttpClient
+
             url = server_url(self._address)
             self._http = AiohttpClient(url, self._options, self._options.request_headers)
         else:
@@ -182,10 +189,9 @@ class Operator:
         method = (await self._open_channel()).unary_unary(
             f"/{_OPS_SERVICE.full_name}/{name}", type(request).SerializeToString, response_type.FromString
         )
-        try:
-            return await method(request, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise ClientError.from_rpc_error(error) from error
+        with _rpc_failures():
+            response: M = await method(request, metadata=self._metadata)
+            return response
 
     async def _stream(self, name: str, request: Message, response_type: type[Any]) -> AsyncGenerator[Any, None]:
         method = (await self._open_channel()).unary_stream(
@@ -193,10 +199,9 @@ class Operator:
         )
         answers = method(request, metadata=self._metadata)
         try:
-            async for one in answers:
-                yield one
-        except grpc.aio.AioRpcError as error:
-            raise ClientError.from_rpc_error(error) from error
+            with _rpc_failures():
+                async for one in answers:
+                    yield one
         finally:
             answers.cancel()
 
@@ -209,6 +214,17 @@ class Operator:
 
     def _new_channel(self, address: str) -> grpc.aio.Channel:
         return tls.grpc_channel(address, _OPS_CHANNEL_OPTIONS, ca=self._options.ca, cert=self._options.cert)
+
+
+@contextmanager
+def _rpc_failures() -> Iterator[None]:
+    """Converts failures of RPCs to ClientError."""
+    import grpc  # the calls of HTTP addresses do without
+
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise ClientError.from_rpc_error(error) from error
 
 
 def _http_rule(name: str, request: Message) -> Rule | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_error
 from dragoman.cli.task_calls import run_command
 from dragoman.client.operations import Operator
 from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
-from dragoman.settings.settings import Settings, SettingsError, load_settings
-from dragoman.wiring.infra import StartError
+
+if TYPE_CHECKING:
+    from dragoman.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,18 @@ async def _exit_code_of(command: Coroutine[Any, Any, ExitCode]) -> ExitCode:
     except A2AError as error:
         not_found = isinstance(error, TaskNotFound | AgentNotFound | KeyNotFound)
         return print_error(error.message, ExitCode.NOT_FOUND if not_found else ExitCode.UNAVAILABLE)
-    except SettingsError as error:
-        return print_error(error, ExitCode.USAGE)
-    except StartError as error:
-        return print_error(error, ExitCode.FAILED)
+    except ClientError:
+        raise
+    except Exception as error:
+        # Only commands on a store raise these, and others need not import them: that takes longer than their call.
+        from dragoman.settings.settings import SettingsError
+        from dragoman.wiring.infra import StartError
+
+        if isinstance(error, SettingsError):
+            return print_error(error, ExitCode.USAGE)
+        if isinstance(error, StartError):
+            return print_error(error, ExitCode.FAILED)
+        raise
 
 
 @asynccontextmanager
@@ -73,4 +83,6 @@ async def open_key_admin(target: AdminTarget) -> AsyncIterator[Any]:
 
 def store_settings(store: str) -> Settings:
     """Settings that name only this store. Raises SettingsError."""
+    from dragoman.settings.settings import load_settings
+
     return load_settings({"store": store})

@@ -1,0 +1,194 @@
+"""The HTTP side of the client: aiohttp sessions, cards, and JSON-RPC over WebSocket.
+
+Imported for the first call over HTTP: importing aiohttp takes longer than a call over gRPC.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import aiohttp
+import orjson
+from google.protobuf.message import Message
+
+from dragoman.calling import tls
+from dragoman.calling.errors import AUTH_ERROR_CODES, ClientError, Invalid, NotAllowed, ProtocolError, ServerUnavailable
+from dragoman.calling.transport import HttpResponse, StreamResponses, TransportOptions
+from dragoman.calling.transport_http import CardResponse, JsonRpcTransport, fetch_card
+from dragoman.client.transport import CallOptions
+from dragoman.wire.cards.remote_card import Interface
+
+HTTP_CONNECT_TIMEOUT: Final = 10.0
+
+CLIENT_CARD_MAX_BYTES: Final = 4 * 1024 * 1024
+CLIENT_CARD_TIMEOUT: Final = 30.0
+"""Limits of a card, in bytes and seconds."""
+
+_KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Idle seconds before the first probe, seconds between two, and how many may stay unanswered."""
+
+_CARD_NOT_FOUND: Final = ClientError("NOT_FOUND", "there is no card", reason="AGENT_NOT_FOUND").remote_error
+
+
+class AiohttpClient:
+    """One aiohttp session. Implements `HttpClient`. Requires a running event loop."""
+
+    def __init__(self, url: str, options: CallOptions, headers: Mapping[str, str]) -> None:
+        """`url`: the server's URL, for error messages. `headers`: sent with each request. Raises ClientError for
+        unusable certificate files."""
+        self._url = url
+        context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
+        # No total timeout: streams last as long as their tasks.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_CONNECT_TIMEOUT, sock_read=options.idle_timeout)
+        connector = aiohttp.TCPConnector(ssl=context, socket_factory=_keepalive_socket)
+        self.session = aiohttp.ClientSession(timeout=timeout, headers=headers, connector=connector)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        idle_timeout: float | None,
+    ) -> AsyncIterator[HttpResponse]:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=HTTP_CONNECT_TIMEOUT, sock_read=idle_timeout)
+        try:
+            async with self.session.request(
+                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                yield _AiohttpResponse(response)
+        except aiohttp.ClientError as error:
+            raise connection_error(self._url, error) from error
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+class _AiohttpResponse:
+    """Implements `HttpResponse`."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self.chunks: Callable[[], AsyncIterator[bytes]] = response.content.iter_any
+
+
+def connection_error(address: str, error: aiohttp.ClientError) -> ClientError:
+    """The error of a connection that failed or broke."""
+    if isinstance(error, aiohttp.InvalidURL):
+        return Invalid("INVALID_ARGUMENT", f"{address}: is not a URL that can be called")
+    never_connected = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    return ServerUnavailable.for_address(address, error, may_have_arrived=not never_connected)
+
+
+def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Creates a socket with TCP keep-alive: some responses take long, and a dead server must be detected meanwhile."""
+    connection = socket.socket(*address[:3])
+    connection.setblocking(False)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE_OPTIONS.items():
+        if hasattr(socket, name):  # not every system has these options
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return connection
+
+
+async def fetch_agent_card(url: str, options: CallOptions) -> tuple[bytes, str]:
+    """Returns a card and its URL. Raises ClientError."""
+    context = tls.ssl_context(options.ca, options.cert) if url.startswith("https:") else True
+    timeout = aiohttp.ClientTimeout(total=CLIENT_CARD_TIMEOUT, sock_connect=10)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
+        responses = await fetch_card(url, lambda at, headers: _get_card(session, at, headers, options))
+    last = responses[-1]
+    if last.status == 200:
+        return last.document, last.url
+    if last.is_redirect:
+        location = last.headers.get("Location", "")[:500]
+        raise ProtocolError(f"{last.url} responded with a redirect to {location}; use that address")
+    failures = [ClientError.from_response(response.status, response.headers, None) for response in responses]
+    if last.is_conclusive:
+        failure = failures[-1]
+        remote_error = replace(failure.remote_error, message=f"{last.url}: {failure.message}")
+        raise ClientError.from_remote_error(remote_error, type(failure))
+    message = f"there is no card at {url}: {failures[0].message}"
+    raise ClientError.from_remote_error(replace(_CARD_NOT_FOUND, message=message))
+
+
+async def _get_card(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], options: CallOptions
+) -> CardResponse:
+    # Credentials belong to this server only, so requests with credentials follow no redirects.
+    follow_redirects = not options.request_headers
+    options.trace(">", f"GET {url}")
+    try:
+        async with session.get(
+            url, headers={**options.request_headers, **headers}, allow_redirects=follow_redirects
+        ) as response:
+            options.trace("<", f"{response.status} {response.content_type}")
+            document = bytearray()
+            async for chunk in response.content.iter_any():
+                document += chunk
+                if len(document) > CLIENT_CARD_MAX_BYTES:
+                    raise ProtocolError(f"the card at {url} is longer than {CLIENT_CARD_MAX_BYTES} bytes")
+            final_url = str(response.url) if response.status == 200 else url
+            return CardResponse(final_url, response.status, response.headers, bytes(document))
+    except aiohttp.ClientError as error:
+        raise connection_error(url, error) from error
+    except TimeoutError as error:
+        timeout = aiohttp.ServerTimeoutError(f"no card within {CLIENT_CARD_TIMEOUT:g} s")
+        raise connection_error(url, timeout) from error
+
+
+class WebSocketTransport(JsonRpcTransport):
+    """JSON-RPC over WebSocket, with one connection for each call. Implements `Transport`."""
+
+    def __init__(self, interface: Interface, http: AiohttpClient, options: TransportOptions) -> None:
+        super().__init__(interface, http, options)
+        self._session = http.session
+
+    async def call(
+        self, rpc: str, request: Message, *, key: str = "", parent: str = "", extensions: str = ""
+    ) -> Message:
+        operation, _, _, envelope = self._encode(rpc, request)
+        headers = self._call_headers(key=key, parent=parent, extensions=extensions)
+        async with aclosing(self._responses(envelope, headers)) as values:
+            async for value in values:
+                return self._decode(operation, self._event_result(value))
+        raise ServerUnavailable.for_address(self._errors.address, "the connection closed without a response")
+
+    async def stream(
+        self, rpc: str, request: Message, *, after: str = "", key: str = "", parent: str = "", extensions: str = ""
+    ) -> StreamResponses:
+        operation, _, _, envelope = self._encode(rpc, request)
+        headers = self._call_headers(after=after, key=key, parent=parent, extensions=extensions)
+        async with aclosing(self._responses(envelope, headers)) as values:
+            async for value in values:
+                result = self._event_result(value)
+                if result == {"status": "stream_complete"}:
+                    return
+                yield self._decode_event(operation, result)
+
+    async def _responses(self, envelope: dict[str, Any], headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
+        url = f"{self.interface.url.rstrip('/')}/ws"
+        self._trace(">", f"WebSocket {url.removeprefix(self._errors.address)}")
+        try:
+            async with self._session.ws_connect(url, max_msg_size=0, headers=headers) as connection:
+                text = orjson.dumps(envelope).decode()
+                self._trace(">", text)
+                await connection.send_str(text)
+                async for frame in connection:
+                    if frame.type is aiohttp.WSMsgType.TEXT:
+                        self._trace("<", frame.data)
+                        yield orjson.loads(frame.data)
+        except aiohttp.WSServerHandshakeError as error:
+            if code := AUTH_ERROR_CODES.get(error.status):
+                message = "the server rejected these credentials, or requires some"
+                raise NotAllowed(code, message, reason=code) from error
+            raise ClientError.from_response(error.status, error.headers or {}, None) from error
+        except aiohttp.ClientError as error:
+            raise connection_error(self._errors.address, error) from error

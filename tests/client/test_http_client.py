@@ -1,0 +1,69 @@
+"""The HTTP side of the client: its errors, and the sockets of its connections."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from dragoman.client import Invalid, NotFound, ProtocolError, ServerUnavailable
+from dragoman.client.http_client import CLIENT_CARD_MAX_BYTES, AiohttpClient, connection_error, fetch_agent_card
+from dragoman.client.transport import CallOptions
+
+
+def test_only_a_connection_that_never_was_proves_that_nothing_arrived() -> None:
+    key = cast(Any, SimpleNamespace(host="there", port=1, ssl=True))
+    refused = connection_error("http://there", aiohttp.ClientConnectorError(key, OSError(111, "Connection refused")))
+    broken = connection_error("http://there", aiohttp.ServerDisconnectedError())
+    assert isinstance(refused, ServerUnavailable)
+    assert isinstance(broken, ServerUnavailable)
+    assert (refused.may_have_arrived, broken.may_have_arrived) == (False, True)
+    assert isinstance(connection_error("http:///", aiohttp.InvalidURL("http:///")), Invalid)
+
+
+@pytest.fixture
+async def card_server() -> AsyncIterator[TestServer]:
+    """Serves a card that is too long under /long, a redirect under /moved, and none elsewhere."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path.startswith("/long"):
+            return web.Response(body=b" " * (CLIENT_CARD_MAX_BYTES + 1))
+        if request.path.startswith("/moved"):
+            raise web.HTTPFound("http://elsewhere.example/card")
+        return web.Response(status=404)
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", answer)
+    server = TestServer(application)
+    async with server:
+        yield server
+
+
+async def test_cards_that_cannot_be_used_are_errors_that_say_why(card_server: TestServer) -> None:
+    url, options = str(card_server.make_url("")).rstrip("/"), CallOptions(token="secret")
+    with pytest.raises(NotFound, match="there is no card at"):
+        await fetch_agent_card(url, options)
+    with pytest.raises(ProtocolError, match=f"longer than {CLIENT_CARD_MAX_BYTES} bytes"):
+        await fetch_agent_card(f"{url}/long", options)
+    # The token is for this server, so the redirect is not followed.
+    with pytest.raises(ProtocolError, match=r"redirect to http://elsewhere\.example/card; use"):
+        await fetch_agent_card(f"{url}/moved", options)
+
+
+async def test_connections_notice_a_server_that_is_gone(card_server: TestServer) -> None:
+    url = str(card_server.make_url("")).rstrip("/")
+    client = AiohttpClient(url, CallOptions(), {})
+    try:
+        async with client.session.get(f"{url}/long") as response:
+            assert response.connection is not None
+            assert response.connection.transport is not None
+            connection = response.connection.transport.get_extra_info("socket")
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    finally:
+        await client.close()
