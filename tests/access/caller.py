@@ -88,6 +88,12 @@ class EndpointCaller:
         await stub.CreateTaskPushNotificationConfig(config, metadata=tuple(self.owner.items()))
         return Names(response.task.id, response.task.context_id, "", "", "", _CONFIG, "0" * 64)
 
+    async def _end_task(self, tenant: str) -> None:
+        """Ends the waiting task, and uses it for no other calls."""
+        stub: Any = rpc.A2AServiceStub(self.channel)
+        request = pb.CancelTaskRequest(tenant=tenant, id=self._tasks.pop(tenant).task)
+        await stub.CancelTask(request, metadata=tuple(self.owner.items()))
+
     async def _over_http(self, endpoint: Endpoint, headers: Mapping[str, str]) -> str:
         method, path = endpoint.name.split(" ")[:2]
         if endpoint.op is None:
@@ -100,6 +106,8 @@ class EndpointCaller:
             body: Any = {} if method == "POST" else None
             if path.endswith(":cancel"):  # an operator is about to end it
                 self._tasks.pop("", None)
+            elif path.endswith(":rerun"):
+                await self._end_task("")
             async with self.http.request(method, address, json=body, headers=headers) as response:
                 if path == "/console/token" and response.status == 400:
                     return SERVED  # there is no code to exchange

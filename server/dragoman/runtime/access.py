@@ -26,6 +26,7 @@ from dragoman.core.limits import message_limits
 from dragoman.core.limits.admission import QuotaExceeded, TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
+from dragoman.core.task.log import TaskRecord
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -89,6 +90,14 @@ class Access:
             )
         view = self._isolation.visibility(scope, agent, identity.principal)
         return Caller(view.owner, agent, identity, view.joined)
+
+    def creator(self, record: TaskRecord) -> Caller:
+        """The principal that created a task, as a caller of its agent. Raises AgentNotFound if that is not served."""
+        if record.agent not in self.agents:
+            raise AgentNotFound(f'agent: "{record.agent}" is not served here')
+        owner = record.ref.owner
+        joined = self._isolation.visibility(owner.scope, record.agent, record.principal).joined
+        return Caller(owner, record.agent, Identity(record.principal), joined)
 
 
 def _denied(scope: str, agent: str, identity: Identity) -> PermissionDenied:
@@ -228,6 +237,8 @@ class Call:
     """The URIs of the extensions that the caller activates."""
     names_tasks: bool = False
     """Whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)."""
+    operator: Identity | None = None
+    """The operator who makes the call in the caller's name."""
 
 
 OnAction = Callable[[str, Call, str], None]

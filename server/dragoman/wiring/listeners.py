@@ -103,7 +103,7 @@ async def serve_api(
     admin = AdminServices(
         CallerTasks(infra.store, operations.access, operations.admission),
         CallerUsage(infra.store, operations.admission),
-        OperatorTasks(infra.store, operations.cancel),
+        OperatorTasks(infra.store, operations.access, operations.cancel, operations.send),
         Overviews(infra.store, now_ms),
         runtime.explainer,
         runtime.maintenance,

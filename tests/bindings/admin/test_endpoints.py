@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.runtime.operations.test_operator_tasks import VERA, running_server
+from tests.runtime.operations.operators import VERA, running_server
+from tests.runtime.operations.test_operator_tasks import work
 
 
 async def test_a_list_is_watched_over_http_with_one_entry_in_the_audit_log(tmp_path: Path) -> None:
-    async with running_server(f"sqlite:///{tmp_path}/t.db") as server:
+    async with running_server(f"sqlite:///{tmp_path}/t.db", [work]) as server:
         waiting = await server.send("ask me")
         path = "/operations/tasks:watch?filter.states=TASK_STATE_INPUT_REQUIRED&filter.text=ask"
         async with server.http.get(path) as response:

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import grpc
 import pytest
-from tests.callers import ByHeader, named
+from tests.runtime.operations.operators import (
+    ALICE,
+    BOB,
+    OLGA,
+    SCOPE,
+    TENANT_OPERATOR,
+    TENANT_VIEWER,
+    VERA,
+    Server,
+    running_server,
+)
 
 from dragoman import AgentError, Turn, agent
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import PermissionDenied
 from dragoman.runtime.operations.operator_tasks import check_reach
-from dragoman.settings.settings import Address, Settings
-from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2
-from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as ops_rpc
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
-
-SCOPE: Final = "projects/p/locations/l/collections/c/engines/e/assistants/a"
-ALICE, BOB = named("alice"), named("bob")
-OLGA, VERA = named("olga", "operator"), named("vera", "viewer")
-TENANT_OPERATOR, TENANT_VIEWER = named("tom", "operator", f"scope:{SCOPE}"), named("tina", "viewer", f"scope:{SCOPE}")
 
 
 @agent(id="work", default=True)
@@ -46,63 +44,12 @@ async def work(turn: Turn) -> str:
     return "done"
 
 
-class Server:
-    """A running server with authentication, and its stubs."""
-
-    def __init__(self, app: App, channel: grpc.aio.Channel, http: aiohttp.ClientSession) -> None:
-        self.app = app
-        self._v1: Any = rpc.A2AServiceStub(channel)
-        self.ops: Any = ops_rpc.OpsServiceStub(channel)
-        self.http = http
-
-    async def send(self, text: str, caller: Mapping[str, str] = ALICE, tenant: str = "") -> str:
-        """Sends a message and returns the id of its task."""
-        message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text=text)])
-        configuration = pb.SendMessageConfiguration(return_immediately=text.startswith("wait"))
-        request = pb.SendMessageRequest(tenant=tenant, message=message, configuration=configuration)
-        return str((await self._v1.SendMessage(request, metadata=tuple(caller.items()))).task.id)
-
-    async def get(self, task: str, caller: Mapping[str, str] = ALICE) -> pb.Task:
-        """The task as its owner sees it."""
-        response: pb.Task = await self._v1.GetTask(pb.GetTaskRequest(id=task), metadata=tuple(caller.items()))
-        return response
-
-    async def list(self, caller: Mapping[str, str] = OLGA, **filters: Any) -> ops.ListTasksResponse:
-        """The tasks that a caller sees."""
-        request = ops.ListTasksRequest(**filters)
-        response: ops.ListTasksResponse = await self.ops.ListTasks(request, metadata=tuple(caller.items()))
-        return response
-
-    async def cancel(self, task: str, caller: Mapping[str, str] = OLGA, **names: Any) -> ops.ListedTask:
-        """Cancels a task as an operator."""
-        request = ops.CancelTaskRequest(task_id=task, **names)
-        response: ops.CancelTaskResponse = await self.ops.CancelTask(request, metadata=tuple(caller.items()))
-        return response.task
-
-    async def audit(self) -> Sequence[dict[str, Any]]:
-        """The audit log."""
-        stream = self.ops.ExportAudit(ops_pb2.ExportAuditRequest(), metadata=tuple(OLGA.items()))
-        return [json.loads(line) async for response in stream for line in response.lines]
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
     in_sqlite = request.param == "sqlite"
     url: str = f"sqlite:///{tmp_path}/tasks.db" if in_sqlite else request.getfixturevalue("postgres_database")
-    async with running_server(url) as running:
+    async with running_server(url, [work]) as running:
         yield running
-
-
-@asynccontextmanager
-async def running_server(store: str, **more: Any) -> AsyncIterator[Server]:
-    anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=store, api_keys=True, **more)
-    async with (
-        open_app(settings, [work], ByHeader()) as app,
-        aiohttp.ClientSession(f"http://{app.http}") as http,
-        grpc.aio.insecure_channel(str(app.grpc)) as channel,
-    ):
-        yield Server(app, channel, http)
 
 
 def ids(response: ops.ListTasksResponse) -> list[str]:
@@ -190,14 +137,14 @@ def numbers(response: ops.ListTasksResponse) -> dict[str, int]:
     ],
 )
 async def test_invalid_filters_are_rejected(tmp_path: Path, filters: dict[str, Any], text: str) -> None:
-    async with running_server(f"sqlite:///{tmp_path}/tasks.db") as server:
+    async with running_server(f"sqlite:///{tmp_path}/tasks.db", [work]) as server:
         with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
             await server.list(**filters)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_callers_without_the_grant_may_not_search(tmp_path: Path) -> None:
-    async with running_server(f"sqlite:///{tmp_path}/tasks.db") as server:
+    async with running_server(f"sqlite:///{tmp_path}/tasks.db", [work]) as server:
         await server.send("count", BOB)
         for filters in (
             {"principal": "bob"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from google.protobuf.message import Message
 
 from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX, Identity
@@ -21,6 +23,7 @@ TaskRequest = (
     | push_pb.ListPushConfigsRequest
     | push_pb.RedeliverRequest
     | tasks_pb.CancelTaskRequest
+    | tasks_pb.RerunTaskRequest
 )
 """Requests that select tasks by id; agent, principal and scope narrow the selection."""
 
@@ -29,6 +32,17 @@ def check_present(field: str, text: str) -> None:
     """Raises InvalidParams for an empty field."""
     if not text:
         raise InvalidParams.field(field, "is required")
+
+
+MAX_REQUEST_ID_LENGTH: Final = 128
+"""Characters of a request id."""
+
+
+def check_request_id(request_id: str) -> None:
+    """Raises InvalidParams for a request id that is too long."""
+    if len(request_id) > MAX_REQUEST_ID_LENGTH:
+        rule = f"must have at most {MAX_REQUEST_ID_LENGTH} characters, not {len(request_id)}"
+        raise InvalidParams.field("requestId", rule)
 
 
 def task_selection(request: TaskRequest) -> TaskSelection:

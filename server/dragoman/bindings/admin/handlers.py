@@ -84,6 +84,7 @@ LIMITED_OPERATIONS: Final = frozenset(
         "ListAgents",
         "GetOverview",
         "CancelTask",
+        "RerunTask",
         "Explain",
         "ListEvents",
         "ListSteps",
@@ -149,7 +150,10 @@ class OperationTable:
             "ListUsage": UsageOperations(services.caller_usage).list_usage,
         }
         """Operations that need no grant."""
-        self.for_operators: Final[Mapping[str, OperatorOperation]] = {"CancelTask": listed_tasks.cancel_task}
+        self.for_operators: Final[Mapping[str, OperatorOperation]] = {
+            "CancelTask": listed_tasks.cancel_task,
+            "RerunTask": listed_tasks.rerun_task,
+        }
         """Operations that act in the name of the operator."""
         self.within_grants: Final[Mapping[str, OperatorOperation]] = {
             "GetOverview": OverviewOperations(services.overviews).get_overview

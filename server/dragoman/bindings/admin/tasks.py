@@ -11,14 +11,14 @@ from google.protobuf import text_format
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dragoman.bindings import event_encoders
-from dragoman.bindings.admin.fields import check_present, page_limit, set_timestamps, task_selection
+from dragoman.bindings.admin.fields import check_present, check_request_id, page_limit, set_timestamps, task_selection
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.cursors import FoundTask, SearchOrder, TaskSearch
-from dragoman.core.task.log import Event
+from dragoman.core.task.log import Event, TaskRecord
 from dragoman.core.task.steps import StepRecord
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.explain import Explainer, Explanation
@@ -107,7 +107,7 @@ class TaskOperations:
 
 
 class ListedTaskOperations:
-    """Lists tasks: of all principals for operators and viewers, else the caller's own. Cancels tasks for operators."""
+    """Lists tasks: of all principals for operators and viewers, else the caller's. Cancels and reruns them."""
 
     def __init__(self, caller_tasks: CallerTasks, operator_tasks: OperatorTasks) -> None:
         self._caller_tasks = caller_tasks
@@ -189,16 +189,16 @@ class ListedTaskOperations:
         if request.HasField("metadata"):
             for_agent.metadata.CopyFrom(request.metadata)
         record, data = await self._operator_tasks.cancel(identity, task_selection(request), for_agent)
-        task = pb.Task.FromString(data)
-        task.ClearField("history")
-        listed = tasks_pb.ListedTask(
-            scope=record.ref.owner.scope,
-            agent=record.agent,
-            task=task,
-            principal=record.principal,
-            summary=record.summary,
+        return tasks_pb.CancelTaskResponse(task=_named_task(record, data))
+
+    async def rerun_task(self, identity: Identity, request: tasks_pb.RerunTaskRequest) -> tasks_pb.RerunTaskResponse:
+        """Sends the first message of a task of any principal again."""
+        check_request_id(request.request_id)
+        selection = task_selection(request)
+        snapshot = await self._operator_tasks.rerun(
+            identity, selection, request.request_id, repeat_steps=request.repeat_steps
         )
-        return tasks_pb.CancelTaskResponse(task=listed)
+        return tasks_pb.RerunTaskResponse(task=_named_task(snapshot.record, snapshot.task))
 
 
 MAX_SEARCH_TEXT: Final = 200
@@ -244,6 +244,15 @@ def _search_order(request: tasks_pb.ListTasksRequest) -> SearchOrder:
         # The index by creation has the texts; others are for searches that have few tasks to look at.
         return "changed" if request.principal or request.state or request.states else "created"
     return "created" if request.order == tasks_pb.TASK_ORDER_CREATED else "changed"
+
+
+def _named_task(record: TaskRecord, data: bytes) -> tasks_pb.ListedTask:
+    """The message for a task after a change. `data`: a serialized Task."""
+    task = pb.Task.FromString(data)
+    task.ClearField("history")
+    return tasks_pb.ListedTask(
+        scope=record.ref.owner.scope, agent=record.agent, task=task, principal=record.principal, summary=record.summary
+    )
 
 
 def _listed_task(found: FoundTask) -> tasks_pb.ListedTask:

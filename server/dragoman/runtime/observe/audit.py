@@ -70,7 +70,7 @@ class Auditor:
     def note_call(self, action: str, call: Call, task: str) -> None:
         """Notes what a call changed."""
         caller = call.caller
-        self.note_task_action(action, caller.identity, caller.owner.scope, caller.agent, task)
+        self.note_task_action(action, call.operator or caller.identity, caller.owner.scope, caller.agent, task)
 
     def note_denied(self, error: BaseException, peer: str, method: str) -> None:
         """Notes a rejected request, if it failed authentication or authorization."""

@@ -1,13 +1,16 @@
-"""The tasks of all principals, for operators and viewers: search, and cancel."""
+"""The tasks of all principals, for operators and viewers: search, cancel, and rerun."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Final, TypeVar
 
 from dragoman.core.access.identity import AGENT_GRANT_PREFIX, SCOPE_GRANT_PREFIX, Caller, Identity
 from dragoman.core.daily_usage import DailyUsageQuery
-from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound
+from dragoman.core.errors import InvalidParams, PermissionDenied, TaskNotFound, UnsupportedOperation
+from dragoman.core.task import states
 from dragoman.core.task.cursors import (
     FoundTasks,
     SearchPosition,
@@ -18,9 +21,12 @@ from dragoman.core.task.cursors import (
 )
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
-from dragoman.ports import Store
-from dragoman.runtime.access import Call
+from dragoman.core.task.steps import CURRENT_TURN, StepRecord, StepState
+from dragoman.ids import IDS
+from dragoman.ports import Store, StoredMessage, TaskSnapshot
+from dragoman.runtime.access import Access, Call
 from dragoman.runtime.operations.cancel import CancelOperation
+from dragoman.runtime.operations.send import SendOperations, read_stored_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_SCOPES: Final = 1000
@@ -28,11 +34,15 @@ MAX_SCOPES: Final = 1000
 
 
 class OperatorTasks:
-    """Finds and cancels tasks of all principals."""
+    """Finds, cancels and reruns tasks of all principals."""
 
-    def __init__(self, store: Store, cancel_operation: CancelOperation) -> None:
+    def __init__(
+        self, store: Store, access: Access, cancel_operation: CancelOperation, send_operations: SendOperations
+    ) -> None:
         self._store = store
+        self._access = access
         self._cancel_operation = cancel_operation
+        self._send_operations = send_operations
 
     async def search(self, identity: Identity, query: TaskSearch, page_token: str) -> FoundTasks:
         """A page of the tasks within the grants of an operator or viewer.
@@ -71,6 +81,39 @@ class OperatorTasks:
             request.metadata.CopyFrom(metadata.metadata)
         return record, await self._cancel_operation.cancel_task(Call(caller), request)
 
+    async def rerun(
+        self, identity: Identity, selection: TaskSelection, request_id: str = "", *, repeat_steps: bool = False
+    ) -> TaskSnapshot:
+        """Sends the first message of an ended task again, as a new task of its creator. Returns that without history.
+
+        A repeated rerun with the same `request_id` returns the task of the first one. `repeat_steps`: steps that the
+        ended task has finished are done again. Raises TaskNotFound, AgentNotFound, InvalidParams when several tasks
+        have the id, UnsupportedOperation for a task that has not ended, and as a send.
+        """
+        record = await self.find(selection)
+        if not states.is_terminal(record.state):
+            name = states.name(record.state)
+            text = f"the task is {name}: only a task that has ended can be rerun; cancel it, or wait for its end"
+            raise UnsupportedOperation(text)
+        caller = self._access.creator(record)
+        conversation = await self._store.messages(record.ref)
+        if conversation is None:
+            raise TaskNotFound
+        first = conversation.messages[0]
+        has_steps = record.state != states.COMPLETED and record.last_received == first.number and not repeat_steps
+        steps = finished_steps(await self._store.steps(record.ref, results=True)) if has_steps else ()
+        name = sha256(f"{request_id}\n{record.ref.key.hex()}".encode()).hexdigest()[:32] if request_id else ""
+        call = Call(
+            caller,
+            idempotency_key=f"rerun-{name}" if name else "",
+            dialect=record.dialect,
+            extensions=tuple(pb.SendMessageRequest.FromString(first.envelope).message.extensions),
+            operator=identity,
+        )
+        request = repeated_request(record, first, name or IDS.uuid())
+        result = await self._send_operations.create_task(call, request, steps)
+        return await read_stored_task(self._store, result, 0)
+
     async def find(self, selection: TaskSelection) -> TaskRecord:
         """The visible task of a selection by id. Raises TaskNotFound, and InvalidParams when several tasks match."""
         found = [
@@ -87,6 +130,25 @@ class OperatorTasks:
             names = ", ".join(sorted(f"{one.agent} of {one.principal} in {one.ref.owner.scope}" for one in found))
             raise InvalidParams.field("taskId", f"several tasks have it; name agent, principal or scope: {names}")
         return found[0]
+
+
+def finished_steps(steps: Sequence[StepRecord]) -> list[StepRecord]:
+    """The steps of the current turn that need not be done again."""
+    return [step for step in steps if step.turn == CURRENT_TURN and step.state == StepState.DONE]
+
+
+def repeated_request(record: TaskRecord, first: StoredMessage, message_id: str) -> pb.SendMessageRequest:
+    """The request with which a task began, for a new task of its conversation that refers to it."""
+    message = pb.Message.FromString(first.message)
+    message.message_id, message.task_id, message.context_id = message_id, "", record.context
+    if record.id not in message.reference_task_ids:
+        message.reference_task_ids.append(record.id)
+    request = pb.SendMessageRequest(message=message)
+    envelope = pb.SendMessageRequest.FromString(first.envelope)
+    if envelope.HasField("metadata"):
+        request.metadata.CopyFrom(envelope.metadata)
+    request.configuration.accepted_output_modes.extend(envelope.configuration.accepted_output_modes)
+    return request
 
 
 Query = TypeVar("Query", TaskSearch, DailyUsageQuery)

@@ -33,6 +33,7 @@ from dragoman.core.task.log import (
     TaskRecord,
     TaskRef,
 )
+from dragoman.core.task.steps import StepRecord
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
 from dragoman.runtime.access import Admission, Call, Limits, OnAction, history_length, quota_exceeded
 from dragoman.runtime.feeds import EventStream, TaskFeeds
@@ -156,6 +157,20 @@ class SendOperations:
         finally:
             self._admission.close_stream(call.caller.identity)
 
+    async def create_task(self, call: Call, request: pb.SendMessageRequest, steps: Sequence[StepRecord]) -> SendResult:
+        """Stores a message that begins a task, visible at once, and does not wait for its turn.
+
+        `steps`: finished steps that the first turn finds; the message has to refer to their task (`load_input`).
+        """
+        result = None
+        while result is None:
+            change = await self._appends.build(call, request)
+            assert change.create is not None, "the message names no task"
+            change.create = replace(change.create, visible=True)
+            change.steps = steps
+            result = await self._store_message(call, change)
+        return result
+
     async def _store_message(self, call: Call, change: Append) -> SendResult | None:
         """Stores the message of a send, and begins the run that it claimed, also when the caller disconnects meanwhile.
 
@@ -165,7 +180,7 @@ class SendOperations:
         first, fresh_context = None, False
         if create is not None:
             fresh_context = create.fresh_context
-            if incoming := change.message:
+            if (incoming := change.message) and not change.steps:
                 first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
         reservation = self._scheduler.reserve(agent, first, fresh_context=fresh_context)
         change.claim_session = reservation.session

@@ -79,6 +79,11 @@ class OpsServiceStub(object):
                 request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskResponse.FromString,
                 _registered_method=True)
+        self.RerunTask = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/RerunTask',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Explain',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ExplainRequest.SerializeToString,
@@ -241,6 +246,18 @@ class OpsServiceServicer(object):
     def CancelTask(self, request, context):
         """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
         INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RerunTask(self, request, context):
+        """Sends the first message of an ended task again, for its owner: as a new task of the same principal, scope, agent and
+        conversation, which names the ended one in `reference_task_ids`. Durable steps that a failed, canceled or rejected
+        task has finished are kept, if it had no other message. Later messages and push configurations are not repeated.
+        Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
+        INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
+        SendMessage of A2A.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -443,6 +460,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.CancelTask,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskResponse.SerializeToString,
+            ),
+            'RerunTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.RerunTask,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -718,6 +740,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/CancelTask',
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.CancelTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RerunTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/RerunTask',
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

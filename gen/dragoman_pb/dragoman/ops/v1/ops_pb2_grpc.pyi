@@ -74,6 +74,14 @@ class OpsServiceStub:
     """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
     INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
     """
+    RerunTask: _grpc.UnaryUnaryMultiCallable[_tasks_pb2.RerunTaskRequest, _tasks_pb2.RerunTaskResponse]
+    """Sends the first message of an ended task again, for its owner: as a new task of the same principal, scope, agent and
+    conversation, which names the ended one in `reference_task_ids`. Durable steps that a failed, canceled or rejected
+    task has finished are kept, if it had no other message. Later messages and push configurations are not repeated.
+    Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
+    INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
+    SendMessage of A2A.
+    """
     Explain: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]
     """Explains the state of a task, which process runs it, and what happens next."""
     Purge: _grpc.UnaryUnaryMultiCallable[_ops_pb2.PurgeRequest, _ops_pb2.PurgeResponse]
@@ -184,6 +192,14 @@ class OpsServiceAsyncStub(OpsServiceStub):
     CancelTask: _aio.UnaryUnaryMultiCallable[_tasks_pb2.CancelTaskRequest, _tasks_pb2.CancelTaskResponse]  # type: ignore[assignment]
     """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
     INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
+    """
+    RerunTask: _aio.UnaryUnaryMultiCallable[_tasks_pb2.RerunTaskRequest, _tasks_pb2.RerunTaskResponse]  # type: ignore[assignment]
+    """Sends the first message of an ended task again, for its owner: as a new task of the same principal, scope, agent and
+    conversation, which names the ended one in `reference_task_ids`. Durable steps that a failed, canceled or rejected
+    task has finished are kept, if it had no other message. Later messages and push configurations are not repeated.
+    Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
+    INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
+    SendMessage of A2A.
     """
     Explain: _aio.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]  # type: ignore[assignment]
     """Explains the state of a task, which process runs it, and what happens next."""
@@ -328,6 +344,20 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tasks_pb2.CancelTaskResponse, _abc.Awaitable[_tasks_pb2.CancelTaskResponse]]:
         """Cancels a task of any principal, as CancelTask of A2A does for its owner. Errors: NOT_FOUND for an unknown task,
         INVALID_ARGUMENT for an id that several tasks have, and as CancelTask of A2A for a task that cannot be canceled.
+        """
+
+    @_abc_1.abstractmethod
+    def RerunTask(
+        self,
+        request: _tasks_pb2.RerunTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tasks_pb2.RerunTaskResponse, _abc.Awaitable[_tasks_pb2.RerunTaskResponse]]:
+        """Sends the first message of an ended task again, for its owner: as a new task of the same principal, scope, agent and
+        conversation, which names the ended one in `reference_task_ids`. Durable steps that a failed, canceled or rejected
+        task has finished are kept, if it had no other message. Later messages and push configurations are not repeated.
+        Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
+        INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
+        SendMessage of A2A.
         """
 
     @_abc_1.abstractmethod

@@ -138,3 +138,25 @@ class CancelTaskResponse(_message.Message):
     TASK_FIELD_NUMBER: _ClassVar[int]
     task: ListedTask
     def __init__(self, task: _Optional[_Union[ListedTask, _Mapping]] = ...) -> None: ...
+
+class RerunTaskRequest(_message.Message):
+    __slots__ = ("task_id", "agent", "principal", "scope", "request_id", "repeat_steps")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_STEPS_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    agent: str
+    principal: str
+    scope: str
+    request_id: str
+    repeat_steps: bool
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ..., request_id: _Optional[str] = ..., repeat_steps: bool = ...) -> None: ...
+
+class RerunTaskResponse(_message.Message):
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: ListedTask
+    def __init__(self, task: _Optional[_Union[ListedTask, _Mapping]] = ...) -> None: ...
