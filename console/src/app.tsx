@@ -3,7 +3,7 @@
 import { Agents } from "./agents";
 import { agents, unreachable } from "./catalogue";
 import { New } from "./compose";
-import { Load } from "./load";
+import { OverviewPage } from "./overview";
 import { Empty, Page, useTitle } from "./page";
 import { Problem } from "./pieces";
 import { chosen, place, route } from "./route";
@@ -26,11 +26,11 @@ interface Place {
 }
 
 const PLACES: readonly Place[] = [
+  { id: "overview", name: "Overview", icon: "M3 10h3l2-5 4 10 2-5h3", all: true },
   { id: "tasks", name: "Tasks", icon: "M3 5h2M3 10h2M3 15h2M8 5h9M8 10h9M8 15h9" },
   { id: "agents", name: "Agents", icon: "M4 7h12v9H4zM10 7V3.5M7.5 11v1.5M12.5 11v1.5" },
   { id: "usage", name: "Usage", icon: "M4 17v-6M8 17V7M12 17v-8M16 17V3" },
   { id: "webhooks", name: "Webhooks", icon: "M3 10h11M10 5.5l4.5 4.5-4.5 4.5M17 4v12", all: true },
-  { id: "load", name: "Load", icon: "M3 10h3l2-5 4 10 2-5h3", all: true },
 ];
 
 export function App() {
@@ -83,6 +83,8 @@ export function App() {
 
 function Shown({ at }: { at: string }) {
   switch (at) {
+    case "overview":
+      return <OverviewPage />;
     case "tasks":
     case "new":
       return <Work />;
@@ -92,8 +94,6 @@ function Shown({ at }: { at: string }) {
       return <UsagePage />;
     case "webhooks":
       return <Webhooks />;
-    case "load":
-      return <Load />;
     default:
       return <Unknown />;
   }

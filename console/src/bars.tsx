@@ -93,9 +93,24 @@ function Stack({ bar, series, top }: { bar: number; series: readonly Series[]; t
   );
 }
 
-/** The next round number: 1, 2 or 5 times a power of ten. */
+/** The next number whose half is round, too. */
 function round(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999) ?? value;
+  return [1, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999) ?? value;
+}
+
+/** The same without labels, as high as a line of text. `title`: what it shows, for those who do not see it. */
+export function Spark({ title, series }: { title: string; series: readonly Series[] }) {
+  const bars = Math.max(...series.map((one) => one.values.length), 1);
+  const each = Array.from({ length: bars }, (_, bar) => sum(series.map((one) => one.values[bar] ?? 0)));
+  const top = Math.max(1, ...each);
+  return (
+    <svg class="spark" viewBox={`0 0 ${bars * PLACE} ${HIGH}`} preserveAspectRatio="none" role="img" aria-label={title}>
+      <line x1={0} x2={bars * PLACE} y1={HIGH} y2={HIGH} class="grid" />
+      {each.map((_, bar) => (
+        <Stack key={bar} bar={bar} series={series} top={top} />
+      ))}
+    </svg>
+  );
 }

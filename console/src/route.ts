@@ -2,6 +2,7 @@
 // forward buttons work.
 
 import { computed, signal } from "@preact/signals";
+import { seesAll } from "./sign_in";
 
 export interface Route {
   path: string[];
@@ -22,7 +23,7 @@ function decode(text: string): string {
 }
 
 export const route = signal(read());
-export const place = computed(() => route.value.path[0] ?? "tasks");
+export const place = computed(() => route.value.path[0] ?? (seesAll.value ? "overview" : "tasks"));
 
 addEventListener("hashchange", () => {
   route.value = read();
@@ -36,6 +37,12 @@ export function href(path: readonly string[], query: Record<string, string> = {}
 
 export function go(path: readonly string[], query: Record<string, string> = {}): void {
   location.hash = href(path, query);
+}
+
+/** Shows another view in place of this one, without a history entry. */
+export function replace(path: readonly string[]): void {
+  history.replaceState(null, "", href(path));
+  route.value = read();
 }
 
 /** Changes query parameters without a history entry. */

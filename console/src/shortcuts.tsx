@@ -18,7 +18,8 @@ const KEYS: readonly (readonly [string, string])[] = [
   ["n", "new task, or message to the shown task"],
   ["j  k", "next and previous task of the list"],
   ["1 … 5", "tabs of the task"],
-  ["t  a  l", "tasks, agents, load"],
+  ["o  t  a", "overview, tasks, agents"],
+  ["u  w", "usage, webhooks"],
   ["Esc", "back to the list"],
   ["Ctrl+Enter", "send"],
   ["?", "this help"],
@@ -62,9 +63,11 @@ function press(event: KeyboardEvent): void {
     },
     j: () => step(1),
     k: () => step(-1),
+    o: () => go(["overview"]),
     t: () => go(["tasks"]),
     a: () => go(["agents"]),
-    l: () => go(["load"]),
+    u: () => go(["usage"]),
+    w: () => go(["webhooks"]),
     "?": () => (helping.value = true),
   };
   const action = tab && chosen.value ? () => refine({ tab, event: "" }) : actions[event.key];

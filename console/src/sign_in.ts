@@ -25,6 +25,9 @@ export const caller = signal<Caller | null>(null);
 /** Whether the user may see what belongs to others; also true while that is unknown. */
 export const seesAll = computed(() => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? true);
 
+/** Whether the user may change what belongs to others; also true while that is unknown. */
+export const operates = computed(() => caller.value?.grants.includes("operator") ?? true);
+
 const PENDING = "dragoman.sign-in";
 
 interface Pending {

@@ -8,6 +8,7 @@ import { Ago, Problem } from "./pieces";
 import { href } from "./route";
 import { count, lasting, now, plural, short, sum } from "./say";
 import { call, segment } from "./server";
+import { operates } from "./sign_in";
 import { tenantOf } from "./tenant";
 import type { PushConfig } from "./wire";
 
@@ -211,6 +212,7 @@ function Tasks({ configs, again }: { configs: readonly PushConfig[]; again: () =
 function Redeliver({ of, what, again }: { of: readonly PushConfig[]; what: string; again: () => void }) {
   const done = useSignal<number | undefined>(undefined);
   const failed = useSignal<unknown>(undefined);
+  if (!operates.value) return null;
   const run = async () => {
     failed.value = undefined;
     try {

@@ -234,3 +234,44 @@ export interface UsageRow {
   tokens?: string;
   cost?: number;
 }
+
+/** An agent as operators and viewers see it. */
+export interface ServedAgent {
+  id: string;
+  name: string;
+  description?: string;
+  version?: string;
+  root?: boolean;
+}
+
+/** Unfinished tasks in one state. */
+export interface OpenTasks {
+  count?: string;
+  isMinimum?: boolean;
+  oldest?: string;
+}
+
+export interface HourlyFigures {
+  hour: string;
+  begun?: string;
+  completed?: string;
+  failed?: string;
+  canceled?: string;
+  rejected?: string;
+  turns?: string;
+  turnSeconds?: number;
+}
+
+export interface AgentOverview {
+  agent: string;
+  queued?: OpenTasks;
+  running?: OpenTasks;
+  waiting?: OpenTasks;
+  /** Hours in which nothing happened are left out. */
+  hours?: HourlyFigures[];
+}
+
+export interface Overview {
+  agents?: AgentOverview[];
+  firstHour: string;
+}

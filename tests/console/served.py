@@ -173,6 +173,6 @@ async def staged(browser: str, tmp_path: Path, *agents: Agent, **more: Any) -> A
         opened(browser) as page,
     ):
         stage = Stage(app, page, http, conductor, proxy, receivers)
-        await page.go(stage.url)
+        await page.go(f"{stage.url}#/tasks")
         yield stage
         assert page.errors == []

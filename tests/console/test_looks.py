@@ -80,9 +80,10 @@ async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, 
                 f"{task}?tab=pushes": "HTTP 200",
                 f"{task}?tab=wire": '"task"',
                 "#/new": "Card",
+                "#/overview": "Waiting for callers",
                 "#/agents": "root",
                 "#/agents/curious": "Interfaces",
-                "#/load": "Response time",
+                "#/agents/nobody": "There is no agent nobody.",
                 "#/usage": "Total",
                 "#/usage?by=agent&measure=cost": "Curious",
                 "#/webhooks": "Every event was delivered.",
@@ -201,8 +202,8 @@ async def test_single_key_shortcuts_can_be_turned_off(browser: str, tmp_path: Pa
         await page.until("!document.querySelector('dialog[open]')")
         await page.press("a")
         await page.press("?")
-        assert await page.run("[location.hash, document.querySelector('dialog[open]')]") == ["", None]
+        assert await page.run("[location.hash, document.querySelector('dialog[open]')]") == ["#/tasks", None]
         await page.reload()
         await page.press("a")
         await page.see("No tasks yet", ".list")
-        assert await page.run("location.hash") == ""
+        assert await page.run("location.hash") == "#/tasks"

@@ -61,7 +61,7 @@ async def test_pages_of_other_origins_start_no_task_and_read_no_response(browser
             assert await tasks(stage) == 0
         # a link from that page works
         await stage.page.run(f"(location.href = {stage.url!r}, 0)")
-        await stage.page.see("No tasks yet")
+        await stage.page.see("No tasks in the last day")
         stage.conductor.say(None, None)
         assert (await stage.page.run(tried))[2] == "open", "the server's own page may"
         assert await tasks(stage) == 2
@@ -92,7 +92,7 @@ async def test_the_console_works_behind_a_proxy_that_changes_the_host(browser: s
                 return web.Response(status=answer.status, body=await answer.read(), headers=kept)
 
         async with serving(passing) as port:
-            await stage.page.go(f"http://localhost:{port}/console")
+            await stage.page.go(f"http://localhost:{port}/console#/tasks")
             await stage.page.see("No tasks yet")
             await stage.send("hello", "plain")
             await stage.page.see("plainly: hello")

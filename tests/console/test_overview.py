@@ -1,0 +1,136 @@
+"""The console's start page: what needs an operator now, and what the agents did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import grpc
+from pydantic import SecretStr
+from tests.console.served import Stage, staged
+from tests.runtime.push.receivers import answered
+
+from dragoman import Turn, agent
+from dragoman.ports import Agent
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+CONCERNS = "[...document.querySelectorAll('.concerns li a')].map(one => [one.querySelector('b').innerText, one.hash])"
+TILES = "Object.fromEntries([...document.querySelectorAll('.tile')].map(one => one.innerText.split('\\n').slice(0, 2)))"
+LATER = "(() => { const then = Date.now; Date.now = () => then() + 11 * 60_000; return 0; })()"
+"""Moves the page's clock eleven minutes ahead."""
+
+
+def agents() -> Sequence[Agent]:
+    @agent(id="broken", name="Broken", description="Fails")
+    async def broken(turn: Turn) -> None:
+        raise ValueError("broken")
+
+    @agent(id="endless", name="Endless", description="Does not end")
+    async def endless(turn: Turn) -> None:
+        await asyncio.Event().wait()
+
+    return [broken, endless]
+
+
+async def begin(stage: Stage, text: str, agent_id: str) -> None:
+    await stage.put(text, agent_id, configuration={"returnImmediately": True})
+
+
+async def test_the_start_page_says_that_nothing_needs_the_operator(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, *agents()) as stage:
+        page = stage.page
+        await page.go("about:blank")
+        await page.go(stage.url)
+        await page.see("Nothing needs you now.", ".calm")
+        await page.see("No tasks in the last day.", ".nothing")
+        assert await page.run("document.title") == "Overview · Dragoman"
+        await stage.put("paint")
+        await stage.put("word", "plain")
+        await page.reload()
+        await page.see("Waiting for callers", ".tiles")
+        assert await page.run(TILES) == {
+            "In the queue": "0",
+            "Running": "0",
+            "Waiting for callers": "1",
+            "Completed in 24 h": "1",
+            "Failed in 24 h": "0",
+        }
+        assert await page.run("document.querySelectorAll('.bars g').length") == 24
+        assert await page.run("document.querySelectorAll('.bars rect[data-tone=main]').length") == 1
+        assert await page.run("document.querySelectorAll('.bars rect[data-tone=bad]').length") == 0
+        await page.click(".figures tbody td a")
+        await page.until("location.hash === '#/tasks?agent=curious&state=INPUT_REQUIRED'")
+
+
+async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser: str, tmp_path: Path) -> None:
+    url = "https://down.example/hook"
+    async with staged(browser, tmp_path, *agents(), slots=1, push_first_wait=0.05, push_give_up="1s") as stage:
+        page = stage.page
+        for number in range(3):
+            await stage.put(f"fail {number}", "broken")
+        await stage.to("#/overview")
+        await page.see("Broken is failing", ".concerns")
+        await page.see("100 % of 3 tasks that ended in the last 3 hours failed.", ".concerns")
+        assert await page.run(CONCERNS) == [["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"]]
+        # A receiver that was given up.
+        stage.receivers.answer(url, then=answered(503))
+        await stage.put("word", "plain", configuration={"taskPushNotificationConfig": {"url": url}})
+        await page.until(f"{CONCERNS}.some(one => one.join() === 'Webhooks fail,#/webhooks')")
+        await page.see("1 receiver given up", ".concerns")
+        # A task that has waited for longer than ten minutes, because another has the only slot.
+        for number in range(2):
+            await begin(stage, f"wait {number}", "endless")
+        await page.run(LATER)
+        await stage.to("#/tasks")
+        await stage.to("#/overview")
+        await page.see("Tasks of Endless are stuck", ".concerns")
+        await page.see("The oldest has waited for 11 min. 1 task in the queue.", ".concerns")
+        assert await page.run(CONCERNS) == [
+            ["Tasks of Endless are stuck", "#/tasks?agent=endless&state=SUBMITTED&age=still-10m"],
+            ["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"],
+            ["Webhooks fail", "#/webhooks"],
+        ]
+
+
+async def test_an_agent_is_shown_with_its_figures_and_card(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, *agents()) as stage:
+        page = stage.page
+        await stage.put("fail", "broken")
+        await stage.put("word", "plain")
+        await stage.to("#/agents")
+        await page.see("100 %", ".cards")
+        names = "[...document.querySelectorAll('.cards h3')].map(one => one.innerText)"
+        assert await page.run(names) == ["Dictation", "Broken", "Curious", "Endless", "Plain"]
+        await page.until(r"/\d+ ms\s+p95 of turns/.test(document.querySelector('[aria-label=Broken]').innerText)")
+        await page.click(".cards a", "Dictation")
+        await page.see("text/plain, application/json, text/csv", ".facts")
+        await page.see("Interfaces", ".page")
+        await page.click(".example", "say it")
+        await page.until("document.querySelector('#message')?.value === 'say it'")
+        assert await page.run("document.querySelector('.new select').value") == "dictation"
+
+
+async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_path: Path) -> None:
+    async with (
+        staged(browser, tmp_path, token=SecretStr("boss"), api_keys=True) as stage,
+        grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
+    ):
+        page = stage.page
+        request = ops.CreateKeyRequest(name="ann")
+        ann = (await rpc.OpsServiceStub(channel).CreateKey(request, metadata=(("authorization", "Bearer boss"),))).text
+        await page.go("about:blank")
+        await page.go(stage.url)
+        await page.until("location.hash === '#/tasks' && document.querySelector('dialog[open] input[type=password]')")
+        await page.type("dialog[open] input", ann)
+        await page.press("Enter")
+        await page.until("document.querySelector('.top .key').innerText === 'ann'")
+        links = "[...document.querySelectorAll('nav a')].map(one => one.innerText)"
+        assert await page.run(links) == ["Tasks", "Agents", "Usage"]
+        await stage.to("#/overview")
+        await page.see("Only operators and viewers can see the overview.", ".nothing")
+        # The agents are there, without what they do.
+        await stage.to("#/agents/plain")
+        await page.see("Interfaces", ".page")
+        assert await page.run("document.querySelector('.figures-line, .bars')") is None
