@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,18 @@ def test_pages_name_existing_tests(page: str) -> None:
     named = TESTED.findall((DOCS / page).read_text("utf-8"))
     assert not [name for name in named if not (DOCS.parent / name).is_file()]
     assert named or not page.startswith("reference/protocol/"), "a page of the protocol says which tests hold it"
+
+
+def test_each_quoted_line_of_the_log_is_logged() -> None:
+    package = DOCS.parent / "server" / "dragoman"
+    trees = (ast.parse(path.read_text("utf-8")) for path in package.rglob("*.py"))
+    constants = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    texts = "\n".join(value for value in constants if isinstance(value, str))
+    rows = PAGE.partition("## A line in the log")[2].partition("\n**Tests")[0].splitlines()
+    lines = [line for row in rows for line in re.findall(r"`([^`]+)`", row.partition("|")[2].partition("|")[0])]
+    assert len(lines) > 30
+    pieces = [piece.strip() for line in lines for piece in line.split("...") if len(piece.strip()) > 3]
+    assert not [piece for piece in pieces if piece not in texts]
 
 
 async def test_quoted_error_messages_are_sent(tmp_path: Path) -> None:
