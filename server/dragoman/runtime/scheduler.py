@@ -108,6 +108,11 @@ class Scheduler:
         """Turns under way."""
         return len(self.runs)
 
+    @property
+    def repeatable(self) -> int:
+        """Turns under way that start again if this process stops, instead of ending as FAILED."""
+        return sum(runner.is_repeatable for runner in self.runs)
+
     def leaked_threads(self, agent: str) -> int:
         """Threads of an agent that still run although their turn has ended."""
         return self._agents[agent].leaked_threads if agent in self._agents else 0

@@ -90,6 +90,11 @@ class App:
         """The number of running turns."""
         return self.runtime.scheduler.running
 
+    @property
+    def repeatable(self) -> int:
+        """The number of running turns that start again if this process stops, instead of ending as FAILED."""
+        return self.runtime.scheduler.repeatable
+
     async def drain(self, limit: float, report: Callable[[int], None] | None = None) -> None:
         """Starts no more turns, and gives running ones `limit` seconds to finish; the rest end as FAILED.
 

@@ -1,13 +1,18 @@
-"""The files that trigger a reload."""
+"""The files that trigger a reload, and the orders that a process gets."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import socket
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from dragoman.cli.serve.reload import app_argument, modification_times
+from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, modification_times
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +55,47 @@ def test_modified_and_deleted_files_are_changes(tmp_path: Path) -> None:
     assert before != after
     app.unlink()
     assert modification_times(tmp_path) == {}
+
+
+def test_a_process_loads_and_serves_when_it_is_told_to() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        standby = Standby(theirs.detach())
+        ours.sendall(b'{"order": "load"}\n{"order": "serve", "changed_at": 3.5}\n{"order": "restart"}\n')
+        assert standby.await_order("load") == {"order": "load"}
+        assert standby.report_loaded()["changed_at"] == 3.5
+        assert json.loads(ours.recv(100)) == {"report": "loaded"}
+
+        async def serve() -> bool:
+            await standby.open()
+            standby.report_ready()
+            with closing(standby):
+                return await standby.restarts_before(asyncio.Event().wait())
+
+        assert asyncio.run(serve())
+        assert json.loads(ours.recv(100)) == {"report": "ready"}
+
+
+def test_a_waiting_process_ends_with_the_one_that_started_it() -> None:
+    ours, theirs = socket.socketpair()
+    standby = Standby(theirs.detach())
+    waiting = threading.Thread(target=ours.close)
+    waiting.start()
+    with pytest.raises(StandbyEnded), closing(standby):
+        standby.await_order("load")
+    waiting.join()
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["signal", "the other end is gone"])
+async def test_a_serving_process_stops_without_a_restart(stopped: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        standby = Standby(theirs.detach())
+        await standby.open()
+        signal = asyncio.Event()
+        if stopped:
+            signal.set()
+        else:
+            ours.close()
+        with closing(standby):
+            assert not await standby.restarts_before(signal.wait())

@@ -12,6 +12,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from tests.agents.workers.tasks import NOW, wait_for_state
 from tests.cli.server import serving
 
 from dragoman.client import Client, message
@@ -235,9 +236,72 @@ def test_reload_serves_the_changed_file_and_survives_a_broken_one(tmp_path: Path
         assert server.startup_info["agents"] == ["csv", "echo"]
         agents.write_text("import no_such_thing\n")
         server.err.until("agents.py, line 1: ModuleNotFoundError")
+        server.err.until("the code before this change is still served")
+        with urllib.request.urlopen(f"{server.http}/.well-known/agent-card.json") as response:
+            assert response.status == 200
         write_agents(agents, first="parrot")
         server.await_ready()
         assert server.startup_info["agents"] == ["csv", "parrot"]
         server.signal(signal.SIGTERM)
         assert server.ends() == 0
         assert server.startup_info["pid"] != server.process.pid
+
+
+LONG_AGENTS = """
+    import asyncio
+    from dragoman import agent, retry, Turn
+
+    @agent
+    async def fragile(turn: Turn) -> str:
+        await asyncio.Event().wait()
+
+    @agent(on_crash=retry(1))
+    async def sturdy(turn: Turn) -> str:
+        if turn.attempt == 1:
+            await asyncio.Event().wait()
+        return "done"
+"""
+
+
+async def test_reload_says_what_happens_to_running_turns(tmp_path: Path) -> None:
+    agents, names = tmp_path / "agents.py", ("fragile", "sturdy")
+    agents.write_text(dedent(LONG_AGENTS))
+    with serving(agents.name, "--reload", cwd=tmp_path) as server:
+        tasks = {}
+        for name in names:
+            async with Client(server.grpc, agent=name) as client:
+                tasks[name] = (await client.send(message("x"), configuration=NOW)).task.id
+        agents.write_text(dedent(LONG_AGENTS) + "\n")
+        line = await asyncio.to_thread(server.err.until, "waiting up to 2 s for 2 turns to end")
+        assert json.loads(line)["message"].endswith(
+            "otherwise 1 turn will start again after the restart, and 1 turn without @agent(on_crash=retry(n)) will "
+            "end as FAILED"
+        )
+        for state in ("FAILED", "RETRYING"):
+            await asyncio.to_thread(server.err.until, f'"state": "{state}"')
+        await asyncio.to_thread(server.await_ready)
+        async with Client(server.grpc, agent="fragile") as client:
+            assert (await client.get(tasks["fragile"])).status.state == states.FAILED
+        async with Client(server.grpc, agent="sturdy") as client:
+            await wait_for_state(client, tasks["sturdy"], states.COMPLETED)
+
+
+def test_reload_prints_one_line_when_it_serves_again(tmp_path: Path) -> None:
+    agents = tmp_path / "agents.py"
+    with serving(write_agents(agents), "--reload", cwd=tmp_path, text=True) as server:
+        write_agents(agents, first="parrot")
+        line = server.err.until("serving again, ")
+        assert line.endswith(" s after the change: parrot, csv")
+        server.signal(signal.SIGTERM)
+        assert server.ends() == 0
+        assert server.out.rest().count("Dragoman") == 1  # the banner
+
+
+def test_a_server_that_cannot_start_is_started_at_the_next_change(tmp_path: Path) -> None:
+    agents = tmp_path / "agents.py"
+    agents.write_text("import no_such_thing\n")
+    with serving(agents.name, "--reload", cwd=tmp_path, ready=False) as server:
+        server.err.until("ModuleNotFoundError")
+        write_agents(agents)
+        server.await_ready()
+        assert server.startup_info["agents"] == ["csv", "echo"]

@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -33,6 +34,7 @@ from dragoman.cli.process_setup import (
 )
 from dragoman.cli.serve.options import parameters
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
+from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
@@ -69,6 +71,7 @@ def serve(
         bool, typer.Option("--reload", metavar=" ", help="Restart when the app's files change; for development.")
     ] = False,
     supervised: Annotated[int | None, typer.Option("--supervised", hidden=True)] = None,
+    reloading: Annotated[int | None, typer.Option("--reloading", hidden=True)] = None,
     **options: Any,
 ) -> None:
     """Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.
@@ -97,9 +100,9 @@ def serve(
     """
     arguments = {**{name: None if value == [] else value for name, value in options.items()}, "app": app}
     if reload:
-        from dragoman.cli.serve.reload import app_argument, run_with_reload
-
         raise typer.Exit(run_with_reload(sys.argv[1:], app_argument(arguments)))
+    if reloading is not None:
+        raise typer.Exit(run_server(arguments, standby=Standby(reloading)))
     raise typer.Exit(run_server(arguments, sys.argv[1:], supervised))
 
 
@@ -110,33 +113,51 @@ repeatedly; these take 0.95 of its CPU time per send over gRPC."""
 log = logging.getLogger("dragoman.serve")
 
 
-def run_server(arguments: Mapping[str, Any], command_line: Sequence[str] = (), supervised: int | None = None) -> int:
+def run_server(
+    arguments: Mapping[str, Any],
+    command_line: Sequence[str] = (),
+    supervised: int | None = None,
+    standby: Standby | None = None,
+) -> int:
     """Serves until a signal. Returns the exit code.
 
     command_line: the arguments to start further processes with. supervised: set in such a process; the file
-    descriptor of the socket to its supervisor.
+    descriptor of the socket to its supervisor. standby: gives the orders of `--reload`.
     """
     try:
+        if standby is not None:
+            standby.await_order("load")
         settings = load_settings(arguments)
         if settings.processes > 1:
+            if standby is not None:
+                raise SettingsError(f"--processes {settings.processes}: --reload runs one process; pass --processes 1")
             return run_processes(command_line, settings)
-        logs.configure_logging(settings.log_format, settings.log_level)
+        logs.configure_logging(settings.log_format, settings.log_level, development=standby is not None or None)
         settings = settings.model_copy(update={"connections": raise_open_file_limit(settings.connections)})
         own = load_app(settings.own_app)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
-        run_until_complete(_serve(settings, own, parent))
+        changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
+        run_until_complete(_serve(settings, own, parent, standby, changed_at))
     except (SettingsError, LoadError) as error:
         return print_error(error, ExitCode.USAGE)
     except StartError as error:
         return print_error(error, ExitCode.FAILED)
     except StartInterrupted:
         log.info("stopped during the start")
+    except StandbyEnded:
+        return ExitCode.OK
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
-async def _serve(settings: Settings, own: LoadedApp, parent: SupervisorChannel | None) -> None:
+async def _serve(
+    settings: Settings,
+    own: LoadedApp,
+    parent: SupervisorChannel | None,
+    standby: Standby | None = None,
+    changed_at: float = 0.0,
+) -> None:
     signals = Signals()
     end_on_failure()
     async with AsyncExitStack() as stack:
@@ -148,7 +169,13 @@ async def _serve(settings: Settings, own: LoadedApp, parent: SupervisorChannel |
         _reload_on_hangup(app)
         if (allocator := open_allocator()) is not None:
             stack.callback(start_task(Background.MEMORY, partial(return_unused_memory, allocator)).cancel)
-        if parent is None:
+        if standby is not None:
+            await standby.open()
+            stack.callback(standby.close)
+            standby.report_ready()
+        if parent is None and changed_at and settings.log_format == "text":
+            log.info("serving again, %.1f s after the change: %s", time.time() - changed_at, ", ".join(app.agents))
+        elif parent is None:
             _announce(app, settings)
         else:
             following = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
@@ -157,7 +184,11 @@ async def _serve(settings: Settings, own: LoadedApp, parent: SupervisorChannel |
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        await signals.next()
+        if standby is not None and await standby.restarts_before(signals.next()):
+            await drain_for_reload(app)
+            return
+        if standby is None:
+            await signals.next()
         await drain_until_signal(
             lambda limit: app.drain(limit, _drain_reporter()),
             settings.drain,

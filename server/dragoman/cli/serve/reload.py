@@ -1,31 +1,51 @@
-"""`serve --reload`: restarts the server when the app's files change.
+"""`serve --reload`: serves the new code when the app's files change.
+
+Two processes take turns. The spare one has imported everything but the app, and waits. On a change it loads the app.
+The server ends only then, so it goes on serving if the new code cannot be loaded. Then the spare one serves, and the
+next one starts. Both get their orders over a socket (`SupervisorChannel`):
+
+| order | what the process does | report |
+|---|---|---|
+| `load` | reads the settings and imports the app | `loaded`; or it ends, with the error on stderr |
+| `serve` | opens the store and the ports | `ready` |
+| `restart` | waits a little for running turns, and ends | |
 
 Polls modification times, which needs no library and works on every file system.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import os
 import signal
-import subprocess
+import socket
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
+from dragoman.cli import ExitCode, format_count, print_error
+from dragoman.cli.serve.processes import SupervisorChannel
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.agent_loader import source_directory
+from dragoman.wiring.app import App
 
-RELOAD_POLL_INTERVAL: Final = 0.4
+RELOAD_POLL_INTERVAL: Final = 0.15
 """Seconds between two polls."""
 
 RELOAD_STOP_TIMEOUT: Final = 2.0
 """Seconds for running turns to finish on a change: short, because a developer is waiting."""
 
+RELOAD_KILL_TIMEOUT: Final = 4.0
+"""Seconds for the process to end on a change, after which it is killed: an agent does not stop."""
+
 _SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 _MAX_WATCHED_FILES: Final = 5000
+
+log = logging.getLogger("dragoman.reload")
 
 
 def app_argument(arguments: Mapping[str, Any]) -> str:
@@ -38,42 +58,213 @@ def app_argument(arguments: Mapping[str, Any]) -> str:
 
 
 def run_with_reload(arguments: Sequence[str], app: str) -> int:
-    """Runs `dragoman ARGUMENTS` without `--reload`, and restarts it on changes. Returns the last exit code.
+    """Runs `dragoman ARGUMENTS` without `--reload`, and replaces it on changes. Returns the last exit code.
 
-    A server that ends by itself (a broken module, a port in use) is restarted at the next change.
+    A server that ends by itself (a port in use) is started again at the next change.
     """
+    if not hasattr(os, "setpgid"):
+        return print_error("--reload: this system has no process groups; restart the server yourself", ExitCode.USAGE)
     command = [sys.executable, "-m", "dragoman", *(word for word in arguments if word != "--reload")]
-    watched = source_directory(app) if app else None
-    ended = threading.Event()
+    return asyncio.run(Reloader(command, source_directory(app) if app else None).run())
 
-    def end(number: int, _: FrameType | None) -> None:
-        # A terminal sends Ctrl-C to the child as well; other signals reach only this process.
-        if number != signal.SIGINT and child.poll() is None:
-            child.send_signal(number)
-        ended.set()
 
-    seen = modification_times(watched)
-    child = subprocess.Popen(command)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    while not ended.wait(RELOAD_POLL_INTERVAL):
-        now = modification_times(watched)
-        if now == seen:
-            continue
-        changed = sorted(path.name for path in now.keys() | seen.keys() if now.get(path) != seen.get(path))
-        print(f"reload: {', '.join(changed[:3])} changed; restarting", file=sys.stderr, flush=True)
-        seen = now
-        _stop(child)
-        child = subprocess.Popen(command)
-        if ended.is_set():  # the signal went to the old process
-            child.terminate()
-    while child.poll() is None:
-        ended.clear()
+class Reloader:
+    """Watches the files, and keeps one process that serves and a spare one."""
+
+    def __init__(self, command: Sequence[str], watched: Path | None) -> None:
+        self._command = command
+        self._watched = watched
+        self._seen: dict[Path, int] = {}
+        self._server: ReloadedServer | None = None
+        self._stopping = asyncio.Event()
+        self._exit_code: int = ExitCode.INTERRUPTED
+
+    async def run(self) -> int:
+        """Serves until a signal. Returns the exit code of the last server."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop, number)
+        stopping = asyncio.create_task(self._stopping.wait())
+        reloading = asyncio.create_task(self._serve_and_reload())
+        await asyncio.wait((stopping, reloading), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not reloading.cancel():
+            reloading.result()  # it ends only with an error
+        await asyncio.wait((reloading,))
+        if self._server is not None:
+            self._exit_code = await self._server.wait()
+        return self._exit_code
+
+    def _stop(self, number: int) -> None:
+        # A terminal sends Ctrl-C to the server as well; other signals reach only this process.
+        if number != signal.SIGINT and self._server is not None:
+            self._server.process.send_signal(number)
+        self._stopping.set()
+
+    async def _serve_and_reload(self) -> None:
+        self._seen = modification_times(self._watched)
+        changed_at = 0.0  # the start is no change
+        while True:
+            spare = await ReloadedServer.start(self._command)
+            try:
+                changed_at = changed_at and await self._next_change()
+                spare.order("load")
+                if await spare.reports("loaded"):
+                    await self._replace(spare, changed_at)
+                else:
+                    self._exit_code = await spare.wait()
+                    if self._server is not None:
+                        print("reload: the code before this change is still served", file=sys.stderr, flush=True)
+                changed_at = changed_at or time.time()
+            finally:
+                if spare is not self._server:
+                    spare.kill()
+
+    async def _replace(self, spare: ReloadedServer, changed_at: float) -> None:
+        """Ends the server, and lets the spare process serve."""
+        if self._server is not None:
+            await self._server.restart()
+        self._server = spare
+        spare.order("serve", changed_at=changed_at)
+        if not await spare.reports("ready"):
+            self._server, self._exit_code = None, await spare.wait()
+
+    async def _next_change(self) -> float:
+        """Waits until a file changes. Returns when it did, in seconds since the epoch."""
+        now = modification_times(self._watched)
+        while now == self._seen:
+            await asyncio.sleep(RELOAD_POLL_INTERVAL)
+            now = modification_times(self._watched)
+        changed = sorted(path for path in now.keys() | self._seen.keys() if now.get(path) != self._seen.get(path))
+        names = ", ".join(path.name for path in changed[:3])
+        print(f"reload: {names} changed; loading it", file=sys.stderr, flush=True)
+        self._seen = now
+        latest = max(now.get(path, 0) for path in changed) / 1e9
+        return (
+            latest if time.time() - 5 < latest <= time.time() else time.time()
+        )  # a file with an older time moved here
+
+
+class ReloadedServer:
+    """One server process, which loads, serves and ends when it is told to."""
+
+    def __init__(self, process: asyncio.subprocess.Process, channel: SupervisorChannel) -> None:
+        self.process = process
+        self._channel = channel
+
+    @classmethod
+    async def start(cls, command: Sequence[str]) -> ReloadedServer:
+        """Starts the process, in a group of its own: until it serves, the signals of a terminal do not concern it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            process = await asyncio.create_subprocess_exec(
+                *command, "--reloading", str(number), pass_fds=(number,), process_group=0
+            )
+        channel = SupervisorChannel(ours)
+        await channel.open()
+        return cls(process, channel)
+
+    def order(self, name: str, **fields: Any) -> None:
+        """Tells the process what to do."""
+        self._channel.send(order=name, **fields)
+
+    async def reports(self, name: str) -> bool:
+        """Waits for a report; False if the process ends before."""
+        while (message := await self._channel.receive()) is not None:
+            if message["report"] == name:
+                return True
+        return False
+
+    async def wait(self) -> int:
+        """Waits until the process has ended. Returns its exit code, as a shell would."""
+        code = await self.process.wait()
+        self._channel.close()
+        return code if code >= 0 else 128 - code
+
+    async def restart(self) -> None:
+        """Ends the process; by force if it does not end in time."""
+        self.order("restart")
         try:
-            child.wait(RELOAD_POLL_INTERVAL)
-        except subprocess.TimeoutExpired:
-            continue
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+            async with asyncio.timeout(RELOAD_KILL_TIMEOUT):
+                await self.wait()
+        except TimeoutError:
+            print("reload: the server does not end, because an agent does not stop; killing it", file=sys.stderr)
+            self.kill()
+            await self.wait()
+
+    def kill(self) -> None:
+        """Kills the process, if it still runs."""
+        if self.process.returncode is None:
+            self.process.kill()
+
+
+class StandbyEnded(Exception):
+    """The process that gives the orders has ended."""
+
+
+class Standby:
+    """The end of a process that waits for its orders: blocking, until its event loop runs."""
+
+    def __init__(self, number: int) -> None:
+        """number: the file descriptor of the socket."""
+        os.set_inheritable(number, False)  # processes started by this server must not keep it open
+        self._socket = socket.socket(fileno=number)
+        self._channel = SupervisorChannel(self._socket)
+
+    def await_order(self, name: str) -> dict[str, Any]:
+        """Waits for the order. Raises StandbyEnded."""
+        while True:
+            line = b""
+            while not line.endswith(b"\n"):  # byte by byte: what follows is for the event loop
+                byte = self._socket.recv(1)
+                if not byte:
+                    raise StandbyEnded
+                line += byte
+            message: dict[str, Any] = json.loads(line)
+            if message["order"] == name:
+                return message
+
+    def report_loaded(self) -> dict[str, Any]:
+        """Reports `loaded`, and waits for `serve`. From then on the signals of the terminal are for this process, too.
+
+        Raises StandbyEnded.
+        """
+        self._socket.sendall(json.dumps({"report": "loaded"}).encode() + b"\n")
+        order = self.await_order("serve")
+        os.setpgid(0, os.getpgid(os.getppid()))
+        return order
+
+    async def open(self) -> None:
+        """From now on orders arrive on the event loop."""
+        await self._channel.open()
+
+    def report_ready(self) -> None:
+        """Reports that the server serves."""
+        self._channel.send(report="ready")
+
+    async def restarts_before(self, stop: Coroutine[Any, Any, object]) -> bool:
+        """Waits for the order `restart`: True. False if the process has to stop, or nobody can give orders any more."""
+        order = asyncio.create_task(self._channel.receive())
+        stopping = asyncio.create_task(stop)
+        await asyncio.wait((order, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        return not order.cancel() and order.result() is not None
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._channel.close()
+
+
+async def drain_for_reload(app: App) -> None:
+    """Ends the running turns: waits for them a little, and says before what happens to those that remain."""
+    if app.running:
+        count, repeated = app.running, app.repeatable
+        fates = [f"{format_count(repeated, 'turn')} will start again after the restart"] if repeated else []
+        if failing := count - repeated:
+            fates.append(f"{format_count(failing, 'turn')} without @agent(on_crash=retry(n)) will end as FAILED")
+        waiting = f"waiting up to {RELOAD_STOP_TIMEOUT:g} s for {format_count(count, 'turn')} to end"
+        log.info("%s; otherwise %s", waiting, ", and ".join(fates))
+    await app.drain(RELOAD_STOP_TIMEOUT)
 
 
 def modification_times(directory: Path | None) -> dict[Path, int]:
@@ -99,15 +290,3 @@ def _sources(directory: Path | None) -> Iterator[Path]:
                 yield Path(folder, name)
         if number > _MAX_WATCHED_FILES:  # an app in a home directory, for example
             return
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    """Stops the child: drain, then stop at once, then kill."""
-    for end in (child.terminate, child.terminate, child.kill):
-        if child.poll() is not None:
-            return
-        end()
-        try:
-            child.wait(RELOAD_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            continue

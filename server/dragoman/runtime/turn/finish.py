@@ -317,8 +317,13 @@ def _pause(pause: Pause, changes: Sequence[Change], state_update: StateUpdate, r
 
 def _may_retry(stop: StopToken, lost: WorkerLost | None, record: TaskRecord, retries: int) -> bool:
     if lost is not None:
-        return not lost.may_have_started or record.attempt <= retries
-    return stop.reason in ("drain", "fenced") and record.attempt <= retries
+        return not lost.may_have_started or has_retries_left(record, retries)
+    return stop.reason in ("drain", "fenced") and has_retries_left(record, retries)
+
+
+def has_retries_left(record: TaskRecord, retries: int) -> bool:
+    """Whether a turn of this attempt may be repeated after an interruption."""
+    return record.attempt <= retries
 
 
 def with_working(changes: Sequence[Change], record: TaskRecord) -> Sequence[Change]:

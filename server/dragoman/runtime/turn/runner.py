@@ -52,6 +52,7 @@ from dragoman.runtime.turn.finish import (
     StopReason,
     TransitionChecker,
     decide,
+    has_retries_left,
     system_status,
 )
 from dragoman.supervision import log_fault
@@ -99,6 +100,11 @@ class TurnRunner(AgentFacade):
         """Starts the run as an asyncio task: `run(self)`, which has to await `self.run()`."""
         task = self.task = self._loop.create_task(run(self), name=f"run {self.record.id}")
         return task
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the turn starts again after an interruption, instead of ending as FAILED."""
+        return has_retries_left(self.record, self._agent.spec.retries)
 
     async def run(self) -> None:
         """Runs turn after turn, until the task ends, waits for its caller, or is lost."""
