@@ -151,7 +151,9 @@ COMMANDS: Final = {
     "export": CommandSpec("admin.maintenance", "Write everything stored about a task as JSON lines.", _STORE),
     "backup": CommandSpec("admin.maintenance", "Copy a store while it is in use, and verify the copy.", _STORE),
     "restore": CommandSpec("admin.maintenance", "Create a store from a backup, and verify it.", _STORE),
-    "agents": CommandSpec("admin.agents", "List the agents of a server; add and remove upstream A2A agents.", _OPERATE),
+    "agents": CommandSpec(
+        "admin.agents", "List, pause and resume the agents of a server; add and remove upstream A2A agents.", _OPERATE
+    ),
     "usage": CommandSpec(
         "admin.usage", "Show tasks, turns, tokens and costs by day, agent, principal or scope.", _OPERATE
     ),

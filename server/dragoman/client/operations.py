@@ -171,6 +171,14 @@ class Operator:
         """Adds an upstream agent."""
         return await self._unary("AddUpstream", request, upstreams.AddUpstreamResponse)
 
+    async def pause_agent(self, request: ops.PauseAgentRequest) -> ops.PauseAgentResponse:
+        """Pauses an agent: its tasks wait until it is resumed."""
+        return await self._unary("PauseAgent", request, ops.PauseAgentResponse)
+
+    async def resume_agent(self, request: ops.ResumeAgentRequest) -> ops.ResumeAgentResponse:
+        """Resumes an agent."""
+        return await self._unary("ResumeAgent", request, ops.ResumeAgentResponse)
+
     async def remove_upstream(self, request: upstreams.RemoveUpstreamRequest) -> upstreams.RemoveUpstreamResponse:
         """Removes an upstream agent."""
         return await self._unary("RemoveUpstream", request, upstreams.RemoveUpstreamResponse)

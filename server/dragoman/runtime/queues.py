@@ -95,6 +95,7 @@ class AgentQueue:
     | event | backlog | fetch |
     |---|---|---|
     | `note_backlog` | EMPTY becomes POSSIBLE; EXCEEDING without room | RUNNING becomes OUTDATED |
+    | `resume` | EXCEEDING | RUNNING becomes OUTDATED |
     | `begin_fetch` | | NONE becomes RUNNING, if something may wait and there is room |
     | `begin_query` | | RUNNING |
     | `end_query` with as many tasks as there was room | EXCEEDING | |
@@ -167,6 +168,11 @@ class AgentQueue:
         """Tasks may wait in the store, without a known one."""
         if self.backlog is Backlog.EMPTY:
             self.backlog = Backlog.POSSIBLE
+        self._outdate()
+
+    def resume(self) -> None:
+        """Tasks of an agent that was paused may wait in the store: no new task overtakes them."""
+        self.backlog = Backlog.EXCEEDING
         self._outdate()
 
     def _outdate(self) -> None:
@@ -253,10 +259,18 @@ class AgentQueues:
     """The queues of a process: one for its local agents, one for each remote agent."""
 
     def __init__(
-        self, agents: Mapping[str, Agent], runs: RunRegistry, worker_wait: float, *, runs_agents: bool
+        self,
+        agents: Mapping[str, Agent],
+        runs: RunRegistry,
+        worker_wait: float,
+        *,
+        runs_agents: bool,
+        is_paused: Callable[[str], bool] = lambda agent: False,
     ) -> None:
-        """With `runs_agents=False` the local agents are left to other processes."""
+        """With `runs_agents=False` the local agents are left to other processes. `is_paused`: whether turns of an agent
+        may not begin."""
         self._runs = runs
+        self._is_paused = is_paused
         self.worker_wait = worker_wait
         """Seconds that tasks wait for an absent remote agent."""
         remote = {name: agent for name, agent in agents.items() if isinstance(agent, RemoteAgent)}
@@ -300,8 +314,11 @@ class AgentQueues:
     # Absent agents ----------------------------------------------------------------------------------------------
 
     def check_available(self, agent: RemoteAgent) -> None:
-        """Raises Unavailable for an agent that has been absent for longer than tasks wait for it."""
-        if (away := agent.seconds_absent) > self.worker_wait:
+        """Raises Unavailable for an agent that has been absent for longer than tasks wait for it.
+
+        Not for a paused one: its worker may be replaced meanwhile.
+        """
+        if (away := agent.seconds_absent) > self.worker_wait and not self._is_paused(agent.spec.id):
             if not agent.is_worker_backed:
                 raise Unavailable(f'agent "{agent.spec.id}" has been unavailable for {away:.0f} s; try again later')
             raise Unavailable(
@@ -310,8 +327,12 @@ class AgentQueues:
 
     @property
     def absent_too_long(self) -> list[str]:
-        """The remote agents that have been absent for longer than tasks wait for them."""
-        return [name for name in self._remote if (self.seconds_absent(name) or 0.0) > self.worker_wait]
+        """The remote agents that have been absent for longer than tasks wait for them, without those paused."""
+        return [
+            name
+            for name in self._remote
+            if (self.seconds_absent(name) or 0.0) > self.worker_wait and not self._is_paused(name)
+        ]
 
     def seconds_absent(self, agent: str) -> float | None:
         """Seconds since a remote agent became unavailable, 0 while it is available; None for local agents."""

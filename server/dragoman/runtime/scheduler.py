@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Ready, TaskRecord, TaskRef
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, StoredMessage, TaskSignal
+from dragoman.runtime.pauses import AgentPauses
 from dragoman.runtime.queues import AgentQueue, AgentQueues, Backlog, JobSubscriptions, Reservation, RunRegistry
 from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
@@ -72,7 +73,10 @@ class Scheduler:
         self.session = session
         self.runs_agents = options.runs_agents
         self.runs = RunRegistry(options.slots)
-        self.queues = AgentQueues(agents, self.runs, options.worker_wait, runs_agents=options.runs_agents)
+        self.pauses = AgentPauses(services.store.key_values, self._on_resumed)
+        self.queues = AgentQueues(
+            agents, self.runs, options.worker_wait, runs_agents=options.runs_agents, is_paused=self.is_paused
+        )
         self.wakeups = Wakeups(
             services.store, services.event_log, agents, self.reserve, services.timings.backlog_poll_interval
         )
@@ -90,6 +94,7 @@ class Scheduler:
 
     async def start(self) -> None:
         """Subscribes to jobs and signals, and takes tasks that wait in the store."""
+        await self.pauses.refresh()
         await self._job_subscriptions.update(self.queues.runnable_agents)
         self._registrations.push_async_callback(await self._bus.subscribe_signals(self._on_signal))
         if self.queues.local.begin_fetch():
@@ -102,6 +107,16 @@ class Scheduler:
         if self._job_subscriptions.differs(runnable := self.queues.runnable_agents):
             self._start_task(self._job_subscriptions.update(runnable), "update job subscriptions")
         self._fill_slots()
+
+    def is_paused(self, agent: str) -> bool:
+        """Whether turns of an agent may not begin."""
+        return agent in self.pauses.by_agent
+
+    def _on_resumed(self, agents: Iterable[str]) -> None:
+        for agent in agents:
+            queue = self.queues.of(agent)
+            queue.resume()
+            self._fill(queue)
 
     @property
     def running(self) -> int:
@@ -138,7 +153,10 @@ class Scheduler:
         # New tasks do not overtake waiting ones.
         lease = self.services.lease
         may_claim = (
-            queue.backlog is not Backlog.EXCEEDING and (lease is None or lease.remaining > 0) and queue.try_reserve()
+            queue.backlog is not Backlog.EXCEEDING
+            and (lease is None or lease.remaining > 0)
+            and not self.is_paused(agent)
+            and queue.try_reserve()
         )
         return Reservation(self, queue, self.session if may_claim else 0, message, fresh_context)
 
@@ -163,6 +181,8 @@ class Scheduler:
         None is published when there is room here: a job makes idle processes queue their own new tasks meanwhile."""
         if record.agent not in self._agents:
             self._on_unserved(record)
+            return
+        if self.is_paused(record.agent):  # `_on_resumed` asks the store
             return
         queue = self.queues.of(record.agent)
         queue.note_backlog()
@@ -249,6 +269,8 @@ class Scheduler:
         """Polls the store again and again: what was to take a task may have failed, or died."""
         while True:
             await asyncio.sleep(self.services.timings.backlog_poll_interval)
+            with suppress(Unavailable):
+                await self.pauses.refresh()
             for queue in self.queues:
                 queue.assume_backlog()
             self._fill_slots()
@@ -258,7 +280,8 @@ class Scheduler:
         """Takes the waiting tasks of a queue, as far as it has room."""
         try:
             while not self._draining and (room := queue.begin_query()):
-                records = await self.services.store.ready_tasks(queue.agents, room, self._last_principal)
+                agents = [agent for agent in queue.agents if not self.is_paused(agent)]
+                records = await self.services.store.ready_tasks(agents, room, self._last_principal) if agents else []
                 queue.end_query(room, len(records))
                 if records:
                     await asyncio.gather(*[self._claim(queue, record) for record in records])
@@ -269,7 +292,9 @@ class Scheduler:
 
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
         lease = self.services.lease
-        if self._draining or (lease is not None and lease.remaining <= 0) or not queue.try_reserve():
+        if self._draining or (lease is not None and lease.remaining <= 0):
+            return
+        if self.is_paused(record.agent) or not queue.try_reserve():
             return
         change = Append(task=record.ref, guard=Ready(), claim_session=self.session)
         with suppress(AppendRejected):  # another process claimed it, or it was canceled

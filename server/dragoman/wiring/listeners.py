@@ -106,6 +106,7 @@ async def serve_api(
         OperatorTasks(infra.store, operations.access, operations.cancel, operations.send),
         Overviews(infra.store, now_ms),
         runtime.explainer,
+        runtime.scheduler.pauses,
         runtime.maintenance,
         runtime.redelivery,
         ApiKeyService(infra.store.api_keys, clock=now_ms, on_change=security.forget),

@@ -1,4 +1,4 @@
-"""`agents list`, `agents add` and `agents remove` against a server."""
+"""`agents list`, `pause`, `resume`, `add` and `remove` against a server."""
 
 from __future__ import annotations
 
@@ -38,3 +38,20 @@ def test_an_agent_that_cannot_be_added_is_reported(dragoman: Run) -> None:
     missing = dragoman("agents", "add", "http://x", "--token-file", "nowhere")
     assert (missing.code, "cannot be read" in missing.err) == (2, True), missing
     assert dragoman("agents", "remove", "playground").code == 3
+
+
+def test_an_agent_is_paused_and_resumed(dragoman: Run) -> None:
+    paused = dragoman("agents", "pause", "playground", "--reason", "the model is down")
+    assert paused.code == 0, paused
+    assert paused.out.startswith("playground: paused by anonymous since ")
+    assert paused.out.endswith(": the model is down\n")
+    try:
+        assert dragoman("send", "--no-wait", "echo hello").code == 0
+        listed = dragoman("agents", "list").out
+        assert "\n  paused by anonymous since " in listed
+        assert "pause" in json.loads(dragoman("agents", "list", "--json").out.splitlines()[0])
+    finally:
+        assert dragoman("agents", "resume", "playground").out == "resumed: playground\n"
+    assert "paused" not in dragoman("agents", "list").out
+    assert dragoman("send", "echo hello").out == "hello\n"
+    assert dragoman("agents", "pause", "nobody").code == 4

@@ -39,6 +39,7 @@ from dragoman.runtime.observe.explain import Explainer
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.runtime.operations.overview import Overviews
+from dragoman.runtime.pauses import AgentPauses
 from dragoman.runtime.push.scheduler import Redelivery
 from dragoman.wire.field_count import parse_message
 from dragoman_pb import _pool
@@ -83,6 +84,8 @@ LIMITED_OPERATIONS: Final = frozenset(
     (
         "ListAgents",
         "GetOverview",
+        "PauseAgent",
+        "ResumeAgent",
         "CancelTask",
         "RerunTask",
         "Explain",
@@ -106,6 +109,7 @@ class AdminServices:
     operator_tasks: OperatorTasks
     overviews: Overviews
     explainer: Explainer
+    pauses: AgentPauses
     maintenance: Maintenance
     redelivery: Redelivery
     api_keys: ApiKeyService
@@ -118,7 +122,9 @@ class OperationTable:
     """The operations by method name. The request type is in the service's descriptor."""
 
     def __init__(self, cards: Cards, services: AdminServices) -> None:
-        agents = AgentOperations(cards, services.explainer, services.worker_hub, services.upstream_registry)
+        agents = AgentOperations(
+            cards, services.explainer, services.pauses, services.worker_hub, services.upstream_registry
+        )
         tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery)
         listed_tasks = ListedTaskOperations(services.caller_tasks, services.operator_tasks)
         maintenance = MaintenanceOperations(services.maintenance)
@@ -153,6 +159,8 @@ class OperationTable:
         self.for_operators: Final[Mapping[str, OperatorOperation]] = {
             "CancelTask": listed_tasks.cancel_task,
             "RerunTask": listed_tasks.rerun_task,
+            "PauseAgent": agents.pause_agent,
+            "ResumeAgent": agents.resume_agent,
         }
         """Operations that act in the name of the operator."""
         self.within_grants: Final[Mapping[str, OperatorOperation]] = {

@@ -14,11 +14,13 @@ from dragoman.bindings.cards import Cards
 from dragoman.core import agent_sources
 from dragoman.core.access import signing_keys
 from dragoman.core.access.caller_credentials import ApiKey
+from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, Identity
 from dragoman.core.access.signing_keys import SigningKey, SigningKeyState
-from dragoman.core.errors import InvalidParams
+from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied
 from dragoman.ports import SigningKeys, UpstreamRegistry, UpstreamStatus, WorkerHub
 from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.observe.explain import Explainer
+from dragoman.runtime.pauses import AgentPause, AgentPauses
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import signing_pb2 as signing_pb
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams_pb
@@ -26,13 +28,19 @@ from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers_pb
 
 
 class AgentOperations:
-    """Lists agents; adds and removes remote ones."""
+    """Lists, pauses and resumes agents; adds and removes remote ones."""
 
     def __init__(
-        self, cards: Cards, explainer: Explainer, worker_hub: WorkerHub, upstream_registry: UpstreamRegistry
+        self,
+        cards: Cards,
+        explainer: Explainer,
+        pauses: AgentPauses,
+        worker_hub: WorkerHub,
+        upstream_registry: UpstreamRegistry,
     ) -> None:
         self._cards = cards
         self._explainer = explainer
+        self._pauses = pauses
         self._worker_hub = worker_hub
         self._upstream_registry = upstream_registry
 
@@ -50,10 +58,27 @@ class AgentOperations:
                     input_modes=spec.input_modes,
                     output_modes=spec.output_modes,
                     threads_left_behind=self._explainer.leaked_threads(spec.id),
+                    pause=_pause_message(self._pauses.by_agent.get(spec.id)),
                 )
                 for spec in self._cards.sorted_agents()
             ]
         )
+
+    async def pause_agent(self, identity: Identity, request: ops.PauseAgentRequest) -> ops.PauseAgentResponse:
+        """Pauses an agent."""
+        _check_pause(identity, request.agent)
+        if request.agent not in {spec.id for spec in self._cards.sorted_agents()}:
+            raise AgentNotFound
+        if len(request.reason) > MAX_PAUSE_REASON:
+            raise InvalidParams.field("reason", f"must have at most {MAX_PAUSE_REASON} characters")
+        pause = await self._pauses.pause(request.agent, identity.principal, request.reason)
+        return ops.PauseAgentResponse(pause=_pause_message(pause))
+
+    async def resume_agent(self, identity: Identity, request: ops.ResumeAgentRequest) -> ops.ResumeAgentResponse:
+        """Resumes an agent."""
+        _check_pause(identity, request.agent)
+        await self._pauses.resume(request.agent)
+        return ops.ResumeAgentResponse()
 
     async def list_workers(self, _: workers_pb.ListWorkersRequest) -> workers_pb.ListWorkersResponse:
         """Lists the agents of workers by id."""
@@ -112,6 +137,25 @@ class AgentOperations:
         """Removes an upstream agent."""
         check_present("agent", request.agent)
         return upstreams_pb.RemoveUpstreamResponse(ended_tasks=await self._upstream_registry.remove(request.agent))
+
+
+MAX_PAUSE_REASON: Final = 500
+"""Characters of the reason of a pause."""
+
+
+def _check_pause(identity: Identity, agent: str) -> None:
+    check_present("agent", agent)
+    if scopes := identity.granted(SCOPE_GRANT_PREFIX):
+        names = ", ".join(sorted(scopes))
+        raise PermissionDenied(f"your grants are limited to scopes ({names}), and the agent serves all scopes")
+
+
+def _pause_message(pause: AgentPause | None) -> ops.AgentPause | None:
+    if pause is None:
+        return None
+    message = ops.AgentPause(principal=pause.principal, reason=pause.reason)
+    set_timestamps(message, since=pause.since)
+    return message
 
 
 def _upstream_message(status: UpstreamStatus) -> upstreams_pb.Upstream:

@@ -1,4 +1,4 @@
-"""`agents list`, `add`, `remove`: a server's agents and upstream agents; `workers list`, `forget`: its workers."""
+"""`agents`: lists, pauses and resumes a server's agents, adds and removes upstream agents. `workers`: its workers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typer
 from dragoman.cli import ExitCode
 from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, Key, Server, complete_agents
-from dragoman.cli.output import ConsoleOutput, json_line
+from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as up
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 
 _agents = typer.Typer(
     name="agents",
-    help="List the agents of a server; add and remove upstream A2A agents.",
+    help="List, pause and resume the agents of a server; add and remove upstream A2A agents.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -39,6 +39,8 @@ AgentId = Annotated[
 def register(cli: typer.Typer) -> None:
     """Adds the commands."""
     _agents.command("list")(list_agents)
+    _agents.command("pause")(pause)
+    _agents.command("resume")(resume)
     _agents.command("add")(add)
     _agents.command("remove")(remove)
     cli.add_typer(_agents)
@@ -53,6 +55,33 @@ def list_agents(json: Json = False, server: Server = DEFAULT_SERVER, ca: Ca = No
     **Example**: `dragoman agents list`
     """
     run_admin_command(server, print_agents(AdminTarget(server, key), json=json))
+
+
+def pause(
+    agent: AgentId,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, for people; at most 500 characters.")
+    ] = "",
+    server: Server = DEFAULT_SERVER,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = "",
+) -> None:
+    """Pause an agent: its tasks wait until it is resumed. Running turns go on.
+
+    It holds for all servers of the store, and after restarts.
+
+    **Example**: `dragoman agents pause weather --reason "the model is down"`
+    """
+    run_admin_command(server, pause_agent(AdminTarget(server, key), agent, reason))
+
+
+def resume(agent: AgentId, server: Server = DEFAULT_SERVER, ca: Ca = None, cert: Cert = None, key: Key = "") -> None:
+    """Resume an agent: its waiting tasks begin.
+
+    **Example**: `dragoman agents resume weather`
+    """
+    run_admin_command(server, resume_agent(AdminTarget(server, key), agent))
 
 
 def add(
@@ -174,12 +203,35 @@ async def print_agents(target: AdminTarget, *, json: bool) -> ExitCode:
             out.line(json_line(agent))
             continue
         out.line(f"{agent.id}{'  (root)' if agent.root else ''}  {agent.name}: {agent.description}")
+        if agent.HasField("pause"):
+            out.line(f"  {_describe_pause(agent.pause)}")
         if agent.id in upstream_by_agent:
             _print_upstream(out, upstream_by_agent[agent.id])
     if json:
         for one in upstream:
             out.line(json_line(one))
     return ExitCode.OK
+
+
+async def pause_agent(target: AdminTarget, agent: str, reason: str) -> ExitCode:
+    """Pauses an agent."""
+    async with target.operator() as operator:
+        response = await operator.pause_agent(ops.PauseAgentRequest(agent=agent, reason=reason))
+    ConsoleOutput().line(f"{agent}: {_describe_pause(response.pause)}")
+    return ExitCode.OK
+
+
+async def resume_agent(target: AdminTarget, agent: str) -> ExitCode:
+    """Resumes an agent."""
+    async with target.operator() as operator:
+        await operator.resume_agent(ops.ResumeAgentRequest(agent=agent))
+    ConsoleOutput().line(f"resumed: {agent}")
+    return ExitCode.OK
+
+
+def _describe_pause(pause: ops.AgentPause) -> str:
+    reason = f": {pause.reason}" if pause.reason else ""
+    return f"paused by {pause.principal} since {format_time(pause.since)}{reason}"
 
 
 async def add_upstream(target: AdminTarget, request: up.AddUpstreamRequest, *, json: bool) -> ExitCode:

@@ -254,6 +254,12 @@ def _describe_sleeping(facts: ExplainInput) -> str:
 def _describe_waiting(facts: ExplainInput, scheduler: Scheduler) -> str:
     agent, queues = facts.record.agent, scheduler.queues
     remote = queues.remote(agent)
+    if pause := scheduler.pauses.by_agent.get(agent):
+        why = _quoted(pause.reason)
+        return (
+            f"The agent is paused by {pause.principal} since {_format_date(pause.since)}{why} "
+            f"It starts after: dragoman agents resume {agent}. A cancel ends it."
+        )
     if facts.spec is None:
         return (
             f'It waits for a worker: no agent "{agent}" is served here. A server or worker with this agent will take '

@@ -136,6 +136,7 @@ class RuntimeMetrics:
 def _turn_families(scheduler: Scheduler) -> Iterator[MetricFamily]:
     yield gauge("runs_active", "Running turns.", scheduler.running)
     yield gauge("slots", "Maximum of concurrent turns.", scheduler.runs.slots)
+    yield gauge("paused_agents", "Paused agents, of which no turn begins.", len(scheduler.pauses.by_agent))
     counts = sorted(scheduler.counts.items())
     yield MetricFamily(
         "runs_begun",

@@ -33,7 +33,7 @@ class ListAgentsResponse(_message.Message):
     def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ...) -> None: ...
 
 class Agent(_message.Message):
-    __slots__ = ("id", "name", "description", "version", "root", "card_url", "input_modes", "output_modes", "threads_left_behind")
+    __slots__ = ("id", "name", "description", "version", "root", "card_url", "input_modes", "output_modes", "threads_left_behind", "pause")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class Agent(_message.Message):
     INPUT_MODES_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_MODES_FIELD_NUMBER: _ClassVar[int]
     THREADS_LEFT_BEHIND_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     description: str
@@ -52,7 +53,42 @@ class Agent(_message.Message):
     input_modes: _containers.RepeatedScalarFieldContainer[str]
     output_modes: _containers.RepeatedScalarFieldContainer[str]
     threads_left_behind: int
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., version: _Optional[str] = ..., root: bool = ..., card_url: _Optional[str] = ..., input_modes: _Optional[_Iterable[str]] = ..., output_modes: _Optional[_Iterable[str]] = ..., threads_left_behind: _Optional[int] = ...) -> None: ...
+    pause: AgentPause
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., version: _Optional[str] = ..., root: bool = ..., card_url: _Optional[str] = ..., input_modes: _Optional[_Iterable[str]] = ..., output_modes: _Optional[_Iterable[str]] = ..., threads_left_behind: _Optional[int] = ..., pause: _Optional[_Union[AgentPause, _Mapping]] = ...) -> None: ...
+
+class AgentPause(_message.Message):
+    __slots__ = ("since", "principal", "reason")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    since: _timestamp_pb2.Timestamp
+    principal: str
+    reason: str
+    def __init__(self, since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class PauseAgentRequest(_message.Message):
+    __slots__ = ("agent", "reason")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    reason: str
+    def __init__(self, agent: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class PauseAgentResponse(_message.Message):
+    __slots__ = ("pause",)
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    pause: AgentPause
+    def __init__(self, pause: _Optional[_Union[AgentPause, _Mapping]] = ...) -> None: ...
+
+class ResumeAgentRequest(_message.Message):
+    __slots__ = ("agent",)
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    def __init__(self, agent: _Optional[str] = ...) -> None: ...
+
+class ResumeAgentResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("task_id", "agent", "principal", "scope")

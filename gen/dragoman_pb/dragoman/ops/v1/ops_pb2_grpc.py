@@ -54,6 +54,16 @@ class OpsServiceStub(object):
                 request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.FromString,
                 _registered_method=True)
+        self.PauseAgent = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/PauseAgent',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PauseAgentRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PauseAgentResponse.FromString,
+                _registered_method=True)
+        self.ResumeAgent = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ResumeAgent',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ResumeAgentRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ResumeAgentResponse.FromString,
+                _registered_method=True)
         self.ListTasks = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/ListTasks',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.SerializeToString,
@@ -202,6 +212,24 @@ class OpsServiceServicer(object):
 
     def ListAgents(self, request, context):
         """Lists the agents of this server, the root agent first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseAgent(self, request, context):
+        """Pauses an agent: its tasks wait, as they do without a free slot, until it is resumed. Running turns go on, also with
+        the messages that reach them. It holds at this server at once, at other servers of the store within seconds, and
+        after restarts. An agent that is paused already stays paused as it is. Errors: NOT_FOUND for an agent that is not
+        served, PERMISSION_DENIED for operators of some scopes, because the agent serves all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeAgent(self, request, context):
+        """Resumes an agent: its waiting tasks begin. No error for an agent that is not paused. Errors: PERMISSION_DENIED for
+        operators of some scopes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -436,6 +464,16 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.SerializeToString,
             ),
+            'PauseAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseAgent,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PauseAgentRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.PauseAgentResponse.SerializeToString,
+            ),
+            'ResumeAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeAgent,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ResumeAgentRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_ops__pb2.ResumeAgentResponse.SerializeToString,
+            ),
             'ListTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTasks,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.ListTasksRequest.FromString,
@@ -605,6 +643,60 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/ListAgents',
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_ops__pb2.ListAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/PauseAgent',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.PauseAgentRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.PauseAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ResumeAgent',
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ResumeAgentRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_ops__pb2.ResumeAgentResponse.FromString,
             options,
             channel_credentials,
             insecure,

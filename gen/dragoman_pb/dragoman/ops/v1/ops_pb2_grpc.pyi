@@ -50,6 +50,16 @@ class OpsServiceStub:
     def __new__(cls, channel: _aio.Channel) -> OpsServiceAsyncStub: ...
     ListAgents: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]
     """Lists the agents of this server, the root agent first."""
+    PauseAgent: _grpc.UnaryUnaryMultiCallable[_ops_pb2.PauseAgentRequest, _ops_pb2.PauseAgentResponse]
+    """Pauses an agent: its tasks wait, as they do without a free slot, until it is resumed. Running turns go on, also with
+    the messages that reach them. It holds at this server at once, at other servers of the store within seconds, and
+    after restarts. An agent that is paused already stays paused as it is. Errors: NOT_FOUND for an agent that is not
+    served, PERMISSION_DENIED for operators of some scopes, because the agent serves all.
+    """
+    ResumeAgent: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ResumeAgentRequest, _ops_pb2.ResumeAgentResponse]
+    """Resumes an agent: its waiting tasks begin. No error for an agent that is not paused. Errors: PERMISSION_DENIED for
+    operators of some scopes.
+    """
     ListTasks: _grpc.UnaryUnaryMultiCallable[_tasks_pb2.ListTasksRequest, _tasks_pb2.ListTasksResponse]
     """Lists tasks with every agent and in every scope: for operators and viewers those of all principals, for other
     callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
@@ -169,6 +179,16 @@ class OpsServiceAsyncStub(OpsServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListAgents: _aio.UnaryUnaryMultiCallable[_ops_pb2.ListAgentsRequest, _ops_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Lists the agents of this server, the root agent first."""
+    PauseAgent: _aio.UnaryUnaryMultiCallable[_ops_pb2.PauseAgentRequest, _ops_pb2.PauseAgentResponse]  # type: ignore[assignment]
+    """Pauses an agent: its tasks wait, as they do without a free slot, until it is resumed. Running turns go on, also with
+    the messages that reach them. It holds at this server at once, at other servers of the store within seconds, and
+    after restarts. An agent that is paused already stays paused as it is. Errors: NOT_FOUND for an agent that is not
+    served, PERMISSION_DENIED for operators of some scopes, because the agent serves all.
+    """
+    ResumeAgent: _aio.UnaryUnaryMultiCallable[_ops_pb2.ResumeAgentRequest, _ops_pb2.ResumeAgentResponse]  # type: ignore[assignment]
+    """Resumes an agent: its waiting tasks begin. No error for an agent that is not paused. Errors: PERMISSION_DENIED for
+    operators of some scopes.
+    """
     ListTasks: _aio.UnaryUnaryMultiCallable[_tasks_pb2.ListTasksRequest, _tasks_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks with every agent and in every scope: for operators and viewers those of all principals, for other
     callers, and with `own`, what ListTasks of A2A shows this caller for each agent and scope. Tasks that all callers of
@@ -291,6 +311,28 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ops_pb2.ListAgentsResponse, _abc.Awaitable[_ops_pb2.ListAgentsResponse]]:
         """Lists the agents of this server, the root agent first."""
+
+    @_abc_1.abstractmethod
+    def PauseAgent(
+        self,
+        request: _ops_pb2.PauseAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.PauseAgentResponse, _abc.Awaitable[_ops_pb2.PauseAgentResponse]]:
+        """Pauses an agent: its tasks wait, as they do without a free slot, until it is resumed. Running turns go on, also with
+        the messages that reach them. It holds at this server at once, at other servers of the store within seconds, and
+        after restarts. An agent that is paused already stays paused as it is. Errors: NOT_FOUND for an agent that is not
+        served, PERMISSION_DENIED for operators of some scopes, because the agent serves all.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeAgent(
+        self,
+        request: _ops_pb2.ResumeAgentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_ops_pb2.ResumeAgentResponse, _abc.Awaitable[_ops_pb2.ResumeAgentResponse]]:
+        """Resumes an agent: its waiting tasks begin. No error for an agent that is not paused. Errors: PERMISSION_DENIED for
+        operators of some scopes.
+        """
 
     @_abc_1.abstractmethod
     def ListTasks(

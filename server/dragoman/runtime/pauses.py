@@ -1,0 +1,102 @@
+"""Paused agents: no turn of them begins, on any process of the store, until they are resumed.
+
+They are one JSON text of the store. Every process has a copy, which `refresh` renews.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from dragoman.core.errors import InvalidParams
+from dragoman.ports import KeyValues
+
+log = logging.getLogger("dragoman.runtime")
+
+_STORED_NAME: Final = "agent pauses"
+
+MAX_PAUSED_AGENTS: Final = 1000
+"""They are read every few seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPause:
+    """Since when an agent is paused (milliseconds since the epoch), by which operator, and why."""
+
+    since: int
+    principal: str
+    reason: str = ""
+
+
+class AgentPauses:
+    """The paused agents. `clock`: milliseconds since the epoch."""
+
+    def __init__(
+        self,
+        key_values: KeyValues,
+        on_resumed: Callable[[Iterable[str]], None] = lambda agents: None,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """`on_resumed`: called when this process learns that these agents may run again."""
+        self._key_values = key_values
+        self._on_resumed = on_resumed
+        self._clock = clock
+        self._text = ""
+        """What was read last."""
+        self._lock = asyncio.Lock()
+        """So that nothing older than `_text` is adopted."""
+        self.by_agent: dict[str, AgentPause] = {}
+        """The paused agents, as this process knows them."""
+
+    async def refresh(self) -> None:
+        """Reads what other processes have paused and resumed."""
+        async with self._lock:
+            self._adopt(await self._key_values.get(_STORED_NAME))
+
+    async def pause(self, agent: str, principal: str, reason: str) -> AgentPause:
+        """Pauses an agent, and returns its pause. One that is paused already stays paused as it is.
+
+        Raises InvalidParams when too many agents are paused.
+        """
+        pause = AgentPause(self._clock(), principal, reason)
+
+        def add(pauses: dict[str, AgentPause]) -> None:
+            if pauses.setdefault(agent, pause) is pause and len(pauses) > MAX_PAUSED_AGENTS:
+                raise InvalidParams.field("agent", f"{MAX_PAUSED_AGENTS} agents are paused; resume some of them first")
+
+        return (await self._change(add))[agent]
+
+    async def resume(self, agent: str) -> None:
+        """Lets an agent run again. No error for one that is not paused."""
+        await self._change(lambda pauses: pauses.pop(agent, None))
+
+    async def _change(self, change: Callable[[dict[str, AgentPause]], object]) -> dict[str, AgentPause]:
+        async with self._lock:
+            while True:  # another process may change them at the same time
+                stored = await self._key_values.get(_STORED_NAME)
+                pauses = _decode(stored)
+                change(pauses)
+                text = json.dumps({agent: asdict(pause) for agent, pause in pauses.items()})
+                if text == stored or await self._key_values.compare_and_set(_STORED_NAME, text, expected=stored):
+                    self._adopt(text)
+                    return pauses
+
+    def _adopt(self, text: str) -> None:
+        if text == self._text:
+            return
+        before, self._text, self.by_agent = self.by_agent, text, _decode(text)
+        for agent in sorted(self.by_agent.keys() - before.keys()):
+            pause = self.by_agent[agent]
+            log.warning("agent %s is paused by %s", agent, pause.principal, extra={"reason": pause.reason})
+        if resumed := sorted(before.keys() - self.by_agent.keys()):
+            log.info("resumed agents: %s", ", ".join(resumed))
+            self._on_resumed(resumed)
+
+
+def _decode(text: str) -> dict[str, AgentPause]:
+    return {agent: AgentPause(**pause) for agent, pause in json.loads(text).items()} if text else {}
