@@ -111,6 +111,13 @@ docker run --rm -p 127.0.0.1:8080:8080 -v {image}:/data -e DRAGOMAN_TOKEN=$(open
 }
 
 
+NEXT_STEPS: Final = """next:
+  cd {folder}
+  pytest                              runs the agents in memory (pip install pytest)
+  dragoman serve agents.py --reload   serves them, and their console in a browser
+  dragoman send hello                 in another terminal: the greeter asks for a name"""
+
+
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to create.", show_default=False)],
 ) -> None:
@@ -133,7 +140,7 @@ def new(
         raise typer.Exit(print_error(f"{folder}: {problem}; choose another name", ExitCode.USAGE)) from error
     for file in _PROJECT_FILES:
         typer.echo(folder / file)
-    print_note(f"next: cd {folder}; dragoman serve agents.py --reload; and in another terminal: dragoman send hello")
+    print_note(NEXT_STEPS.format(folder=folder))
 
 
 ConfigFile = Annotated[

@@ -52,4 +52,5 @@ def test_the_banner_shows_tls_addresses(tmp_path: Path) -> None:
         printed = "\n".join(server.out.seen)
     assert "\n  HTTP     https://127.0.0.1:" in printed
     assert "\n  gRPC     grpcs://127.0.0.1:" in printed
+    assert "\n  Console  https://127.0.0.1:" in printed
     assert "curl -sS https://127.0.0.1:" in printed

@@ -312,6 +312,7 @@ Dragoman {__version__}{suffix}
   Card     {app.card_url}
   HTTP     {app.public_url}
   gRPC     {"grpcs://" if app.grpc.tls else ""}{app.grpc}
+  Console  {app.public_url}/console
   Agents   {agents}
   Data     {app.store}{role}
   Auth     {describe_authentication(settings)}
