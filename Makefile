@@ -222,8 +222,9 @@ sessions: $(ENV) ## run the commands of every documentation page, top to bottom,
 docs-test: $(ENV) ## run the commands of documentation pages and print a table of all code blocks (ARGS="docs/how-to/push.md" selects)
 	@python -m tests.docs $(ARGS)
 
-settings: $(ENV) ## write docs/reference/settings.md from the options of `dragoman serve`
+settings: $(ENV) ## write docs/reference/settings.md from the options of `dragoman serve`, and the commands of cli.md
 	@python -m tools.settings_page
+	@python -m tests.docs.commands_page
 
 $(DOCS)/.made: uv.lock tools/tool_env.sh | $(UV)
 	@tools/tool_env.sh "$(PYTHON)" $(UV) docs --only-group docs && touch $@
