@@ -129,7 +129,7 @@ def _require_sqlite(settings: Settings) -> None:
 
 def _require_lasting(settings: Settings) -> None:
     if settings.store_kind == "memory":
-        raise StartError("--store memory: has no tasks outside its server; use --grpc HOST:PORT of the server")
+        raise StartError("--store memory: has no tasks outside its server; use --server with the address of the server")
 
 
 def _require_store(settings: Settings) -> None:
