@@ -34,6 +34,7 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
     values = {"http": "127.0.0.1:1", "grpc": "[::1]:2", "public_url": "http://a.example", "public_grpc": "a.example:3"}
     values |= {"trusted_proxies": "10.0.0.0/8", "store": "sqlite:///other.db", "app": "a.py", "root": "a"}
     values |= {"log_format": "json", "sqlite_synchronous": "normal", "error_table": "1.0.0", "v03_files": "bytes"}
+    values |= {"trace_url": "http://b.example/{task_id}"}
     values |= {"retention": "completed=30d", "outbound_allow": "10.0.0.0/8", "outbound_ca": "ca.pem"}
     values |= {
         "metrics": "127.0.0.1:4",
@@ -46,7 +47,13 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "push": "false",
         "agent_limits": "a.live-tasks=5",
     }
-    values |= {"otlp": "http://a.example:4318", "otlp_headers": "a=b", "trace_share": "0.5", "budgets": "cost=5"}
+    values |= {
+        "otlp": "http://a.example:4318",
+        "otlp_headers": "a=b",
+        "trace_share": "0.5",
+       
+        "budgets": "cost=5",
+    }
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
     values |= {"executor": "a.b:C", "executor_retries": "3", "upstream": "https://a.example/b"}
     values |= {

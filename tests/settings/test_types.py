@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.core.task import states
 from dragoman.settings.settings import SettingsError, load_settings
-from dragoman.settings.types import Address, check_collector_url, parse_headers, without_password
+from dragoman.settings.types import Address, check_collector_url, check_trace_url, parse_headers, without_password
 
 
 @pytest.mark.parametrize(
@@ -197,3 +197,16 @@ def test_a_card_version_in_a_file_needs_no_quotes() -> None:
         SettingsError, match=r"""^--card-versions \(command line\): "2" must be 'all', '1.0' or '0.3'"""
     ):
         load_settings({"card_versions": "2"})
+
+
+@pytest.mark.parametrize("url", ["", "https://jaeger.example/trace/{trace_id}", "http://logs?q={task_id}&t={trace_id}"])
+def test_the_url_of_a_trace_is_a_template(url: str) -> None:
+    assert check_trace_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url", ["jaeger/{trace_id}", "https://jaeger.example", "https://a/{agent}", "javascript:{task_id}"]
+)
+def test_other_templates_of_a_trace_are_rejected(url: str) -> None:
+    with pytest.raises(ValueError, match=r"must be an HTTP URL with \{trace_id\} or \{task_id\}"):
+        check_trace_url(url)

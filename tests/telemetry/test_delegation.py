@@ -90,6 +90,13 @@ async def test_a_task_shows_the_usage_of_its_delegated_tasks(tmp_path: Path) -> 
         assert sorted(below, key=lambda one: one["tokens"])[::2] == [alone, alone, {**HELPED, **HALF}]
         one = await explained(app, task.id)
         assert (one.tokens, one.cost, one.delegated_tokens, one.delegated_cost) == (31, 0.75, 30, 0.75)
+        assert [(child.agent, child.scope, child.state) for child in one.delegated] == [
+            ("helper", "default", "TASK_STATE_COMPLETED")
+        ] * len(one.delegated)
+        assert len(one.delegated) == 2
+        for child in one.delegated:
+            assert one.since - 60_000 < child.created <= child.since <= one.since
+            assert (await explained(app, child.task_id)).agent == "helper"
         _, valueses = await ended(app, str(app.grpc), agent="threaded")
         assert valueses[-1]["usage"] == {**alone, "delegated": alone}
         _, _, text = await fetch(f"{app.public_url}/metrics")

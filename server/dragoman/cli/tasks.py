@@ -376,7 +376,7 @@ async def print_explanation(server: str, request: ops.ExplainRequest, *, key: st
         if one.tokens or one.cost:
             out.line(f"usage        {one.tokens:,} tokens, cost {one.cost:g}{_format_delegated(one)}")
         if one.trace_id:
-            out.line(f"trace        {one.trace_id}")
+            out.line(f"trace        {one.trace_url or one.trace_id}")
         for push in one.pushes:
             out.line(f"push         {_format_push(push)}")
         out.line(f"next         {one.next}")

@@ -143,6 +143,11 @@ def task_id_of(key: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def created_of(key: bytes) -> int:
+    """When the task with this key was created, in milliseconds since the epoch."""
+    return int.from_bytes(key[:6], "big")
+
+
 def task_key_of(task_id: str) -> bytes | None:
     """The key of a task id; None for an id that is not a key's text."""
     return bytes.fromhex(task_id.replace("-", "")) if _TASK_ID.fullmatch(task_id) else None

@@ -330,6 +330,10 @@ class Store(Protocol):
         """
         ...
 
+    async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
+        """The first `limit` tasks that a task delegated (`NewTask.parent`), in the order of their creation."""
+        ...
+
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         """Sums of what tasks did and used by day, in the order of the groups; without groups exactly one row.
 

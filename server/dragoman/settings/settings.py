@@ -59,6 +59,7 @@ from dragoman.settings.types import (
     StoreKind,
     StoreUrl,
     Target,
+    TraceUrl,
     Upstreams,
     store_kind,
     without_password,
@@ -206,6 +207,8 @@ class Settings(BaseModel):
     """Headers for the collector: NAME=VALUE, comma-separated."""
     trace_share: float = Field(default=1.0, ge=0, le=1)
     """Sampling rate of traces that start here: 0.1 is every tenth. A caller's trace context decides for itself."""
+    trace_url: TraceUrl = ""
+    """Where people see a task's trace: a URL with `{trace_id}` or `{task_id}`. The console and `explain` link to it."""
     message_bytes: ByteSize = Field(default=ByteSize(MAX_MESSAGE_BYTES), ge=1024)
     """Maximum decoded size of a message, in bytes."""
     slots: int = Field(default=DEFAULT_SLOTS, ge=1)

@@ -204,6 +204,17 @@ Target = Annotated[str, AfterValidator(_check_target)]
 """Empty, or HOST:PORT, with or without a scheme."""
 
 
+_TRACE_URL_FIELDS: Final = frozenset(("trace_id", "task_id"))
+
+
+def check_trace_url(value: str) -> str:
+    """Validates the template of a trace's URL. Raises ValueError."""
+    names = set(re.findall(r"\{(.*?)\}", value))
+    if not value or (value.startswith(("http://", "https://")) and names and names <= _TRACE_URL_FIELDS):
+        return value
+    raise ValueError(f'"{value}" must be an HTTP URL with {{trace_id}} or {{task_id}}')
+
+
 def check_collector_url(url: str) -> str:
     """Validates the URL of an OTLP collector. Raises ValueError."""
     parts = urlsplit(url)
@@ -268,6 +279,8 @@ AllowList = Annotated[tuple[AllowEntry, ...], BeforeValidator(_parse_allow_list)
 Ports = Annotated[frozenset[int], BeforeValidator(_parse_ports)]
 Bind = Annotated[Address, BeforeValidator(_parse_address), PlainSerializer(str)]
 OptionalBind = Annotated[Address | None, BeforeValidator(_parse_address), PlainSerializer(str)]
+TraceUrl = Annotated[str, AfterValidator(check_trace_url)]
+"""Empty, or the template of a URL."""
 Collector = Annotated[str, AfterValidator(check_collector_url)]
 Headers = Annotated[SecretStr, AfterValidator(_check_headers)]
 Budgets = Annotated[TaskBudgets, BeforeValidator(_parse_budgets)]

@@ -113,6 +113,7 @@ async def serve_api(
         api.signing_keys,
         api.agents.worker_hub,
         api.agents.upstreams,
+        settings.trace_url,
     )
     grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
     grpc_address = await listen(stack, "--grpc", settings.grpc, grpc_server)

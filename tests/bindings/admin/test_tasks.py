@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
+from dragoman.bindings.admin.tasks import expand_trace_url
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -81,3 +82,10 @@ async def test_explain_describes_a_task_or_reports_that_it_is_missing(tmp_path: 
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.Explain(ops.ExplainRequest(task_id=task))
             assert caught.value.code() is code
+
+
+def test_the_url_of_a_trace_has_its_ids() -> None:
+    assert expand_trace_url("", "0af7", "t1") == ""
+    assert expand_trace_url("https://a.example/{trace_id}", "0af7", "t1") == "https://a.example/0af7"
+    assert expand_trace_url("https://a.example/{trace_id}", "", "t1") == "", "there is no trace to see"
+    assert expand_trace_url("https://a.example/?q={task_id}", "", "a b&c/d") == "https://a.example/?q=a%20b%26c%2Fd"

@@ -116,6 +116,8 @@ class AdminServices:
     signing_keys: SigningKeys
     worker_hub: WorkerHub
     upstream_registry: UpstreamRegistry
+    trace_url: str = ""
+    """The URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
 
 
 class OperationTable:
@@ -125,7 +127,7 @@ class OperationTable:
         agents = AgentOperations(
             cards, services.explainer, services.pauses, services.worker_hub, services.upstream_registry
         )
-        tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery)
+        tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery, services.trace_url)
         listed_tasks = ListedTaskOperations(services.caller_tasks, services.operator_tasks)
         maintenance = MaintenanceOperations(services.maintenance)
         api_keys = ApiKeyOperations(services.api_keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import orjson
 from google.protobuf import text_format
@@ -15,6 +16,7 @@ from dragoman.bindings.admin.fields import check_present, check_request_id, page
 from dragoman.core.access.identity import Identity
 from dragoman.core.errors import InvalidParams, TaskNotFound
 from dragoman.core.limits.quotas import BILLION
+from dragoman.core.names import created_of
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.cursors import FoundTask, SearchOrder, TaskSearch
@@ -48,7 +50,11 @@ WATCH_PAUSE: Final = 20
 class TaskOperations:
     """Operations from request message to response message. They raise A2AError."""
 
-    def __init__(self, explainer: Explainer, maintenance: Maintenance, redelivery: Redelivery) -> None:
+    def __init__(
+        self, explainer: Explainer, maintenance: Maintenance, redelivery: Redelivery, trace_url: str = ""
+    ) -> None:
+        """`trace_url`: the URL of a trace, with `{trace_id}` or `{task_id}`; empty for none."""
+        self._trace_url = trace_url
         self._explainer = explainer
         self._maintenance = maintenance
         self._redelivery = redelivery
@@ -65,7 +71,10 @@ class TaskOperations:
         ]
         if not explanations:
             raise TaskNotFound
-        return ops.ExplainResponse(tasks=map(_explanation_message, explanations))
+        response = ops.ExplainResponse(tasks=map(_explanation_message, explanations))
+        for message in response.tasks:
+            message.trace_url = expand_trace_url(self._trace_url, message.trace_id, message.task_id)
+        return response
 
     async def list_events(self, request: events_pb.ListEventsRequest) -> events_pb.ListEventsResponse:
         """Lists events of a task by sequence."""
@@ -271,6 +280,13 @@ def _listed_task(found: FoundTask) -> tasks_pb.ListedTask:
     return message
 
 
+def expand_trace_url(template: str, trace_id: str, task_id: str) -> str:
+    """The URL of a task's trace; empty if the template needs a trace id and there is none."""
+    if "{trace_id}" in template and not trace_id:
+        return ""
+    return template.replace("{trace_id}", trace_id).replace("{task_id}", quote(task_id, safe=""))
+
+
 def _explanation_message(explanation: Explanation) -> ops.Explanation:
     record = explanation.record
     queued_messages = max(record.last_received - record.last_delivered, 0)
@@ -304,6 +320,17 @@ def _explanation_message(explanation: Explanation) -> ops.Explanation:
         delegated_tokens=explanation.usage.delegated_tokens,
         delegated_cost=explanation.usage.delegated_cost / BILLION,
         trace_id=explanation.trace,
+        delegated=[
+            ops.DelegatedTask(
+                task_id=one.id,
+                agent=one.agent,
+                scope=one.ref.owner.scope,
+                state=states.name(one.state),
+                created=created_of(one.ref.key),
+                since=one.updated,
+            )
+            for one in explanation.delegated
+        ],
     )
 
 

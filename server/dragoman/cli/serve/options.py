@@ -59,6 +59,7 @@ SERVE_OPTIONS: Final[Mapping[str, tuple[ServeOption, ...]]] = {
         ServeOption("otlp", "URL", "OpenTelemetry collector: http://HOST:4318, grpc://HOST:4317. [none]"),
         ServeOption("otlp_headers", "NAME=VALUE,...", "Headers to send to the collector. [none]"),
         ServeOption("trace_share", "N", "Sampling ratio of traces that start here, 0 to 1. [1]"),
+        ServeOption("trace_url", "URL", "Where people see traces: https://HOST/trace/{trace_id}, or with {task_id}."),
         ServeOption("config", "PATH", "Settings file in TOML. [dragoman.toml, if it exists]", Path),
         ServeOption("insecure", "", "Allow addresses reachable from other machines without authentication.", bool),
     ),

@@ -21,6 +21,9 @@ from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+MAX_DELEGATED: Final = 100
+"""Delegated tasks in an explanation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -42,6 +45,8 @@ class Explanation:
     """Its usage, as reported by its agent."""
     trace: str = ""
     """Its trace id."""
+    delegated: Sequence[TaskRecord] = ()
+    """The first tasks that its agent delegated."""
 
 
 class Explainer:
@@ -82,6 +87,7 @@ class Explainer:
                 ),
                 usage=await self._store.usage(record.ref),
                 trace=trace.trace_id_of(trace.trace_of(await self._store.envelope(record.ref, 1))),
+                delegated=await self._store.delegated_tasks(record.ref, MAX_DELEGATED),
             )
             for record in records
         ]

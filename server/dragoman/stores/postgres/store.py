@@ -269,6 +269,9 @@ class PostgresStore:
     async def usage(self, task: TaskRef) -> Usage:
         return await self._database.read_snapshot(task_tables.read_usage, task)
 
+    async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
+        return await self._database.read(task_tables.delegated_tasks, task, limit)
+
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         return await self._database.read(daily_usage.read, query)
 

@@ -23,6 +23,7 @@ from dragoman.stores.postgres.rows import (
     escape,
     insert_statement,
     record_from_row,
+    records_with_owners,
 )
 from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS, is_key_expired
 
@@ -264,6 +265,11 @@ UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = $1 AND task = $2
 """
 _INSERT_PARENT: Final = "INSERT INTO parents (owner, task, parent) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
+_SELECT_DELEGATED: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
+FROM owners o JOIN parents p ON p.owner = o.owner JOIN tasks t ON t.owner = p.owner AND t.task = p.task
+WHERE o.scope = $1 AND o.principal = $2 AND p.parent = $3 ORDER BY p.task LIMIT $4
+"""
 _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = $1 AND task = $2"
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = $3 WHERE owner = $1 AND task = $2"
 _DELETE_USAGE: Final = (
@@ -280,6 +286,11 @@ DelegatedUsage = dict[TaskRowKey, tuple[int, int]]
 async def add_parent(connection: Connection, row_key: TaskRowKey, parent: bytes) -> None:
     """Records that a task was delegated by another one."""
     await connection.execute(_INSERT_PARENT, *row_key, parent)
+
+
+async def delegated_tasks(connection: Connection, ref: TaskRef, limit: int) -> list[TaskRecord]:
+    """The first tasks that a task delegated, in the order of their creation."""
+    return records_with_owners(await connection.fetch(_SELECT_DELEGATED, *ref.owner, ref.key, limit))
 
 
 async def record_usage(

@@ -293,6 +293,9 @@ class SqliteStore:
     async def usage(self, task: TaskRef) -> Usage:
         return await self._read(task_tables.read_usage, task)
 
+    async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
+        return await self._read(task_tables.delegated_tasks, task, limit)
+
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         return await self._read(daily_usage.read, query)
 

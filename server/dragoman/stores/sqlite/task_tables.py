@@ -20,6 +20,7 @@ from dragoman.core.task.log import (
 )
 from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import is_key_expired
+from dragoman.stores.sqlite.hot.rows import TABLE_RECORD_COLUMNS, records_with_owners
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
 _UPSERT_CONTEXT_STATE: Final = (
@@ -165,6 +166,11 @@ UNION ALL SELECT tokens, cost, 1 FROM delegated WHERE owner = ?1 AND task = ?2
 _SELECT_OWNER_NUMBER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
 _INSERT_PARENT: Final = "INSERT OR IGNORE INTO parents (owner, task, parent) VALUES (?, ?, ?)"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = ? AND task = ?"
+_SELECT_DELEGATED: Final = f"""
+SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
+FROM owners o JOIN parents p ON p.owner = o.owner JOIN tasks t ON t.owner = p.owner AND t.task = p.task
+WHERE o.scope = ? AND o.principal = ? AND p.parent = ? ORDER BY p.task LIMIT ?
+"""
 _SELECT_METADATA: Final = "SELECT metadata FROM tasks WHERE owner = ? AND task = ?"
 _UPDATE_METADATA: Final = "UPDATE tasks SET metadata = ? WHERE owner = ? AND task = ?"
 _DELETE_USAGE: Final = (
@@ -178,6 +184,11 @@ _DELETE_USAGE: Final = (
 def add_parent(connection: sqlite3.Connection, owner: int, key: bytes, parent: bytes) -> None:
     """Records that a task was delegated by another one."""
     connection.execute(_INSERT_PARENT, (owner, key, parent))
+
+
+def delegated_tasks(connection: sqlite3.Connection, ref: TaskRef, limit: int) -> list[TaskRecord]:
+    """The first tasks that a task delegated, in the order of their creation."""
+    return records_with_owners(connection.execute(_SELECT_DELEGATED, (*ref.owner, ref.key, limit)))
 
 
 def record_usage(connection: sqlite3.Connection, owner: int, key: bytes, report: UsageReport) -> tuple[Usage, bool]:

@@ -26,6 +26,7 @@ from dragoman.core.task.log import (
     IncomingMessage,
     NotTerminal,
     Ready,
+    TaskRef,
 )
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
@@ -352,6 +353,21 @@ class StoreUsage:
         await store.append(replace(by_runner(middle), usage_report=UsageReport(1)))
         assert await store.usage(top.record.ref) == Usage()
         assert await store.usage(middle.record.ref) == Usage(11, 20, 2, 0)
+
+    async def test_delegated_tasks_are_listed_in_the_order_of_their_creation(self, store: Store) -> None:
+        top, other = await running(store), await running(store)
+        first, second = await self.delegated_task(store, top), await self.delegated_task(store, top)
+        below = await self.delegated_task(store, first)
+        listed = await store.delegated_tasks(top.record.ref, 10)
+        assert [(one.ref, one.id, one.state) for one in listed] == [
+            (one.record.ref, one.record.id, one.record.state) for one in (first, second)
+        ]
+        assert await store.delegated_tasks(top.record.ref, 1) == listed[:1]
+        assert [one.ref for one in await store.delegated_tasks(first.record.ref, 10)] == [below.record.ref]
+        assert await store.delegated_tasks(other.record.ref, 10) == []
+        assert await store.delegated_tasks(TaskRef(OTHER_OWNER, top.record.ref.key), 10) == []
+        await store.erase(TaskSelection(task=first.record.id))
+        assert await store.delegated_tasks(top.record.ref, 10) == listed[1:]
 
     async def delegated_task(self, store: Store, parent: Appended) -> Appended:
         """A running task that another one delegated."""
