@@ -84,7 +84,7 @@ export function Compose({ tenant, task }: Spoken) {
 
   return (
     <form
-      class="compose"
+      class={text.value || files.value.length + parts.value.length || error.value ? "compose filled" : "compose"}
       aria-label={name}
       onSubmit={(event) => void submit(event)}
       onDragOver={(event) => event.preventDefault()}

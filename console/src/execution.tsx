@@ -2,6 +2,7 @@
 
 import { Fragment } from "preact";
 import { useAsked } from "./asking";
+import { Link } from "./elements";
 import type { Fold } from "./fold";
 import { explained } from "./looking";
 import { Ago, Copy, Facts, Problem } from "./pieces";
@@ -73,7 +74,14 @@ function Explained({ one, asked, again }: { one: Explanation; asked: number; aga
           ["created with", one.dialect && `A2A ${one.dialect}`],
           ["principal", one.principal],
           ["scope", one.scope],
-          ["trace", one.traceId && <Copy value={one.traceId} name="the trace id" />],
+          [
+            "trace",
+            one.traceId && (
+              <Copy value={one.traceId} name="the trace id">
+                {one.traceUrl ? <Link href={one.traceUrl}>{one.traceId}</Link> : undefined}
+              </Copy>
+            ),
+          ],
         ]}
       />
     </section>

@@ -19,7 +19,7 @@ interface Configs {
 }
 
 export function Pushes({ id, tenant, state }: { id: string; tenant: string; state: string }) {
-  const { value, error, again } = useAsked((stop) => configs(id, tenant, stop), next, [id, tenant], [state]);
+  const { value, error, again } = useAsked((stop) => configsOf(id, tenant, stop), nextDelivery, [id, tenant], [state]);
   const empty = value && !value.configs?.length && !value.own?.length;
   return (
     <div class="pushes">
@@ -44,7 +44,7 @@ export function Pushes({ id, tenant, state }: { id: string; tenant: string; stat
   );
 }
 
-async function configs(id: string, tenant: string, signal: AbortSignal): Promise<Configs> {
+export async function configsOf(id: string, tenant: string, signal: AbortSignal): Promise<Configs> {
   try {
     const query = new URLSearchParams(selection(tenant));
     return { configs: [], ...(await call<Configs>(`operations/tasks/${segment(id)}/pushes?${query}`, { signal })) };
@@ -56,7 +56,7 @@ async function configs(id: string, tenant: string, signal: AbortSignal): Promise
 }
 
 /** When to poll again: after the next attempt; never if everything was delivered or given up. */
-function next(now: Configs | undefined): number {
+export function nextDelivery(now: Configs | undefined): number {
   const left = now?.configs?.filter((one) => one.state === "PUSH_STATE_LIVE" && (one.delivered ?? 0) < (one.last ?? 0)) ?? [];
   if (left.length === 0) return 0;
   const tries = left.map((one) => (one.nextTry ? new Date(one.nextTry).getTime() - Date.now() + 1_000 : SOON));

@@ -11,13 +11,13 @@ const KEY = "dragoman.shortcuts";
 export const helping = signal(false);
 const on = signal(localStorage.getItem(KEY) !== "off");
 
-const TABS = ["conversation", "artifacts", "execution", "pushes", "wire"];
+const TABS = ["conversation", "artifacts", "timeline", "execution", "pushes", "wire"];
 
 const KEYS: readonly (readonly [string, string])[] = [
   ["/", "search for a task"],
   ["n", "new task, or message to the shown task"],
   ["j  k", "next and previous task of the list"],
-  ["1 … 5", "tabs of the task"],
+  ["1 … 6", "tabs of the task"],
   ["o  t  a", "overview, tasks, agents"],
   ["u  w", "usage, webhooks"],
   ["Esc", "back to the list"],

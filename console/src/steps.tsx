@@ -24,10 +24,11 @@ interface Shown {
   last: number;
 }
 
-export function Steps({ one, asked, last }: Shown) {
+/** The steps of a task, read again while it works. `of`: the explanation that was known when they were read. */
+export function useSteps(one: Explanation, asked: number, last: number) {
   const event = useThrottled(last, SOON, !isTerminal(one.state));
   const pace = useRef({ seen: "", wait: SOON });
-  const { value, error } = useAsked(
+  return useAsked(
     (stop) => read(one, stop),
     (found) => {
       if (!works(one.state) || found?.steps.length === 0) return 0; // until the next event or explanation
@@ -39,6 +40,10 @@ export function Steps({ one, asked, last }: Shown) {
     [one.taskId, one.agent, one.scope, one.principal],
     [asked, event],
   );
+}
+
+export function Steps({ one, asked, last }: Shown) {
+  const { value, error } = useSteps(one, asked, last);
   const [all, setAll] = useState(false);
   // Only callers with the operator grant see an explanation, but the grant may end in between.
   const hidden = error instanceof Failure && [401, 403, 404].includes(error.status);

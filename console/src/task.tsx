@@ -21,6 +21,7 @@ import { Actions } from "./task_actions";
 import { kept } from "./tasks";
 import { agentOf, DEFAULT_SCOPE, scopeOf } from "./tenant";
 import { isTerminal, isWaiting, shown } from "./wire";
+import { Timeline } from "./timeline";
 import { WireView } from "./wire_view";
 
 const LINKS = {
@@ -49,6 +50,7 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
   const tabs = [
     { id: "conversation", name: "Conversation", count: fold.last || undefined },
     { id: "artifacts", name: "Artifacts", count: fold.artifacts.size || undefined },
+    { id: "timeline", name: "Timeline" },
     { id: "execution", name: "Execution" },
     { id: "pushes", name: "Pushes" },
     { id: "wire", name: "Wire" },
@@ -68,8 +70,8 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
         </h2>
         {known && <Actions tenant={tenant} id={id} state={fold.state} first={fold.first} principal={principal} />}
         <Summary tenant={tenant} id={id} fold={fold} known={known} principal={principal} tick={followed.tick.value} />
+        <Ids tenant={tenant} id={id} context={fold.context} />
       </header>
-      <Ids tenant={tenant} id={id} context={fold.context} />
       {hidden ? (
         <p class="problem" role="alert">
           You cannot see this task: none of your tasks has this id.
@@ -88,6 +90,7 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${at}`} tabIndex={0}>
         {at === "conversation" && <Conversation fold={fold} current={followed.current.value} tick={followed.tick.value} />}
         {at === "artifacts" && <Results fold={fold} />}
+        {at === "timeline" && <Timeline id={id} tenant={tenant} fold={fold} state={fold.state} last={fold.last} />}
         {at === "execution" && <Execution id={id} tenant={tenant} fold={fold} state={fold.state} last={fold.last} />}
         {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
         {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
@@ -113,8 +116,8 @@ function Summary({ tenant, id, fold, known, principal }: { tenant: string; id: s
       <a href={href(["agents", agentOf(tenant)])}>{named(tenant)}</a>
       {principal && <span title="The principal that owns this task">{principal}</span>}
       {lasted > 0 && (over || lasted >= 1000) && <span title="from the first message to the end of the task">{over ? `took ${took(lasted)}` : lasting(lasted)}</span>}
-      {tokens ? <span>{plural(tokens, "token")}</span> : null}
-      {cost ? <span title="in the currency of the agent">cost {Number(cost.toPrecision(3))}</span> : null}
+      {tokens ? <span class="extra">{plural(tokens, "token")}</span> : null}
+      {cost ? <span class="extra" title="in the currency of the agent">cost {Number(cost.toPrecision(3))}</span> : null}
       {known && (
         <span class="faint">
           {over ? "ended" : "last event"} <Ago time={over ? changed : Math.min(fold.heard, now.value)} after=" ago" />
@@ -130,7 +133,7 @@ function Ids({ tenant, id, context }: { tenant: string; id: string; context: str
   const scope = scopeOf(tenant);
   return (
     <details class="ids" open={open}>
-      <summary>Ids and dates</summary>
+      <summary>Ids</summary>
       <Facts
         of={[
           ["task", <Copy value={id} name="the task id" />],

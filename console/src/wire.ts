@@ -158,6 +158,20 @@ export interface Explanation {
   tokens?: string;
   cost?: number;
   traceId?: string;
+  /** Where the trace can be seen. */
+  traceUrl?: string;
+  /** The tasks that its agent gave to other agents. */
+  delegated?: DelegatedTask[];
+}
+
+export interface DelegatedTask {
+  taskId: string;
+  agent: string;
+  scope: string;
+  state: string;
+  /** Milliseconds since the epoch. */
+  created: string;
+  since: string;
 }
 
 export interface TaskStep {

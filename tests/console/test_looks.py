@@ -76,6 +76,7 @@ async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, 
                 "#/tasks": "input required",
                 f"{task}?tab=conversation": "You said red.",
                 f"{task}?tab=artifacts": "colors.csv",
+                f"{task}?tab=timeline": "in 2 turns",
                 f"{task}?tab=execution": "Nothing: the task has ended.",
                 f"{task}?tab=pushes": "HTTP 200",
                 f"{task}?tab=wire": '"task"',
@@ -172,7 +173,7 @@ async def test_all_actions_work_by_keyboard(browser: str, tmp_path: Path) -> Non
         await page.see("said", ".conversation")
         await page.press("k")
         await page.see("Which color?", ".conversation")
-        for key, text in (("3", "It waits for a message"), ("5", "Event"), ("1", "Which color?")):
+        for key, text in (("3", "in 1 turn"), ("4", "It waits for a message"), ("6", "Event"), ("1", "Which color?")):
             await page.press(key)
             await page.see(text, ".panel")
         await page.run("document.querySelector('[role=tab][aria-selected=true]').focus()")

@@ -51,7 +51,6 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "otlp": "http://a.example:4318",
         "otlp_headers": "a=b",
         "trace_share": "0.5",
-       
         "budgets": "cost=5",
     }
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
