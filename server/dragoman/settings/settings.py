@@ -79,8 +79,7 @@ _AUTH_OPTIONS: Final = "--api-keys, --issuers, --tls-client-ca, --token"
 def _requires_auth(values: Mapping[str, Any]) -> bool:
     """Whether a setting configures authentication."""
     token = values.get("token", SecretStr(""))
-    methods = ("api_keys", "issuers", "tls_client_ca")
-    return bool(token.get_secret_value() or any(values.get(method) for method in methods))
+    return bool(token.get_secret_value() or any(map(values.get, ("api_keys", "issuers", "tls_client_ca"))))
 
 
 def _needs_authentication(value: T, info: ValidationInfo) -> T:
@@ -432,8 +431,7 @@ class Settings(BaseModel):
     def quotas(self) -> Quotas:
         """The limits per principal and agent."""
         limits = {limit: int(value) for limit in DEFAULT_LIMITS if (value := getattr(self, limit)) is not None}
-        public = not (self.http.is_loopback and self.grpc.is_loopback)
-        return Quotas(limits, self.agent_limits, public)
+        return Quotas(limits, self.agent_limits, not self.is_loopback)
 
 
 def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Settings:
