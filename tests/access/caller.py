@@ -104,7 +104,9 @@ class EndpointCaller:
             address = address.replace("{file}", "swagger-ui.css").replace("{hash}", "0" * 64)
             address = re.sub(r"\{\w+\}", AGENT_ID, address.replace(RESOURCE_TEMPLATE, RESOURCE))
             body: Any = {} if method == "POST" else None
-            if path.endswith(":cancel"):  # an operator is about to end it
+            if "/tasks:" in path and body is not None:
+                body = {"filter": {"taskId": "none"}, "dryRun": True}
+            elif path.endswith(":cancel"):  # an operator is about to end it
                 self._tasks.pop("", None)
             elif path.endswith(":rerun"):
                 await self._end_task("")

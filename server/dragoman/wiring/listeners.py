@@ -20,6 +20,7 @@ from dragoman.ports import Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
 from dragoman.runtime import Runtime
 from dragoman.runtime.api_keys import ApiKeyService
+from dragoman.runtime.operations.bulk_tasks import BulkTasks
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.runtime.operations.overview import Overviews
@@ -100,10 +101,12 @@ async def serve_api(
         console_sign_in=_open_sign_in(settings, infra.outbound),
         metrics=api.metrics,
     )
+    operator_tasks = OperatorTasks(infra.store, operations.access, operations.cancel, operations.send)
     admin = AdminServices(
         CallerTasks(infra.store, operations.access, operations.admission),
         CallerUsage(infra.store, operations.admission),
-        OperatorTasks(infra.store, operations.access, operations.cancel, operations.send),
+        operator_tasks,
+        BulkTasks(operator_tasks, runtime.maintenance, runtime.auditor),
         Overviews(infra.store, now_ms),
         runtime.explainer,
         runtime.scheduler.pauses,

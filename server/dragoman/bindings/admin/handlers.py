@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.bindings import authentication
+from dragoman.bindings.admin.bulk import BulkOperations
 from dragoman.bindings.admin.fields import narrow_request
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import AgentOperations, ApiKeyOperations, SigningKeyOperations
@@ -36,6 +37,7 @@ from dragoman.runtime.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.observe.audit import Auditor
 from dragoman.runtime.observe.explain import Explainer
+from dragoman.runtime.operations.bulk_tasks import BulkTasks
 from dragoman.runtime.operations.caller_tasks import CallerTasks, CallerUsage
 from dragoman.runtime.operations.operator_tasks import OperatorTasks
 from dragoman.runtime.operations.overview import Overviews
@@ -88,6 +90,9 @@ LIMITED_OPERATIONS: Final = frozenset(
         "ResumeAgent",
         "CancelTask",
         "RerunTask",
+        "CancelTasks",
+        "RerunTasks",
+        "EraseTasks",
         "Explain",
         "ListEvents",
         "ListSteps",
@@ -107,6 +112,7 @@ class AdminServices:
     caller_tasks: CallerTasks
     caller_usage: CallerUsage
     operator_tasks: OperatorTasks
+    bulk_tasks: BulkTasks
     overviews: Overviews
     explainer: Explainer
     pauses: AgentPauses
@@ -129,6 +135,7 @@ class OperationTable:
         )
         tasks = TaskOperations(services.explainer, services.maintenance, services.redelivery, services.trace_url)
         listed_tasks = ListedTaskOperations(services.caller_tasks, services.operator_tasks)
+        bulk = BulkOperations(services.bulk_tasks)
         maintenance = MaintenanceOperations(services.maintenance)
         api_keys = ApiKeyOperations(services.api_keys)
         signing_keys = SigningKeyOperations(services.signing_keys)
@@ -163,6 +170,9 @@ class OperationTable:
             "RerunTask": listed_tasks.rerun_task,
             "PauseAgent": agents.pause_agent,
             "ResumeAgent": agents.resume_agent,
+            "CancelTasks": bulk.cancel_tasks,
+            "RerunTasks": bulk.rerun_tasks,
+            "EraseTasks": bulk.erase_tasks,
         }
         """Operations that act in the name of the operator."""
         self.within_grants: Final[Mapping[str, OperatorOperation]] = {

@@ -126,10 +126,7 @@ class ListedTaskOperations:
         self, identity: Identity, is_viewer: bool, request: tasks_pb.ListTasksRequest
     ) -> tasks_pb.ListTasksResponse:
         """Lists tasks, most recently changed first unless the request says otherwise."""
-        for state in (request.state, *request.states):
-            if state and state not in states.STORED_STATES:
-                names = ", ".join(map(states.name, sorted(states.STORED_STATES)))
-                raise InvalidParams.field("state", f"must be one of {names}")
+        check_state_names(request)
         limit = page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS)
         if is_viewer and not request.own:
             return await self._search(identity, request, limit)
@@ -217,6 +214,14 @@ _SEARCH_FIELDS: Final = (
     "count_states",
 )  # fmt: skip
 """Fields of a request that select among the tasks of all principals."""
+
+
+def check_state_names(request: tasks_pb.ListTasksRequest) -> None:
+    """Raises InvalidParams for a state that no stored task has."""
+    for state in (request.state, *request.states):
+        if state and state not in states.STORED_STATES:
+            names = ", ".join(map(states.name, sorted(states.STORED_STATES)))
+            raise InvalidParams.field("state", f"must be one of {names}")
 
 
 def task_search(request: tasks_pb.ListTasksRequest, limit: int) -> TaskSearch:

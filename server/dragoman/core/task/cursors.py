@@ -132,6 +132,8 @@ class TaskSearch:
     artifacts: bool = False
     searched_rows: int = SEARCHED_ROWS
     """About how many rows are read for one page, where no index has the tasks that match."""
+    max_total: int = MAX_TOTAL
+    """Matching tasks that are counted."""
 
     @property
     def for_counts(self) -> TaskSearch:
@@ -142,7 +144,7 @@ class TaskSearch:
 
     @property
     def _fingerprint(self) -> int:
-        filters = replace(self, page_size=0, after=None, artifacts=False, searched_rows=0)
+        filters = replace(self, page_size=0, after=None, artifacts=False, searched_rows=0, max_total=0)
         ordered = (sorted(filters.scopes), sorted(filters.agents), sorted(filters.states))
         rest = replace(filters, scopes=frozenset(), agents=frozenset(), states=frozenset())
         return zlib.crc32(repr((ordered, rest)).encode())

@@ -80,6 +80,13 @@ class Auditor:
         fields = {"method": _short(method), "reason": _short(error.message)}
         self.note(AuditEntry(self._clock(), "access.denied", type(error).__name__, fields, personal))
 
+    def note_operator_action(self, verb: str, identity: Identity, arguments: Mapping[str, str], **fields: str) -> None:
+        """Notes a part of what an operator's call did. Durable with the next entry that is recorded."""
+        personal = {"principal": identity.principal, **{name: _short(value) for name, value in arguments.items()}}
+        if identity.credential_id:
+            personal["key"] = identity.credential_id
+        self.note(AuditEntry(self._clock(), f"operator.{verb}", "ok", fields, personal))
+
     async def record_operator_action(
         self, verb: str, operator: Mapping[str, str], arguments: Mapping[str, str], **fields: str
     ) -> None:

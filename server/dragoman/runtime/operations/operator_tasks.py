@@ -26,11 +26,14 @@ from dragoman.ids import IDS
 from dragoman.ports import Store, StoredMessage, TaskSnapshot
 from dragoman.runtime.access import Access, Call
 from dragoman.runtime.operations.cancel import CancelOperation
-from dragoman.runtime.operations.send import SendOperations, read_stored_task
+from dragoman.runtime.operations.send import SendOperations, SendResult, read_stored_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_SCOPES: Final = 1000
 """Scopes that are listed."""
+
+
+NO_METADATA: Final = pb.CancelTaskRequest()
 
 
 class OperatorTasks:
@@ -75,11 +78,17 @@ class OperatorTasks:
         when several tasks have the id.
         """
         record = await self.find(selection)
-        caller = Caller(record.ref.owner, record.agent, identity)
+        return record, await self.cancel_found(identity, record, metadata)
+
+    async def cancel_found(
+        self, identity: Identity, record: TaskRecord, metadata: pb.CancelTaskRequest = NO_METADATA
+    ) -> bytes:
+        """Cancels a task that was found. Returns the serialized Task after it. Raises as `cancel`."""
         request = pb.CancelTaskRequest(id=record.id)
         if metadata.HasField("metadata"):
             request.metadata.CopyFrom(metadata.metadata)
-        return record, await self._cancel_operation.cancel_task(Call(caller), request)
+        caller = Caller(record.ref.owner, record.agent, identity)
+        return await self._cancel_operation.cancel_task(Call(caller), request)
 
     async def rerun(
         self, identity: Identity, selection: TaskSelection, request_id: str = "", *, repeat_steps: bool = False
@@ -91,9 +100,16 @@ class OperatorTasks:
         have the id, UnsupportedOperation for a task that has not ended, and as a send.
         """
         record = await self.find(selection)
+        result = await self.rerun_found(identity, record, request_id, repeat_steps=repeat_steps)
+        return await read_stored_task(self._store, result, 0)
+
+    async def rerun_found(
+        self, identity: Identity, record: TaskRecord, request_id: str = "", *, repeat_steps: bool = False
+    ) -> SendResult:
+        """Reruns a task that was found. Raises as `rerun`."""
         if not states.is_terminal(record.state):
-            name = states.name(record.state)
-            text = f"the task is {name}: only a task that has ended can be rerun; cancel it, or wait for its end"
+            state = states.name(record.state)
+            text = f"the task is {state}: only a task that has ended can be rerun; cancel it, or wait for its end"
             raise UnsupportedOperation(text)
         caller = self._access.creator(record)
         conversation = await self._store.messages(record.ref)
@@ -111,8 +127,7 @@ class OperatorTasks:
             operator=identity,
         )
         request = repeated_request(record, first, name or IDS.uuid())
-        result = await self._send_operations.create_task(call, request, steps)
-        return await read_stored_task(self._store, result, 0)
+        return await self._send_operations.create_task(call, request, steps)
 
     async def find(self, selection: TaskSelection) -> TaskRecord:
         """The visible task of a selection by id. Raises TaskNotFound, and InvalidParams when several tasks match."""

@@ -1,5 +1,6 @@
 import datetime
 
+from ....dragoman.ops.v1 import bulk_pb2 as _bulk_pb2
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import overview_pb2 as _overview_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2

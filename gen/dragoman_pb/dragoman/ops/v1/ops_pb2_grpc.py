@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from ....dragoman.ops.v1 import bulk_pb2 as dragoman_dot_ops_dot_v1_dot_bulk__pb2
 from ....dragoman.ops.v1 import events_pb2 as dragoman_dot_ops_dot_v1_dot_events__pb2
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import overview_pb2 as dragoman_dot_ops_dot_v1_dot_overview__pb2
@@ -93,6 +94,21 @@ class OpsServiceStub(object):
                 '/dragoman.ops.v1.OpsService/RerunTask',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskResponse.FromString,
+                _registered_method=True)
+        self.CancelTasks = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/CancelTasks',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.CancelTasksRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.CancelTasksResponse.FromString,
+                _registered_method=True)
+        self.RerunTasks = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/RerunTasks',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.RerunTasksRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.RerunTasksResponse.FromString,
+                _registered_method=True)
+        self.EraseTasks = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/EraseTasks',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.EraseTasksRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.EraseTasksResponse.FromString,
                 _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Explain',
@@ -286,6 +302,33 @@ class OpsServiceServicer(object):
         Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
         INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
         SendMessage of A2A.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelTasks(self, request, context):
+        """Cancels the tasks that a filter selects and that have not ended, one page for each call: newest first by creation.
+        A call waits for the agents of its page no longer than CancelTask does. A failed task does not stop its page. Each
+        canceled task has its own entry in the audit log. Errors: INVALID_ARGUMENT for an empty filter, for states of ended
+        tasks, and for a token of another filter.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RerunTasks(self, request, context):
+        """Reruns the tasks that a filter selects, as RerunTask does, in pages as CancelTasks: those that failed, were canceled
+        or rejected, unless the filter names states. Their new tasks are on none of the pages. Errors: INVALID_ARGUMENT for
+        an empty filter, for states of tasks that have not ended, and for a token of another filter.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EraseTasks(self, request, context):
+        """Erases the tasks that a filter selects, in any state, as Purge does, in pages as CancelTasks. Each erased task has a
+        receipt. Errors: INVALID_ARGUMENT for an empty filter, and for a token of another filter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -503,6 +546,21 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.RerunTask,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskResponse.SerializeToString,
+            ),
+            'CancelTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTasks,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.CancelTasksRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.CancelTasksResponse.SerializeToString,
+            ),
+            'RerunTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.RerunTasks,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.RerunTasksRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.RerunTasksResponse.SerializeToString,
+            ),
+            'EraseTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.EraseTasks,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.EraseTasksRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_bulk__pb2.EraseTasksResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -859,6 +917,87 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/RerunTask',
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.RerunTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/CancelTasks',
+            dragoman_dot_ops_dot_v1_dot_bulk__pb2.CancelTasksRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_bulk__pb2.CancelTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RerunTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/RerunTasks',
+            dragoman_dot_ops_dot_v1_dot_bulk__pb2.RerunTasksRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_bulk__pb2.RerunTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EraseTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/EraseTasks',
+            dragoman_dot_ops_dot_v1_dot_bulk__pb2.EraseTasksRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_bulk__pb2.EraseTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,6 +4,7 @@ isort:skip_file
 Administration of a Dragoman server. Not part of A2A."""
 
 from collections import abc as _abc
+from ....dragoman.ops.v1 import bulk_pb2 as _bulk_pb2
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import overview_pb2 as _overview_pb2
@@ -91,6 +92,21 @@ class OpsServiceStub:
     Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
     INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
     SendMessage of A2A.
+    """
+    CancelTasks: _grpc.UnaryUnaryMultiCallable[_bulk_pb2.CancelTasksRequest, _bulk_pb2.CancelTasksResponse]
+    """Cancels the tasks that a filter selects and that have not ended, one page for each call: newest first by creation.
+    A call waits for the agents of its page no longer than CancelTask does. A failed task does not stop its page. Each
+    canceled task has its own entry in the audit log. Errors: INVALID_ARGUMENT for an empty filter, for states of ended
+    tasks, and for a token of another filter.
+    """
+    RerunTasks: _grpc.UnaryUnaryMultiCallable[_bulk_pb2.RerunTasksRequest, _bulk_pb2.RerunTasksResponse]
+    """Reruns the tasks that a filter selects, as RerunTask does, in pages as CancelTasks: those that failed, were canceled
+    or rejected, unless the filter names states. Their new tasks are on none of the pages. Errors: INVALID_ARGUMENT for
+    an empty filter, for states of tasks that have not ended, and for a token of another filter.
+    """
+    EraseTasks: _grpc.UnaryUnaryMultiCallable[_bulk_pb2.EraseTasksRequest, _bulk_pb2.EraseTasksResponse]
+    """Erases the tasks that a filter selects, in any state, as Purge does, in pages as CancelTasks. Each erased task has a
+    receipt. Errors: INVALID_ARGUMENT for an empty filter, and for a token of another filter.
     """
     Explain: _grpc.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]
     """Explains the state of a task, which process runs it, and what happens next."""
@@ -220,6 +236,21 @@ class OpsServiceAsyncStub(OpsServiceStub):
     Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
     INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
     SendMessage of A2A.
+    """
+    CancelTasks: _aio.UnaryUnaryMultiCallable[_bulk_pb2.CancelTasksRequest, _bulk_pb2.CancelTasksResponse]  # type: ignore[assignment]
+    """Cancels the tasks that a filter selects and that have not ended, one page for each call: newest first by creation.
+    A call waits for the agents of its page no longer than CancelTask does. A failed task does not stop its page. Each
+    canceled task has its own entry in the audit log. Errors: INVALID_ARGUMENT for an empty filter, for states of ended
+    tasks, and for a token of another filter.
+    """
+    RerunTasks: _aio.UnaryUnaryMultiCallable[_bulk_pb2.RerunTasksRequest, _bulk_pb2.RerunTasksResponse]  # type: ignore[assignment]
+    """Reruns the tasks that a filter selects, as RerunTask does, in pages as CancelTasks: those that failed, were canceled
+    or rejected, unless the filter names states. Their new tasks are on none of the pages. Errors: INVALID_ARGUMENT for
+    an empty filter, for states of tasks that have not ended, and for a token of another filter.
+    """
+    EraseTasks: _aio.UnaryUnaryMultiCallable[_bulk_pb2.EraseTasksRequest, _bulk_pb2.EraseTasksResponse]  # type: ignore[assignment]
+    """Erases the tasks that a filter selects, in any state, as Purge does, in pages as CancelTasks. Each erased task has a
+    receipt. Errors: INVALID_ARGUMENT for an empty filter, and for a token of another filter.
     """
     Explain: _aio.UnaryUnaryMultiCallable[_ops_pb2.ExplainRequest, _ops_pb2.ExplainResponse]  # type: ignore[assignment]
     """Explains the state of a task, which process runs it, and what happens next."""
@@ -400,6 +431,39 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
         Limits apply as to the principal. Errors: NOT_FOUND for an unknown task, and for an agent that is not served,
         INVALID_ARGUMENT for an id that several tasks have, FAILED_PRECONDITION for a task that has not ended, and as
         SendMessage of A2A.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelTasks(
+        self,
+        request: _bulk_pb2.CancelTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bulk_pb2.CancelTasksResponse, _abc.Awaitable[_bulk_pb2.CancelTasksResponse]]:
+        """Cancels the tasks that a filter selects and that have not ended, one page for each call: newest first by creation.
+        A call waits for the agents of its page no longer than CancelTask does. A failed task does not stop its page. Each
+        canceled task has its own entry in the audit log. Errors: INVALID_ARGUMENT for an empty filter, for states of ended
+        tasks, and for a token of another filter.
+        """
+
+    @_abc_1.abstractmethod
+    def RerunTasks(
+        self,
+        request: _bulk_pb2.RerunTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bulk_pb2.RerunTasksResponse, _abc.Awaitable[_bulk_pb2.RerunTasksResponse]]:
+        """Reruns the tasks that a filter selects, as RerunTask does, in pages as CancelTasks: those that failed, were canceled
+        or rejected, unless the filter names states. Their new tasks are on none of the pages. Errors: INVALID_ARGUMENT for
+        an empty filter, for states of tasks that have not ended, and for a token of another filter.
+        """
+
+    @_abc_1.abstractmethod
+    def EraseTasks(
+        self,
+        request: _bulk_pb2.EraseTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_bulk_pb2.EraseTasksResponse, _abc.Awaitable[_bulk_pb2.EraseTasksResponse]]:
+        """Erases the tasks that a filter selects, in any state, as Purge does, in pages as CancelTasks. Each erased task has a
+        receipt. Errors: INVALID_ARGUMENT for an empty filter, and for a token of another filter.
         """
 
     @_abc_1.abstractmethod

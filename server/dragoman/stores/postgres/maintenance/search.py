@@ -16,7 +16,6 @@ from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task.cursors import (
-    MAX_TOTAL,
     FoundTask,
     FoundTasks,
     SearchPosition,
@@ -159,20 +158,20 @@ class PostgresRangeReader:
             after = floor
 
     async def count(self) -> tuple[int, bool]:
-        """The number of tasks that match, at most MAX_TOTAL, and whether that is all."""
+        """The number of tasks that match, at most `max_total`, and whether that is all."""
         total, is_exact = 0, True
         rows = self.rows_per_range
         for group in self.groups:
             lows = await self.lows(group, None, rows)
             arguments = StatementArguments()
-            limit = arguments.mark(MAX_TOTAL + 1 - total, "bigint")
+            limit = arguments.mark(self._query.max_total + 1 - total, "bigint")
             where = self.where(group, None, arguments)
             found = f"SELECT 1 FROM {RANGES} CROSS JOIN LATERAL (SELECT 1 FROM tasks t WHERE {where}) x LIMIT {limit}"
             sql = f"SELECT count(*) FROM ({found}) y"
             total += await self._connection.fetchval(sql, *range_columns(group.rows, lows), *arguments.values)
             is_exact = is_exact and all(low == LOWEST for low in lows)
-            if total > MAX_TOTAL:
-                return MAX_TOTAL, False
+            if total > self._query.max_total:
+                return self._query.max_total, False
         return total, is_exact
 
     def _sort_key(self, position: SearchPosition) -> Any:

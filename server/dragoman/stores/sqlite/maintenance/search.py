@@ -15,7 +15,6 @@ from typing import Any, Final
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task.cursors import (
-    MAX_TOTAL,
     FoundTask,
     FoundTasks,
     SearchPosition,
@@ -142,7 +141,7 @@ class SqliteRangeReader:
             after = floor
 
     def count(self) -> tuple[int, bool]:
-        """The number of tasks that match, at most MAX_TOTAL, and whether that is all."""
+        """The number of tasks that match, at most `max_total`, and whether that is all."""
         total, is_exact = 0, True
         rows = self.rows_per_range
         for one in self.ranges:
@@ -150,10 +149,10 @@ class SqliteRangeReader:
             where, values = self.where(one, None, low)
             rows_sql = f"SELECT 1 FROM tasks t {one.index} WHERE {where} ORDER BY {self.order} LIMIT ?"
             sql = f"SELECT count(*) FROM ({rows_sql})"
-            total += self._connection.execute(sql, (*values, MAX_TOTAL + 1 - total)).fetchone()[0]
+            total += self._connection.execute(sql, (*values, self._query.max_total + 1 - total)).fetchone()[0]
             is_exact = is_exact and low is None
-            if total > MAX_TOTAL:
-                return MAX_TOTAL, False
+            if total > self._query.max_total:
+                return self._query.max_total, False
         return total, is_exact
 
     def _sort_key(self, position: SearchPosition) -> Any:
