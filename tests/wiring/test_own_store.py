@@ -108,7 +108,10 @@ def test_a_mistyped_url_is_not_taken_for_a_module(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "response"),
     [
-        (("purge", "--older-than", "1d"), "has no tasks outside its server; use --grpc HOST:PORT of the server"),
+        (
+            ("purge", "--older-than", "1d"),
+            "has no tasks outside its server; use --server with the address of the server",
+        ),
         (("keys", "create", "laptop"), "has no tasks outside its server"),
         (("backup", "copy"), "has no tasks outside its server"),
     ],
