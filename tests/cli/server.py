@@ -84,7 +84,7 @@ class Server:
 def clean_environment() -> dict[str, str]:
     """The environment without settings of a server, and with unbuffered output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
-    return kept | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    return kept | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200", "XDG_CONFIG_HOME": "/nonexistent"}
 
 
 def start(

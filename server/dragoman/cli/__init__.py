@@ -122,6 +122,7 @@ class CommandSpec(NamedTuple):
 
 _START: Final = "Start a project"
 _RUN: Final = "Run servers and workers"
+_LOGIN: Final = "Choose a server"
 _TASKS: Final = "Work with tasks"
 _STORE: Final = "Maintain a store"
 _OPERATE: Final = "Administer a server"
@@ -136,6 +137,10 @@ COMMANDS: Final = {
     "doctor": CommandSpec("doctor", "Check settings, agents, ports, certificates, store and bus of a server.", _RUN),
     "top": CommandSpec("top", "Show live metrics of a server.", _RUN),
     "flaky": CommandSpec("flaky", "Run a proxy that drops connections, to test clients.", _RUN),
+    "login": CommandSpec(
+        "login", "Store the address of a server and an API key for it, which the other commands use.", _LOGIN
+    ),
+    "logout": CommandSpec("login", "Delete a profile and its key on this machine.", _LOGIN),
     "send": CommandSpec("tasks", "Send a message to an agent and wait for the result.", _TASKS),
     "get": CommandSpec("tasks", "Show a task: state, status message, artifacts.", _TASKS),
     "watch": CommandSpec("tasks", "Follow a task until it ends.", _TASKS),
@@ -236,6 +241,12 @@ def _dragoman(
         bool,
         typer.Option("--version", metavar=" ", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile", envvar="DRAGOMAN_PROFILE", metavar="NAME", help="Use this profile of `dragoman login`."
+        ),
+    ] = "",
 ) -> None:
     pass
 

@@ -15,6 +15,7 @@ import typer
 
 from dragoman.calling import tls
 from dragoman.cli.output import state_name
+from dragoman.cli.profiles import Profile, ProfileError, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -82,10 +83,47 @@ def _run_with_timeout(fetch: Callable[[], Coroutine[Any, Any, Completions]]) -> 
         return []
 
 
-def _check_server(server: str) -> str:
+def check_server(server: str) -> str:
+    """Returns the address of a server. Ends the process with a usage error for an invalid one."""
     if "://" in server and (problem := url_problem(server)):
         raise typer.BadParameter(problem)
     return server
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether the command line or the environment has a value for an option."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def _profile(ctx: typer.Context) -> tuple[str, Profile] | None:
+    """The profile of `dragoman login` that applies, with its name."""
+    try:
+        return find_profile(ctx.find_root().params.get("profile") or "")
+    except ProfileError as error:
+        raise typer.BadParameter(f"--profile: {error}") from error
+
+
+def use_server(ctx: typer.Context, server: str) -> str:
+    """Callback of `--server`: by default the server of the profile."""
+    if not _is_given(ctx, "server") and (found := _profile(ctx)) is not None:
+        return found[1].server
+    return check_server(server)
+
+
+def _profile_of_server(ctx: typer.Context) -> tuple[str, Profile] | None:
+    """The profile, if the command calls its server: keys and certificates are for no other one."""
+    found = _profile(ctx)
+    return found if found and found[1].server == str(ctx.params.get("server")).rstrip("/") else None
+
+
+def _use_key(ctx: typer.Context, key: str) -> str:
+    if _is_given(ctx, "key") or (found := _profile_of_server(ctx)) is None:
+        return key
+    try:
+        return found[1].read_key(found[0])
+    except ProfileError as error:
+        raise typer.BadParameter(f"--profile: {error}") from error
 
 
 def http_address(server: str, need: str) -> str:
@@ -103,13 +141,15 @@ Server = Annotated[
         "--server",
         envvar="DRAGOMAN_SERVER",
         metavar="URL",
-        callback=_check_server,
+        callback=use_server,
         help="The server: http(s)://HOST[:PORT] or the URL of its card; grpc(s)://HOST:PORT, or HOST:PORT for gRPC.",
     ),
 ]
 
 
 def _use_ca(ctx: typer.Context, ca: Path | None) -> Path | None:
+    if not _is_given(ctx, "ca") and (found := _profile_of_server(ctx)) and found[1].ca:
+        ca = Path(found[1].ca)
     if ca is not None:
         ctx.call_on_close(tls.use_ca(ca))
     return ca
@@ -130,6 +170,8 @@ Ca = Annotated[
 
 
 def _use_cert(ctx: typer.Context, cert: Path | None) -> Path | None:
+    if not _is_given(ctx, "cert") and (found := _profile_of_server(ctx)) and found[1].cert:
+        cert = Path(found[1].cert)
     if cert is not None:
         ctx.call_on_close(tls.use_cert(cert))
     return cert
@@ -154,6 +196,7 @@ Key = Annotated[
         "--key",
         envvar="DRAGOMAN_KEY",
         metavar="KEY",
+        callback=_use_key,
         help="API key or another bearer token, if the server requires authentication.",
     ),
 ]

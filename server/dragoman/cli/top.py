@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dragoman.cli import ExitCode, escape_controls, print_error
-from dragoman.cli.options import DEFAULT_HTTP_URL, Key, http_address
+from dragoman.cli.options import DEFAULT_SERVER, Key, http_address, use_server
 
 
 def register(cli: typer.Typer) -> None:
@@ -35,9 +35,10 @@ def top(
             "--server",
             envvar="DRAGOMAN_SERVER",
             metavar="URL",
+            callback=use_server,
             help="The server: http(s)://HOST[:PORT], or its --metrics address.",
         ),
-    ] = DEFAULT_HTTP_URL,
+    ] = DEFAULT_SERVER,
     every: Annotated[float, typer.Option("--every", metavar="S", min=0.2, help="Seconds between two readings.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", metavar=" ", help="Print the metrics once and exit.")] = False,
     ca: Annotated[

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -40,6 +40,13 @@ M = TypeVar("M", bound=Message)
 _OPS_SERVICE: Final = ops.DESCRIPTOR.services_by_name["OpsService"]
 _OPS_CHANNEL_OPTIONS: Final = (("grpc.max_receive_message_length", -1),)
 _OPS_JSON: Final = protojson.JsonDialect("1.0")
+
+
+class CallerInfo(NamedTuple):
+    """Who a server takes the caller for."""
+
+    principal: str
+    grants: list[str]
 
 
 class Operator:
@@ -83,6 +90,21 @@ class Operator:
         if self._http is not None:
             await self._http.close()
         self._channel = self._http = None
+
+    async def whoami(self) -> CallerInfo | None:
+        """Returns the caller's principal and grants; None over gRPC and from servers that do not tell them.
+
+        Raises NotAllowed for credentials that the server rejects.
+        """
+        if self._http is not None:
+            url = f"{server_url(self._address)}/console/caller"
+            async with self._http.open("GET", url, {"Accept": JSON_MEDIA_TYPE}, idle_timeout=None) as response:
+                data = b"".join([chunk async for chunk in response.chunks()])
+            with suppress(orjson.JSONDecodeError, KeyError, TypeError):  # another answer to this path
+                body = orjson.loads(data)
+                return CallerInfo(body["principal"], body["grants"])
+        await self.list_tasks(tasks.ListTasksRequest(own=True, limit=1))
+        return None
 
     async def purge(self, request: ops.PurgeRequest) -> ops.PurgeResponse:
         """Erases tasks. Has no timeout."""

@@ -18,7 +18,7 @@ ENV_PREFIX: Final = "DRAGOMAN_"
 CLIENT_VARIABLES: Final = frozenset(
     {
         "CA", "CERT", "EXECUTOR", "EXECUTOR_PYTHON", "EXECUTOR_RETRIES", "KEY", "KEY_FILE", "MESSAGE_BYTES", "OTLP",
-        "OTLP_HEADERS", "PROFILE", "SERVER", "TOKEN",
+        "OTLP_HEADERS", "PROFILE", "SERVER",
     }
 )  # fmt: skip
 """Variables of commands that are clients, without the prefix. A server leaves them alone: one shell may do both."""

@@ -339,14 +339,14 @@ def describe_authentication(settings: Settings) -> str:
 def curl_line(app: App, settings: Settings) -> str:
     """Returns a curl command that sends a message to the root agent over REST.
 
-    It reads credentials from DRAGOMAN_TOKEN or DRAGOMAN_CERT.
+    It reads credentials from DRAGOMAN_KEY or DRAGOMAN_CERT.
     """
     message = {"messageId": "hello-1", "role": "ROLE_USER", "parts": [sample_part(app.agents[app.root])]}
     body = orjson.dumps({"message": message}).decode()
     headers = "-H 'Content-Type: application/json' -H 'A2A-Version: 1.0'"
     if settings.requires_auth and not {app.root, "*"} & set(settings.public_agents):
         bearer = settings.api_keys or settings.issuers or settings.token.get_secret_value()
-        headers += ' -H "Authorization: Bearer $DRAGOMAN_TOKEN"' if bearer else ' --cert "$DRAGOMAN_CERT"'
+        headers += ' -H "Authorization: Bearer $DRAGOMAN_KEY"' if bearer else ' --cert "$DRAGOMAN_CERT"'
     return f"curl -sS {app.public_url}/message:send {headers} -d {shlex.quote(body)}"
 
 

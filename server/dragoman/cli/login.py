@@ -1,0 +1,161 @@
+"""`login` and `logout`: profiles that the other commands use."""
+
+from __future__ import annotations
+
+import getpass
+import json as json_format
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dragoman.cli import ExitCode, print_error
+from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
+from dragoman.cli.output import ConsoleOutput
+from dragoman.cli.profiles import (
+    DEFAULT_PROFILE,
+    PROFILE_NAME,
+    Profile,
+    ProfileError,
+    delete_profile,
+    read_profiles,
+    save_profile,
+)
+from dragoman.cli.task_calls import run_command
+from dragoman.client import NotAllowed
+from dragoman.client.operations import Operator
+
+ProfileName = Annotated[
+    str,
+    typer.Option("--profile", envvar="DRAGOMAN_PROFILE", metavar="NAME", help="The profile. [default]"),
+]
+
+
+def register(cli: typer.Typer) -> None:
+    """Adds the commands."""
+    cli.command("login")(login)
+    cli.command("logout")(logout)
+
+
+def login(
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS",
+            help="The server, as for --server. [that of the profile, else 127.0.0.1:50051]",
+            show_default=False,
+        ),
+    ] = "",
+    profile: ProfileName = "",
+    list_all: Annotated[bool, typer.Option("--list", metavar=" ", help="List the profiles, without keys.")] = False,
+    json: Json = False,
+    ca: Ca = None,
+    cert: Cert = None,
+) -> None:
+    """Store the address of a server and an API key for it, which the other commands use.
+
+    The key is read without echo, or from stdin if that is not a terminal; an empty one stores the address only. The
+    server checks it before it is stored: in the system's keyring if the library `keyring` is installed, otherwise in
+    `~/.config/dragoman/profiles.json`, which only you can read.
+
+    Commands use the profile `default`, or that of `dragoman --profile NAME COMMAND` or `DRAGOMAN_PROFILE`. `--server`
+    and `DRAGOMAN_SERVER` take precedence; the key of a profile is sent to the server of the profile only.
+
+    **Examples**
+
+    `dragoman login https://agents.example`
+
+    `dragoman login https://staging.example --profile staging < key`
+
+    `dragoman login --list`
+    """
+    if list_all:
+        raise typer.Exit(print_profiles(profile, json=json))
+    name = profile or DEFAULT_PROFILE
+    if not PROFILE_NAME.fullmatch(name):
+        raise typer.BadParameter(f'--profile: "{name}" must be 1 to 64 letters, digits, ".", "_" and "-"')
+    try:
+        known = read_profiles().get(name)
+    except ProfileError as error:
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+    server = check_server(address or (known.server if known else DEFAULT_SERVER)).rstrip("/")
+    wanted = Profile(server, read_key(server), ca=_absolute(ca), cert=_absolute(cert))
+    run_command(server, log_in(name, wanted, json=json))
+
+
+def logout(profile: ProfileName = "") -> None:
+    """Delete a profile and its key on this machine.
+
+    The key stays valid: `dragoman keys revoke` ends it.
+
+    **Example**: `dragoman logout --profile staging`
+    """
+    name = profile or DEFAULT_PROFILE
+    try:
+        if not delete_profile(name):
+            raise typer.Exit(print_error(f'no profile "{name}"', ExitCode.NOT_FOUND))
+    except ProfileError as error:
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
+    ConsoleOutput().line(f"profile {name} deleted")
+
+
+def read_key(server: str) -> str:
+    """Reads a key without echo, or the first line of stdin if that is not a terminal."""
+    if sys.stdin.isatty():
+        return getpass.getpass(f"API key for {server} (empty for none): ").strip()
+    return sys.stdin.readline().strip()
+
+
+def _absolute(file: Path | None) -> str:
+    return str(file.absolute()) if file else ""
+
+
+async def log_in(name: str, profile: Profile, *, json: bool) -> ExitCode:
+    """Lets the server check the key, and stores the profile. Nothing is stored if the server rejects the key."""
+    try:
+        async with Operator(profile.server, token=profile.key) as operator:
+            caller = await operator.whoami()
+    except NotAllowed as error:
+        what = "this key" if profile.key else "callers without a key"
+        text = f"{profile.server} rejects {what}, so nothing was stored: {error.message}"
+        return print_error(text, ExitCode.UNAVAILABLE, name=error.reason or error.code)
+    try:
+        stored = save_profile(name, profile)
+    except ProfileError as error:
+        return print_error(error, ExitCode.FAILED)
+    out = ConsoleOutput()
+    if json:
+        grants = {"principal": caller.principal, "grants": caller.grants} if caller else {}
+        fields = {"profile": name, "server": profile.server, **grants, "key": stored.key_place}
+        out.write(json_format.dumps(fields) + "\n")
+        return ExitCode.OK
+    who = f" as {caller.principal}, grants: {', '.join(caller.grants) or 'none'}" if caller else ""
+    out.line(f"logged in to {profile.server}{who}")
+    out.line(f"profile {name}; key: {stored.key_place}")
+    return ExitCode.OK
+
+
+def print_profiles(chosen: str, *, json: bool) -> ExitCode:
+    """Prints the profiles, and which address the other commands use."""
+    try:
+        profiles = read_profiles()
+    except ProfileError as error:
+        return print_error(error, ExitCode.USAGE)
+    out, active = ConsoleOutput(), chosen or DEFAULT_PROFILE
+    if json:
+        for name, one in profiles.items():
+            fields = {"profile": name, "server": one.server, "key": one.key_place, "active": name == active}
+            out.write(json_format.dumps(fields) + "\n")
+        return ExitCode.OK
+    rows = [("*" if name == active else "", name, one.server, one.key_place) for name, one in sorted(profiles.items())]
+    if rows:
+        out.table(("", "PROFILE", "SERVER", "KEY"), rows, [0] * len(rows))
+    if server := os.environ.get("DRAGOMAN_SERVER"):
+        out.line(f"commands use {server}, from DRAGOMAN_SERVER")
+    elif active in profiles:
+        out.line(f"commands use {profiles[active].server}, from profile {active}")
+    else:
+        out.line(f"commands use {DEFAULT_SERVER}, the default")
+    return ExitCode.OK
