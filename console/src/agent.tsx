@@ -1,7 +1,7 @@
 // One agent: what it does now, its skills, workers and card.
 
 import { useState } from "preact/hooks";
-import { Figures, hourText, outcomes, TurnTime } from "./agent_parts";
+import { Figures, hourText, outcomes, PauseNote, PauseSwitch, TurnTime } from "./agent_parts";
 import { useAsked } from "./asking";
 import { Bars } from "./bars";
 import { Code } from "./code";
@@ -20,9 +20,10 @@ interface Shown {
   now: AgentNow | undefined;
   numbers: Numbers | undefined;
   workers: WorkerAgent | undefined;
+  again: () => void;
 }
 
-export function AgentPage({ agent, now, numbers, workers }: Shown) {
+export function AgentPage({ agent, now, numbers, workers, again }: Shown) {
   const path = `${segment(agent.id)}/.well-known/agent-card.json`;
   const { value: card, error } = useAsked((signal) => call<Card>(path, { signal }), 0, [agent.id]);
   return (
@@ -30,7 +31,8 @@ export function AgentPage({ agent, now, numbers, workers }: Shown) {
       title={agent.name}
       actions={
         <div class="buttons">
-            <a class="button" href={tasksOf(agent.id, "")}>
+          {now && <PauseSwitch agent={now} again={again} />}
+          <a class="button" href={tasksOf(agent.id, "")}>
             Tasks
           </a>
           <a class="button primary" href={href(["new"], { agent: agent.id })}>
@@ -46,6 +48,7 @@ export function AgentPage({ agent, now, numbers, workers }: Shown) {
       <Problem error={error} />
       {now && (
         <>
+          <PauseNote now={now} />
           <Figures now={now} numbers={numbers} />
           <Bars
             title="Tasks that ended, by hour"

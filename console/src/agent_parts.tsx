@@ -1,9 +1,14 @@
-// What the overview and the pages of agents share: figures of an agent and durations of turns.
+// What the overview and the pages of agents share: figures of an agent, durations of turns, and pausing.
 
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
 import { quantile, type Numbers } from "./numbers";
-import { ended, HOURS, many, tasksOf, type AgentNow, type Hour, type Tasks } from "./overview_data";
+import { ended, HOURS, many, pausedBy, tasksOf, type AgentNow, type Hour, type Tasks } from "./overview_data";
+import { Ago, Problem } from "./pieces";
 import { percent, sum, took } from "./say";
+import { call, segment } from "./server";
+import { operates } from "./sign_in";
 
 /** The quantile of the durations of an agent's turns. */
 export function Latency({ numbers, agent, share }: { numbers: Numbers | undefined; agent: string; share: number }) {
@@ -15,6 +20,95 @@ export function Latency({ numbers, agent, share }: { numbers: Numbers | undefine
 export function TurnTime({ hours }: { hours: readonly Hour[] }) {
   const turns = sum(hours.map((one) => one.turns));
   return <>{turns ? took((sum(hours.map((one) => one.turnSeconds)) / turns) * 1000) : "–"}</>;
+}
+
+interface Switch {
+  agent: AgentNow;
+  /** Called after a change. */
+  again: () => void;
+}
+
+/** Pauses or resumes the agent, for those who may. */
+export function PauseSwitch({ agent, again }: Switch) {
+  if (!operates.value) return null;
+  return agent.pause ? <Resume agent={agent} again={again} /> : <Pause agent={agent} again={again} />;
+}
+
+function Resume({ agent, again }: Switch) {
+  const failed = useSignal<unknown>(undefined);
+  const resume = async () => {
+    failed.value = undefined;
+    try {
+      await call(`operations/agents/${segment(agent.id)}:resume`, { body: {} });
+    } catch (error) {
+      failed.value = error;
+    }
+    again();
+  };
+  return (
+    <>
+      <button type="button" class="primary" onClick={() => void resume()}>
+        Resume
+      </button>
+      <Problem error={failed.value} />
+    </>
+  );
+}
+
+/** Asks for a reason, which others see, and pauses the agent. */
+function Pause({ agent, again }: Switch) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const reason = useSignal("");
+  const failed = useSignal<unknown>(undefined);
+  const pause = async (event: SubmitEvent) => {
+    event.preventDefault();
+    failed.value = undefined;
+    try {
+      await call(`operations/agents/${segment(agent.id)}:pause`, { body: { reason: reason.value.trim() } });
+      dialog.current?.close();
+      again();
+    } catch (error) {
+      failed.value = error;
+    }
+  };
+  return (
+    <>
+      <button type="button" onClick={() => dialog.current?.showModal()}>
+        Pause
+      </button>
+      <dialog ref={dialog} aria-labelledby="pause-title" onClose={() => (failed.value = undefined)}>
+        <h2 id="pause-title">Pause {agent.name}?</h2>
+        <p>Running turns go on. New tasks and messages wait in the queue until the agent is resumed.</p>
+        <form onSubmit={(event) => void pause(event)}>
+          <label>
+            Reason, for other operators
+            <input value={reason.value} maxLength={200} onInput={(event) => (reason.value = event.currentTarget.value)} />
+          </label>
+          <Problem error={failed.value} />
+          <div class="buttons">
+            <button type="submit" class="primary">
+              Pause
+            </button>
+            <button type="button" onClick={() => dialog.current?.close()}>
+              Close
+            </button>
+          </div>
+        </form>
+      </dialog>
+    </>
+  );
+}
+
+export function PauseNote({ now }: { now: AgentNow }) {
+  if (!now.pause) return null;
+  const { since, reason } = now.pause;
+  return (
+    <p class="notice">
+      Paused <Ago time={since} after=" ago" />
+      {pausedBy(now.pause)}
+      {reason ? `: ${reason}` : "."}
+    </p>
+  );
 }
 
 /** What the agent does now and did in the last hours, each with a link to the tasks. */

@@ -1,7 +1,7 @@
 // The agents: for operators and viewers with what they do now, for others by name.
 
 import { AgentPage } from "./agent";
-import { Figures, outcomes } from "./agent_parts";
+import { Figures, outcomes, PauseNote, PauseSwitch } from "./agent_parts";
 import { useAsked } from "./asking";
 import { Spark } from "./bars";
 import { agents, unreachable } from "./catalogue";
@@ -30,6 +30,7 @@ export function Agents() {
         now={figures(agent.id)}
         numbers={now.value?.numbers}
         workers={connected.value?.get(agent.id)}
+        again={now.again}
       />
     );
   }
@@ -40,7 +41,7 @@ export function Agents() {
       <ul class="cards">
         {known?.map((one) => (
           <li key={one.id}>
-            <Card agent={one} now={figures(one.id)} all={now.value} workers={connected.value?.get(one.id)} />
+            <Card agent={one} now={figures(one.id)} all={now.value} workers={connected.value?.get(one.id)} again={now.again} />
           </li>
         ))}
       </ul>
@@ -65,11 +66,12 @@ interface Shown {
   now: AgentNow | undefined;
   all: Overview | undefined;
   workers: WorkerAgent | undefined;
+  again: () => void;
 }
 
-function Card({ agent, now, all, workers }: Shown) {
+function Card({ agent, now, all, workers, again }: Shown) {
   return (
-    <article class="card" aria-label={agent.name}>
+    <article class="card" aria-label={agent.name} data-state={now?.pause && "paused"}>
       <header>
         <h3>
           <a href={href(["agents", agent.id])}>{agent.name}</a>
@@ -77,8 +79,10 @@ function Card({ agent, now, all, workers }: Shown) {
         <code class="faint">{agent.id}</code>
         {agent.root && <span class="tag">root</span>}
         {now?.version && <span class="tag">{now.version}</span>}
+        {now?.pause && <span class="tag">paused</span>}
       </header>
       <p class="faint">{agent.description}</p>
+      {now && <PauseNote now={now} />}
       {now && (
         <>
           <Figures now={now} numbers={all?.numbers} />
@@ -96,6 +100,7 @@ function Card({ agent, now, all, workers }: Shown) {
         <a class="button" href={tasksOf(agent.id, "")}>
           Tasks
         </a>
+        {now && <PauseSwitch agent={now} again={again} />}
       </footer>
     </article>
   );

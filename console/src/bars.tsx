@@ -97,7 +97,7 @@ function Stack({ bar, series, top }: { bar: number; series: readonly Series[]; t
 function round(value: number): number {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999) ?? value;
+  return [1, 1.6, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999) ?? value;
 }
 
 /** The same without labels, as high as a line of text. `title`: what it shows, for those who do not see it. */

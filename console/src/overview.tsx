@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { useAsked } from "./asking";
 import { Bars, Spark } from "./bars";
-import { hourText, Latency, outcomes, TurnTime } from "./agent_parts";
+import { hourText, Latency, outcomes, PauseSwitch, TurnTime } from "./agent_parts";
 import { largest, quantile, type Numbers } from "./numbers";
 import { concerns, ended, HOURS, hoursOf, many, overview, tasksOf, together, type AgentNow, type Concern, type Hour, type Tasks } from "./overview_data";
 import { Empty, isRefusal, Page, Refusal } from "./page";
@@ -15,7 +15,7 @@ import { count, percent, sum, took } from "./say";
 const EVERY = 10_000;
 
 export function OverviewPage() {
-  const { value, error } = useAsked(overview, EVERY, []);
+  const { value, error, again } = useAsked(overview, EVERY, []);
   useEffect(() => {
     // The start page of callers without the grant is the list of their tasks.
     if (isRefusal(error) && route.value.path.length === 0) replace(["tasks"]);
@@ -28,7 +28,7 @@ export function OverviewPage() {
       {isRefusal(error) ? <Refusal error={error} what="the overview" /> : <Problem error={error} />}
       {value && (
         <>
-          <Concerns of={concerns(value)} />
+          <Concerns of={concerns(value)} again={again} />
           {idle ? (
             <Empty title="No tasks in the last day.">
               <p>
@@ -58,7 +58,7 @@ function isIdle({ queued, running, asking, hours }: AgentNow): boolean {
   return queued.count + running.count + asking.count + sum(hours.map((one) => one.begun + ended(one) + one.turns)) === 0;
 }
 
-function Concerns({ of }: { of: readonly Concern[] }) {
+function Concerns({ of, again }: { of: readonly Concern[]; again: () => void }) {
   if (of.length === 0) {
     return (
       <div class="calm" role="status">
@@ -67,7 +67,7 @@ function Concerns({ of }: { of: readonly Concern[] }) {
         </svg>
         <p>
           <b>Nothing needs you now.</b>{" "}
-          <span>No task waits longer than ten minutes for a turn, no agent and no webhook fails.</span>
+          <span>No task waits longer than ten minutes for a turn, no agent fails or is paused, no webhook fails.</span>
         </p>
       </div>
     );
@@ -82,6 +82,7 @@ function Concerns({ of }: { of: readonly Concern[] }) {
               <b>{one.title}</b>
               <span>{one.text}</span>
             </a>
+            {one.paused && <PauseSwitch agent={one.paused} again={again} />}
           </li>
         ))}
       </ul>
@@ -167,7 +168,7 @@ function Line({ one, numbers }: { one: AgentNow; numbers: Numbers | undefined })
   return (
     <tr>
       <th scope="row">
-        <a href={href(["agents", one.id])}>{one.name}</a>
+        <a href={href(["agents", one.id])}>{one.name}</a> {one.pause && <span class="tag">paused</span>}
       </th>
       <td>
         <Spark title={`${one.name}: ${count(all)} ended, ${count(failed)} failed`} series={outcomes(one.hours)} />

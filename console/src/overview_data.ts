@@ -2,9 +2,9 @@
 
 import { largest, metrics, type Numbers } from "./numbers";
 import { href } from "./route";
-import { count, lasting, percent, plural, sum } from "./say";
+import { ago, count, lasting, percent, plural, sum } from "./say";
 import { call, Failure } from "./server";
-import type { AgentOverview, HourlyFigures, OpenTasks, Overview as OverviewMessage, ServedAgent, WorkerAgent } from "./wire";
+import type { AgentOverview, AgentPause, HourlyFigures, OpenTasks, Overview as OverviewMessage, ServedAgent, WorkerAgent } from "./wire";
 
 export const HOURS = 24;
 
@@ -47,6 +47,7 @@ export interface AgentNow {
   name: string;
   description: string;
   version: string;
+  pause: AgentPause | undefined;
   queued: Tasks;
   running: Tasks;
   asking: Tasks;
@@ -60,6 +61,8 @@ export interface Concern {
   title: string;
   text: string;
   link: string;
+  /** The agent, if it is paused. */
+  paused?: AgentNow;
 }
 
 export interface Overview {
@@ -102,6 +105,7 @@ function agentNow(served: ServedAgent, figures: AgentOverview | undefined, first
     name: served.name,
     description: served.description ?? "",
     version: served.version ?? "",
+    pause: served.pause,
     queued: tasks(figures?.queued),
     running: tasks(figures?.running),
     asking: tasks(figures?.waiting),
@@ -154,6 +158,7 @@ export function many({ count: number, isMinimum }: Tasks): string {
 
 /** `7 tasks in the queue.` */
 function queue(agent: AgentNow): string {
+  if (!agent.queued.count) return "Nothing is in its queue.";
   return `${many(agent.queued)} ${agent.queued.count === 1 ? "task" : "tasks"} in the queue.`;
 }
 
@@ -164,23 +169,37 @@ export function concerns({ agents, numbers, at }: Overview): Concern[] {
     ...absent(agents, numbers),
     ...agents.flatMap(failing),
     ...webhooks(numbers),
+    ...agents.flatMap(paused),
   ];
 }
 
 function stuck(one: AgentNow, at: number): Concern[] {
-  const { id, name, queued } = one;
+  const { id, name, queued, pause } = one;
   const waits = queued.oldest === undefined ? 0 : at - queued.oldest;
-  if (waits < STUCK) return [];
+  if (waits < STUCK || pause) return [];
   const text = `The oldest has waited for ${lasting(waits)}. ${queue(one)}`;
   return [{ kind: "bad", title: `Tasks of ${name} are stuck`, text, link: tasksOf(id, "SUBMITTED", "still-10m") }];
 }
 
-function failing({ id, name, hours }: AgentNow): Concern[] {
+function failing({ id, name, hours, pause }: AgentNow): Concern[] {
+  if (pause) return [];
   const last = hours.slice(-FAILING_HOURS);
   const [failed, all] = [sum(last.map((one) => one.failed)), sum(last.map(ended))];
   if (failed < FAILING_TASKS || failed < all * FAILING_SHARE) return [];
   const text = `${percent(failed, all)} of ${plural(all, "task")} that ended in the last ${FAILING_HOURS} hours failed.`;
   return [{ kind: "bad", title: `${name} is failing`, text, link: tasksOf(id, "FAILED", "day") }];
+}
+
+function paused(one: AgentNow): Concern[] {
+  if (!one.pause) return [];
+  const { reason, since } = one.pause;
+  const text = `For ${ago(since)}${pausedBy(one.pause)}${reason ? `: ${reason}` : ""}. ${queue(one)}`;
+  return [{ kind: "ask", title: `${one.name} is paused`, text, link: href(["agents", one.id]), paused: one }];
+}
+
+/** ` by ann`; empty where callers have no names. */
+export function pausedBy({ principal }: AgentPause): string {
+  return principal && principal !== "anonymous" ? ` by ${principal}` : "";
 }
 
 function absent(agents: readonly AgentNow[], numbers: Numbers | undefined): Concern[] {

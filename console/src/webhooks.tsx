@@ -136,10 +136,12 @@ function Shown({ one, again }: { one: Receiver; again: () => void }) {
           <dt>tasks</dt>
           <dd>{count(one.configs.length)}</dd>
         </div>
-        <div>
-          <dt>given up</dt>
-          <dd>{count(one.dead.length)}</dd>
-        </div>
+        {dead && (
+          <div>
+            <dt>given up</dt>
+            <dd>{count(one.dead.length)}</dd>
+          </div>
+        )}
         <div>
           <dt>next attempt</dt>
           <dd>{one.configs.some((config) => config.delivering) ? "now" : <Until time={one.next} />}</dd>

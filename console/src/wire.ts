@@ -256,6 +256,14 @@ export interface ServedAgent {
   description?: string;
   version?: string;
   root?: boolean;
+  pause?: AgentPause;
+}
+
+/** Since when an agent begins no turns, and who paused it. */
+export interface AgentPause {
+  since: string;
+  principal?: string;
+  reason?: string;
 }
 
 /** Unfinished tasks in one state. */

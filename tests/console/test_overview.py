@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
+import pytest
 from pydantic import SecretStr
 from tests.console.served import Stage, staged
+from tests.console.test_looks import OF_COLORS, issues
 from tests.runtime.push.receivers import answered
 
 from dragoman import Turn, agent
 from dragoman.ports import Agent
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
 
 CONCERNS = "[...document.querySelectorAll('.concerns li a')].map(one => [one.querySelector('b').innerText, one.hash])"
 TILES = "Object.fromEntries([...document.querySelectorAll('.tile')].map(one => one.innerText.split('\\n').slice(0, 2)))"
@@ -92,6 +96,29 @@ async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser
             ["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"],
             ["Webhooks fail", "#/webhooks"],
         ]
+        await page.prefer("light")
+        assert await issues(page) == []
+        await page.prefer("dark")
+        assert await issues(page, *OF_COLORS) == []
+
+
+async def test_an_agent_is_paused_with_a_reason_and_resumed(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.to("#/agents/plain")
+        await page.click(".page-head button", "Pause")
+        await page.until("document.querySelector('dialog[open]')")
+        assert await issues(page) == []
+        await page.type("dialog[open] input", "the model is down")
+        await page.click("dialog[open] button", "Pause")
+        await page.see("the model is down", ".notice")
+        await begin(stage, "word", "plain")
+        await stage.to("#/overview")
+        await page.see("Plain is paused", ".concerns")
+        await page.see("the model is down. 1 task in the queue.", ".concerns")
+        await page.click(".concerns button", "Resume")
+        await page.see("Nothing needs you now.", ".calm")
+        await page.until(f"({TILES})['Completed in 24 h'] === '1'")
 
 
 async def test_an_agent_is_shown_with_its_figures_and_card(browser: str, tmp_path: Path) -> None:

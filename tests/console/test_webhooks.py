@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 from tests.console.served import Stage, staged
+from tests.console.test_looks import OF_COLORS, issues
 from tests.runtime.push.receivers import answered
+
+pytestmark = pytest.mark.timeout(180)  # axe checks every element, which is slow on a busy machine
 
 DOWN = "https://down.example/hook/"
 BUSY = "https://busy.example/events"
@@ -52,6 +56,10 @@ async def test_receivers_that_fail_come_first_and_get_their_events_again(browser
         await page.click(".card[data-state=failing] summary")
         link = await page.run("document.querySelector('.card[data-state=failing] a').hash")
         assert link == f"#/tasks/plain/{task}?tab=pushes"
+        await page.prefer("light")
+        assert await issues(page) == []
+        await page.prefer("dark")
+        assert await issues(page, *OF_COLORS) == []
         # All dead letters of a receiver.
         for url in dead:
             stage.receivers.answer(url)
