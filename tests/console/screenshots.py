@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import aiohttp
 from tests.console.browser import Page, find, launched, opened
+from tests.console.past import Load, add_past
 
 from dragoman import Retry, Skill, Turn, agent
+from dragoman.ports import Agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
@@ -138,6 +140,49 @@ async def take(browser: str, folder: Path) -> None:
         await _save(page, "console-steps")
 
 
+LOADS: Final = {
+    "invoices": Load(hourly=50, seconds=2.1, tokens=1_800),
+    "translate": Load(hourly=120, seconds=0.4, tokens=700, failing=0.01),
+    "research": Load(hourly=16, seconds=38, tokens=9_000, failing=0.06, failing_now=0.5),
+}
+
+
+async def take_figures(browser: str, folder: Path) -> None:
+    """Takes the screenshots of the pages with figures."""
+    anywhere = Address("127.0.0.1", 0)
+    database = folder / "figures.db"
+    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{database}")
+    agents: list[Agent] = [invoices, translate, research]
+    async with open_app(settings, agents):
+        pass  # creates the tables
+    add_past(database, LOADS)
+    async with (
+        open_app(settings, agents) as app,
+        aiohttp.ClientSession(f"http://{app.http}") as http,
+        opened(browser) as page,
+    ):
+        caller = _Caller(http)
+        for text in ("Guten Morgen", "! Lieferschein", "Vielen Dank"):
+            await caller.send("translate", {"text": text})
+        for _ in range(4):
+            await caller.send("invoices", {"text": "Check this invoice against its order."})
+        for topic in ("tides", "lighthouses"):
+            await caller.send("research", {"text": topic}, wait=False)
+        pause = {"reason": "the glossary is being replaced"}
+        async with http.post("/operations/agents/translate:pause", json=pause) as answer:
+            assert answer.status == 200
+        for name, place, text, height in (
+            ("console-overview", "overview", "2 oldest", 760),
+            ("console-agents", "agents", "p95 of turns", 480),
+            ("console-usage", "usage?by=agent&measure=cost", "Invoices", 680),
+        ):
+            await page.view(1280, height)
+            await page.go("about:blank")
+            await page.go(f"http://{app.http}/console#/{place}")
+            await page.until(f"document.querySelector('.page').innerText.replace(/\\s+/g, ' ').includes({text!r})")
+            await _save(page, name)
+
+
 async def _save(page: Page, name: str) -> None:
     """Writes a screenshot without animations into the folder of the documentation."""
     await page.run("document.getAnimations().forEach(one => one.cancel())")
@@ -154,6 +199,7 @@ def main() -> int:
         profile.mkdir()
         with launched(find(), profile) as browser:
             asyncio.run(take(browser, Path(folder)))
+            asyncio.run(take_figures(browser, Path(folder)))
     return 0
 
 
