@@ -1,4 +1,4 @@
-// What can be done with a task: cancel it, run it again, or send its message again.
+// What can be done with a task: cancel it, run it again for its principal, or send its message again.
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -6,8 +6,10 @@ import { draft } from "./compose";
 import { Problem } from "./pieces";
 import { go } from "./route";
 import { call, segment } from "./server";
+import { fresh } from "./sending";
+import { operates } from "./sign_in";
 import { agentOf, pathOf, scopeOf, selection } from "./tenant";
-import { isTerminal, isWaiting, type Message } from "./wire";
+import { isTerminal, isWaiting, type ListedTasks, type Message } from "./wire";
 
 interface Shown {
   tenant: string;
@@ -26,7 +28,8 @@ export function Actions({ tenant, id, state, first, principal }: Shown) {
   };
   return (
     <div class="actions">
-      {!isTerminal(state) && <Cancel tenant={tenant} id={id} state={state} principal={principal} />}
+      {!isTerminal(state) && (!principal || operates.value) && <Cancel tenant={tenant} id={id} state={state} principal={principal} />}
+      {isTerminal(state) && operates.value && <Rerun tenant={tenant} id={id} state={state} principal={principal} />}
       {isTerminal(state) && first && !principal && (
         <button type="button" onClick={again} title="Opens the form for a new task with this task's first message">
           Send again
@@ -77,6 +80,59 @@ function Cancel({ tenant, id, state, principal }: Omit<Shown, "first">) {
           </button>
           <button type="button" autofocus onClick={() => dialog.current?.close()}>
             Keep it
+          </button>
+        </div>
+      </dialog>
+    </>
+  );
+}
+
+/** Runs an ended task again, as a new task of its principal. */
+function Rerun({ tenant, id, state, principal }: Omit<Shown, "first">) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const request = useRef("");
+  const repeats = useSignal(false);
+  const sent = useSignal(false);
+  const error = useSignal<unknown>(undefined);
+  const open = () => {
+    request.current = fresh(); // a repeated click in this dialog makes no second task
+    dialog.current?.showModal();
+  };
+  const rerun = async () => {
+    sent.value = true;
+    error.value = undefined;
+    const body = { ...selection(tenant), principal, requestId: request.current, repeatSteps: repeats.value };
+    try {
+      const { task } = await call<{ task: NonNullable<ListedTasks["tasks"]>[number] }>(`operations/tasks/${segment(id)}:rerun`, { body });
+      dialog.current?.close();
+      go(["tasks", tenant, task.task.id]);
+    } catch (failed) {
+      error.value = failed;
+    }
+    sent.value = false;
+  };
+  return (
+    <>
+      <button type="button" onClick={open}>
+        Rerun
+      </button>
+      <dialog ref={dialog} aria-labelledby="rerun-title" onClose={() => (error.value = undefined)}>
+        <h2 id="rerun-title">Run this task again?</h2>
+        <p>
+          Its first message starts a new task{principal && <> of <b>{principal}</b></>}, in the same conversation.
+        </p>
+        {!/COMPLETED$/.test(state) && (
+          <label>
+            <input type="checkbox" checked={repeats.value} onChange={(event) => (repeats.value = event.currentTarget.checked)} /> Repeat finished steps too
+          </label>
+        )}
+        <Problem error={error.value} />
+        <div class="buttons">
+          <button type="button" class="primary" disabled={sent.value} onClick={() => void rerun()}>
+            {sent.value ? "Starting" : "Rerun"}
+          </button>
+          <button type="button" onClick={() => dialog.current?.close()}>
+            Close
           </button>
         </div>
       </dialog>

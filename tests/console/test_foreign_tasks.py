@@ -98,12 +98,28 @@ async def test_later_messages_and_events_of_the_task_appear(browser: str, tmp_pa
         kinds = "[...document.querySelectorAll('.conversation > li')].map(one => one.dataset.kind)"
         assert (await page.run(kinds))[:4] == ["created", "user", "status", "user"]
         await page.until("document.querySelector('[data-kind=artifact] img')?.naturalWidth === 10")
-        # A viewer may not cancel, and is told so.
+        # A viewer can only look.
         other = (await posted(stage, keys["ann"], "again"))["id"]
         await stage.to(f"#/tasks/curious/{other}")
-        await page.click(".head button", "Cancel task")
-        await page.click("dialog[open] button", "Cancel task")
-        await page.see("operator", "dialog[open] .problem")
+        await page.see("Which color?", ".conversation")
+        assert await page.run("document.querySelector('.actions > button')") is None
+
+
+async def test_an_operator_runs_the_task_of_another_again(browser: str, tmp_path: Path) -> None:
+    async with two_callers(browser, tmp_path) as (stage, keys):
+        page = stage.page
+        task = (await posted(stage, keys["ann"], "paint"))["id"]
+        await posted(stage, keys["ann"], "red", task=task)
+        await opens(stage, "boss", f"#/tasks/curious/{task}")
+        await page.see("completed", ".head .state")
+        await page.click(".actions > button", "Rerun")
+        await page.see("starts a new task of ann", "dialog[open]")
+        assert await issues(page) == []
+        await page.click("dialog[open] button", "Rerun")
+        await page.until(f"location.hash.startsWith('#/tasks/curious/') && !location.hash.includes({task!r})")
+        await page.see("input required", ".head .state")
+        await page.see("ann", ".summary")
+        await page.see("paint", "[data-kind=user]")
 
 
 async def test_a_long_task_is_shown_as_it_is(browser: str, tmp_path: Path) -> None:

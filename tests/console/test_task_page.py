@@ -166,3 +166,47 @@ async def test_the_banner_of_an_unreachable_server_goes_when_it_is_back(browser:
         await page.see("The server is unreachable.", "#console > .problem")
         stage.proxy.restore()
         await page.until("!document.querySelector('#console > .problem')")
+
+
+async def test_the_id_of_a_hidden_error_can_be_copied(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, steady(), error_texts="agents") as stage:
+        page = stage.page
+        await stage.send("fail", "steady")
+        await page.see("in the log under error id", ".notice")
+        shown = await page.text(".notice .copy code")
+        assert shown in await page.text(".notice .parts")
+        assert await page.run("document.querySelector('.notice .copy button') !== null")
+
+
+CONTROLS: Final = (
+    "button, .button, input:not([type=checkbox], [type=radio]), label:has([type]), textarea, summary, .back"
+)
+SMALL: Final = f"""
+[...document.querySelectorAll('.task :is({CONTROLS})')]
+  .filter(one => one.checkVisibility() && !one.closest('.hidden, dialog'))
+  .filter(one => one.getBoundingClientRect().height < 44
+    || one.matches('input, textarea') && parseFloat(getComputedStyle(one).fontSize) < 16)
+  .map(one => one.outerHTML.slice(0, 120))
+"""
+
+
+async def test_a_phone_has_large_targets_and_room_for_the_content(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, steady()) as stage:
+        page = stage.page
+        await page.view(390, 780)
+        await page.command("Emulation.setTouchEmulationEnabled", enabled=True)
+        task = await stage.put("ask", "steady")
+        await page.reload()
+        await stage.to(f"#/tasks/steady/{task['id']}")
+        await page.see("Reading page 3", ".panel")
+        await page.until("document.querySelector('.answer .button, .compose')")
+        for tab in ("conversation", "timeline", "execution", "pushes", "wire"):
+            await page.click(f"[data-tab={tab}]")
+            await page.until("document.querySelector('.panel').innerText")
+            assert await page.run(SMALL) == [], tab
+        assert "Ctrl" not in await page.run("document.querySelector('#message').placeholder")
+        height = "document.querySelector('{}').getBoundingClientRect().height"
+        taken = " + ".join(height.format(name) for name in (".task > .head", ".task > .compose"))
+        assert await page.run(taken) <= 780 / 3
+        await page.run("document.querySelector('#message').focus()")
+        await page.until("document.querySelector('.compose .primary').checkVisibility()")
