@@ -72,7 +72,7 @@ async def keys(tmp_path: Path) -> Keys:
 @pytest.fixture
 async def app(tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     """A server with every kind of authentication. Its failure log has room for all of a test's failures."""
-    monkeypatch.setattr(request_log, "AUTH_FAILURE_BURST", 1000)
+    monkeypatch.setattr(request_log, "REJECTION_BURST", 1000)
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [public_jwk(rsa_key("one"), "one")]}))
     settings = Settings(
         http=Address("127.0.0.1", 0),
