@@ -55,6 +55,7 @@ export function AgentPage({ agent, now, numbers, workers, again }: Shown) {
             labels={now.hours.map((one) => hourText(one.at))}
             series={outcomes(now.hours)}
             unit={count}
+            whole
           />
           <p class="faint">
             A turn took <TurnTime hours={now.hours} /> on average.

@@ -19,6 +19,8 @@ interface Shown {
   /** From the bottom to the top of the bars. */
   series: readonly Series[];
   unit: (value: number) => string;
+  /** Whether the values are whole numbers. */
+  whole?: boolean;
 }
 
 const HIGH = 100;
@@ -26,9 +28,10 @@ const HIGH = 100;
 const PLACE = 10;
 const GAP = 2;
 
-export function Bars({ title, labels, series, unit }: Shown) {
+export function Bars({ title, labels, series, unit, whole = false }: Shown) {
   const at = useSignal<number | undefined>(undefined);
-  const top = round(Math.max(0, ...labels.map((_, bar) => sum(series.map((one) => one.values[bar] ?? 0)))));
+  const most = Math.max(0, ...labels.map((_, bar) => sum(series.map((one) => one.values[bar] ?? 0))));
+  const top = round(whole ? Math.max(most, 2) : most);
   const total = (one: Series) => sum(one.values);
   const here = at.value !== undefined && at.value < labels.length ? at.value : undefined;
   return (
@@ -46,7 +49,7 @@ export function Bars({ title, labels, series, unit }: Shown) {
       <div class="drawing">
         <p class="scale" aria-hidden="true">
           {[1, 0.5, 0].map((part) => (
-            <span key={part}>{unit(top * part)}</span>
+            <span key={part}>{most || !part ? unit(top * part) : ""}</span>
           ))}
         </p>
         <svg

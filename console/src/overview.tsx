@@ -43,6 +43,7 @@ export function OverviewPage() {
                 labels={hours.map((one) => hourText(one.at))}
                 series={outcomes(hours)}
                 unit={count}
+                whole
               />
             </>
           )}

@@ -109,6 +109,7 @@ export function UsagePage() {
             labels={value.days.map((day) => day.name)}
             series={measure.parts.map(({ name, tone, of }) => ({ name, tone, values: value.days.map(of) }))}
             unit={measure.unit}
+            whole={measure.unit === count}
           />
           <div class="bar">
             <Tabs

@@ -11,7 +11,7 @@ from tests.console.served import staged
 
 pytestmark = pytest.mark.timeout(180)
 
-PLACES: Final = ("overview", "tasks", "agents", "usage", "webhooks", "new")
+PLACES: Final = ("overview", "tasks", "agents", "agents/curious", "usage", "usage?agent=curious", "webhooks", "new")
 
 TOO_SMALL: Final = """
 [...document.querySelectorAll('button, select, input, .button, summary, nav a, [role=tab]')].filter(one => {
@@ -70,18 +70,17 @@ async def test_an_unknown_page_says_so_and_links_to_others(browser: str, tmp_pat
 async def test_fingers_reach_the_navigation_and_hit_all_controls(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
-        await stage.put("paint")
+        task = await stage.put("paint")
         await touch(page)
         low = (
             "[...document.querySelectorAll('nav a')].every(one => one.getBoundingClientRect().top > innerHeight * 0.8)"
         )
-        for place in PLACES:
+        for place in (*PLACES, f"tasks/curious/{task['id']}"):
             await stage.to(f"#/{place}")
             await page.until(f"document.querySelector('#main .page, #main .split') && {low}")
             assert await page.run("document.scrollingElement.scrollWidth") == 380, place
             assert await page.run(ZOOMS) == [], place
-            if place != "new":
-                assert await page.run(TOO_SMALL) == [], place
+            assert await page.run(TOO_SMALL) == [], place
             # Nothing of the page is behind the navigation.
             main, nav = "document.querySelector('#main')", "document.querySelector('nav')"
             assert await page.run(f"{main}.getBoundingClientRect().bottom <= {nav}.getBoundingClientRect().top + 1"), (
