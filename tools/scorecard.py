@@ -22,8 +22,9 @@ CHAOS: Final = ".chaos"
 
 HEAD: Final = """# Scorecard of {version}
 
-Measured results of this release. `make scorecard` collects them from the linked pages and from the reports of chaos
-runs; it measures nothing itself.
+Measured results of this release, for those who change Dragoman. `make scorecard` collects them from the linked pages
+and from the reports of chaos runs; it measures nothing itself. *Required* and *aim* are our own targets for this
+machine; [benchmarks](../explanation/performance.md) compares with other servers.
 """
 
 Row = Sequence[str]
