@@ -147,7 +147,10 @@ COMMANDS: Final = {
     "list": CommandSpec(
         "tasks", "List your tasks with all agents and in all scopes, most recently changed first.", _TASKS
     ),
-    "cancel": CommandSpec("tasks", "Request that a task stops.", _TASKS),
+    "cancel": CommandSpec("admin.bulk", "Request that a task stops, or all tasks that the options select.", _TASKS),
+    "rerun": CommandSpec(
+        "admin.bulk", "Send the first message of an ended task again, or of all tasks that the options select.", _TASKS
+    ),
     "explain": CommandSpec("tasks", "Explain a task: who runs it, what happens next, and what to do.", _TASKS),
     "steps": CommandSpec("tasks", "List the durable steps of a task: state, attempt, duration, result, error.", _TASKS),
     "record": CommandSpec("record", "Record the messages and answers of a task as a test case.", _TASKS),

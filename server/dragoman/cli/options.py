@@ -259,3 +259,25 @@ class TaskStateOption(StrEnum):
     FAILED = "failed"
     CANCELED = "canceled"
     REJECTED = "rejected"
+
+
+TaskStates = Annotated[
+    list[TaskStateOption] | None,
+    typer.Option("--state", metavar="STATE", help=f"Only this state; may be repeated: {', '.join(TaskStateOption)}."),
+]
+ChangedSince = Annotated[
+    str, typer.Option("--since", metavar="AGE", help="Only tasks that changed within this time: 30m, 12h, 7d.")
+]
+UnchangedFor = Annotated[
+    str, typer.Option("--older-than", metavar="AGE", help="Only tasks that have not changed for this time: 10m, 2h.")
+]
+TextFilter = Annotated[
+    str, typer.Option("--text", metavar="TEXT", help="Only tasks with this text in the first message, or in the error.")
+]
+MetadataFilter = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", metavar="KEY=VALUE", help="Only tasks with this in their metadata; may be repeated."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", metavar=" ", help="Change nothing; print how many tasks match.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", metavar=" ", help="Do not ask.")]
+"""Options that select many tasks, and how they are changed."""

@@ -1,4 +1,4 @@
-"""The commands that work with tasks: `send`, `get`, `watch`, `list`, `cancel`, `explain`, `steps`."""
+"""The commands that work with tasks: `send`, `get`, `watch`, `list`, `explain`, `steps`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def register(cli: typer.Typer) -> None:
         ("get", get),
         ("watch", watch),
         ("list", list_tasks),
-        ("cancel", cancel),
         ("explain", explain),
         ("steps", list_steps),
     ):
@@ -244,30 +243,6 @@ def list_tasks(
         own=not everyone,
     )
     task_calls.run_command(server, task_calls.list_tasks(server, key, request, since=oldest, wide=wide, json=json))
-
-
-def cancel(
-    task: TaskId,
-    agent: TaskAgent = "",
-    scope: TaskScope = "",
-    json: Json = False,
-    server: Server = DEFAULT_SERVER,
-    ca: Ca = None,
-    cert: Cert = None,
-    key: Key = "",
-) -> None:
-    """Request that a task stops.
-
-    Succeeds when the server has accepted the request. The printed state shows whether the task has stopped yet.
-
-    **Examples**
-
-    `dragoman cancel 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
-
-    `dragoman cancel mine --agent csv-profile`  if several tasks have this id, which clients of A2A 0.1 choose
-    """
-    stop = partial(task_calls.cancel, task_id=task, json=json)
-    task_calls.run_command(server, task_calls.run_on_task(server, key, task, agent=agent, scope=scope, command=stop))
 
 
 def explain(

@@ -20,6 +20,7 @@ from dragoman.client.transport import CallOptions
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
+from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
@@ -117,6 +118,22 @@ class Operator:
     async def list_tasks(self, request: tasks.ListTasksRequest) -> tasks.ListTasksResponse:
         """Lists the caller's tasks with all agents in all scopes. Needs no grant."""
         return await self._unary("ListTasks", request, tasks.ListTasksResponse)
+
+    async def rerun_task(self, request: tasks.RerunTaskRequest) -> tasks.RerunTaskResponse:
+        """Sends the first message of an ended task again, as a new task."""
+        return await self._unary("RerunTask", request, tasks.RerunTaskResponse)
+
+    async def cancel_tasks(self, request: bulk.CancelTasksRequest) -> bulk.CancelTasksResponse:
+        """Cancels a page of the tasks that a filter selects."""
+        return await self._unary("CancelTasks", request, bulk.CancelTasksResponse)
+
+    async def rerun_tasks(self, request: bulk.RerunTasksRequest) -> bulk.RerunTasksResponse:
+        """Reruns a page of the tasks that a filter selects."""
+        return await self._unary("RerunTasks", request, bulk.RerunTasksResponse)
+
+    async def erase_tasks(self, request: bulk.EraseTasksRequest) -> bulk.EraseTasksResponse:
+        """Erases a page of the tasks that a filter selects."""
+        return await self._unary("EraseTasks", request, bulk.EraseTasksResponse)
 
     async def list_usage(self, request: usage.ListUsageRequest) -> usage.ListUsageResponse:
         """Lists sums of daily usage: of all callers for operators, of its own for other callers."""

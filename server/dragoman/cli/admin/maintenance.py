@@ -11,20 +11,24 @@ from typing import Annotated
 import typer
 
 from dragoman.cli import ExitCode, format_count
-from dragoman.cli.admin import AdminTarget, open_admin_client, run_admin_command, store_settings
+from dragoman.cli.admin import AdminTarget, bulk, open_admin_client, run_admin_command, store_settings
 from dragoman.cli.options import (
     DEFAULT_SERVER,
     AgentFilter,
     Ca,
     Cert,
+    ChangedSince,
     Json,
     Key,
+    MetadataFilter,
     PrincipalFilter,
     ScopeFilter,
     Server,
     StoreUrl,
     TaskId,
     TaskStateOption,
+    TextFilter,
+    Yes,
 )
 from dragoman.cli.output import format_time, json_line
 from dragoman.core.durations import parse_age
@@ -47,9 +51,13 @@ def purge(
     scope: ScopeFilter = "",
     state: Annotated[TaskStateOption | None, typer.Option("--state", help="Only this state.")] = None,
     agent: AgentFilter = "",
+    since: ChangedSince = "",
+    text: TextFilter = "",
+    metadata: MetadataFilter = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar=" ", help="Erase nothing; print what would be erased.")
     ] = False,
+    yes: Yes = False,
     json: Json = False,
     store: StoreUrl = "",
     server: Server = DEFAULT_SERVER,
@@ -63,6 +71,9 @@ def purge(
     --older-than. Running tasks are stopped and erased, too; --older-than alone matches only tasks that have ended.
     A receipt without names remains.
 
+    With --since, --text or --metadata the number of tasks is printed first, and the command asks unless --yes is given.
+    The server erases them one by one, each with a receipt.
+
     **Examples**
 
     `dragoman purge --older-than 30d --state failed --dry-run`
@@ -71,6 +82,14 @@ def purge(
 
     `dragoman purge --store sqlite:///dragoman.db --task 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
+    if since or text or metadata:
+        if store:
+            raise typer.BadParameter("--since, --text and --metadata need a server; leave out --store")
+        named = [state] if state else None
+        selected = bulk.build_filter(agent, scope, principal, named, context, since, older_than, text, metadata)
+        selected.task_id = task
+        answers = bulk.Answers(dry_run, yes, json)
+        run_admin_command(server, bulk.change_tasks(server, key, bulk.ERASE, selected, answers))
     selection = build_selection(
         task=task, context=context, principal=principal, older=older_than, scope=scope, state=state, agent=agent
     )
