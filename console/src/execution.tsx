@@ -1,9 +1,8 @@
-// The explanation of a task for operators: who holds it, what happens next, why it waits; its steps and attempts.
+// The explanation of a task for operators: who holds it, what happens next, why it waits; its steps.
 
 import { Fragment } from "preact";
 import { useAsked } from "./asking";
 import { Link } from "./elements";
-import type { Fold } from "./fold";
 import { explained } from "./looking";
 import { Ago, Copy, Facts, Problem } from "./pieces";
 import { clock } from "./say";
@@ -16,13 +15,11 @@ const EVERY = 30_000;
 interface Shown {
   id: string;
   tenant: string;
-  fold: Fold;
-  /** The fold's version. The fold object stays the same, and components render only for changed values. */
   state: string;
   last: number;
 }
 
-export function Execution({ id, tenant, fold, state, last }: Shown) {
+export function Execution({ id, tenant, state, last }: Shown) {
   const { value, error, again } = useAsked(
     async (stop) => ({ tasks: await explained(id, tenant, stop), asked: Date.now() }),
     (now) => (now?.tasks?.some((one) => one.session || one.ready) ? EVERY : 0),
@@ -40,7 +37,6 @@ export function Execution({ id, tenant, fold, state, last }: Shown) {
           <Steps one={one} asked={value?.asked ?? 0} last={last} />
         </Fragment>
       ))}
-      <Attempts fold={fold} />
     </div>
   );
 }
@@ -84,35 +80,6 @@ function Explained({ one, asked, again }: { one: Explanation; asked: number; aga
           ],
         ]}
       />
-    </section>
-  );
-}
-
-/** Attempts after the first begin with a status that has the attempt's number. */
-function Attempts({ fold }: { fold: Fold }) {
-  const begun = fold.lines.filter((line) => line.attempt);
-  if (begun.length === 0) return null;
-  return (
-    <section aria-label="Attempts">
-      <h3>Further attempts</h3>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Attempt</th>
-            <th scope="col">Event</th>
-            <th scope="col">Time</th>
-          </tr>
-        </thead>
-        <tbody>
-          {begun.map((line) => (
-            <tr key={line.first}>
-              <td>{line.attempt}</td>
-              <td>{line.first}</td>
-              <td>{clock(line.time)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
     </section>
   );
 }

@@ -91,7 +91,7 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
         {at === "conversation" && <Conversation fold={fold} current={followed.current.value} tick={followed.tick.value} />}
         {at === "artifacts" && <Results fold={fold} />}
         {at === "timeline" && <Timeline id={id} tenant={tenant} fold={fold} state={fold.state} last={fold.last} />}
-        {at === "execution" && <Execution id={id} tenant={tenant} fold={fold} state={fold.state} last={fold.last} />}
+        {at === "execution" && <Execution id={id} tenant={tenant} state={fold.state} last={fold.last} />}
         {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
         {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
       </div>
