@@ -11,8 +11,10 @@ from typing import Any, Final
 import aiohttp
 from tests.console.browser import Page, find, launched, opened
 from tests.console.past import Load, add_past
+from tests.runtime.push.receivers import Receivers, answered
 
-from dragoman import Retry, Skill, Turn, agent
+from dragoman import Retry, Skill, Turn, agent, types
+from dragoman.client import Client, message
 from dragoman.ports import Agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
@@ -22,11 +24,16 @@ MOST: Final = 150_000
 """Maximum bytes of a screenshot; they are part of every clone."""
 
 REPORT: Final = (
-    "Invoice 2026-1187 differs from its order in two lines.\n\n",
-    "Line 4: 120 pieces were delivered, 144 are charged. ",
-    "The delivery note of 12 November says 120, too.\n",
-    "Line 7: the price is that of the former contract, 18.40 instead of 17.95.\n",
+    "Two of nine lines differ from order **4500018140**:\n\n| line | article | ordered | charged | difference |\n",
+    "|---:|---|---:|---:|---:|\n| 4 | Hex bolt M8 | 120 | 144 | +24 |\n| 7 | Washer 8.4 | 17.95 | 18.40 | +0.45 |\n\n",
+    "1. Line 4: the [delivery note](https://erp.example/notes/1187) of 12 November says 120, too.\n",
+    "2. Line 7: the price is that of the *former* contract.\n",
 )
+
+ORDERS: Final = ("4500018112", "4500018140", "none of them")
+HOOK: Final = "https://erp.example/hooks/invoices"
+ADDRESS: Final[list[str]] = []
+"""The gRPC address of the server, for agents that call others."""
 
 
 @agent(
@@ -36,15 +43,26 @@ REPORT: Final = (
     default=True,
     input_modes=("text/plain", "application/pdf"),
     skills=[Skill(id="check", name="Check", description="Finds what differs", tags=("invoice",))],
+    retry=Retry(attempts=2, backoff=0.2),
 )
 async def invoices(turn: Turn) -> None:
     if turn.text == "wait":
         await asyncio.Event().wait()
     if turn.question is None:
-        turn.status("Reading 3 pages")
-        await turn.flush()
-        turn.ask("Two orders fit this invoice: 4500018112 and 4500018140. Which one is it?")
-    turn.status("Comparing 9 lines with order 4500018140")
+        for number in (1, 2, 3):
+            turn.status(f"Reading page {number} of 3")
+            await turn.flush()
+            await asyncio.sleep(0.2)
+        turn.usage(tokens=1_280, cost=0.0126)
+        turn.ask([types.text("Two orders fit this invoice. Which one is it?"), types.data({"choices": ORDERS})])
+    await turn.step("load the order", asyncio.sleep, 0.4)
+    if turn.attempt == 1:
+        raise ConnectionError("the archive is overloaded")
+    await asyncio.gather(*(turn.step("compare page", asyncio.sleep, 0.3 * number) for number in (1, 2, 3)))
+    async with Client(ADDRESS[0], agent="translate") as client:
+        await client.send(message("Schraube, 8,4 mm"))
+    await turn.step("check the prices", asyncio.sleep, 0.5)
+    turn.usage(tokens=2_410, cost=0.0241)
     for text in REPORT:
         await turn.chunk(text)
         await turn.flush()
@@ -55,6 +73,7 @@ async def invoices(turn: Turn) -> None:
 async def translate(turn: Turn) -> str:
     if turn.text.startswith("!"):
         raise ValueError("the glossary cannot be read")
+    await asyncio.sleep(0.3)
     return turn.text
 
 
@@ -86,11 +105,14 @@ class _Caller:
         self._http = http
         self._number = 0
 
-    async def send(self, agent: str, *parts: Any, task: str = "", wait: bool = True) -> str:
-        """Sends a message and returns the task's id."""
+    async def send(self, agent: str, *parts: Any, task: str = "", wait: bool = True, hook: str = "") -> str:
+        """Sends a message and returns the task's id. `hook`: the URL of its webhook."""
         self._number += 1
         message = {"messageId": f"m-{self._number}", "role": "ROLE_USER", "parts": list(parts), "taskId": task}
-        body = {"message": message, "configuration": {"returnImmediately": not wait}}
+        configuration: dict[str, Any] = {"returnImmediately": not wait}
+        if hook:
+            configuration["taskPushNotificationConfig"] = {"url": hook}
+        body = {"message": message, "configuration": configuration}
         async with self._http.post(f"/{agent}/message:send", json=body) as answer:
             return str((await answer.json())["task"]["id"])
 
@@ -98,12 +120,16 @@ class _Caller:
 async def take(browser: str, folder: Path) -> None:
     """Takes all screenshots."""
     anywhere = Address("127.0.0.1", 0)
-    settings = Settings(http=anywhere, grpc=anywhere, store=f"sqlite:///{folder}/pictures.db")
+    store, trace_url = f"sqlite:///{folder}/pictures.db", "https://traces.example/{task_id}"
+    settings = Settings(http=anywhere, grpc=anywhere, store=store, trace_url=trace_url)
+    receivers = Receivers()
+    receivers.answer(HOOK, answered(503))
     async with (
-        open_app(settings, [invoices, translate, research]) as app,
+        open_app(settings, [invoices, translate, research], outbound=receivers) as app,
         aiohttp.ClientSession(f"http://{app.http}") as http,
         opened(browser) as page,
     ):
+        ADDRESS.append(str(app.grpc))
         caller = _Caller(http)
         document = {"raw": "JVBERi0xLjQK", "mediaType": "application/pdf", "filename": "invoice-2026-1187.pdf"}
         for text in ("Guten Morgen", "! Lieferschein", "Mit freundlichen Grüßen"):
@@ -114,7 +140,8 @@ async def take(browser: str, folder: Path) -> None:
             assert answer.status == 200
         await caller.send("translate", {"text": "Vielen Dank"})
         await caller.send("invoices", {"text": "wait"}, wait=False)
-        shown = await caller.send("invoices", {"text": "Check this invoice against its order."}, document)
+        shown = await caller.send("invoices", {"text": "Check this invoice against its order."}, document, hook=HOOK)
+        await asyncio.sleep(1)  # people take their time to answer
         await caller.send("invoices", {"text": "4500018140"}, task=shown, wait=False)
         address = f"http://{app.http}/console#/tasks/invoices/{shown}"
         await page.view(1280, 760)
@@ -127,10 +154,17 @@ async def take(browser: str, folder: Path) -> None:
             await page.view(width, height)
             await page.go("about:blank")
             await page.go(address)
-            await page.see("17.95", ".conversation")
+            await page.see("former contract", ".conversation")
             await page.until("document.querySelectorAll('.conversation > [data-kind=user]').length === 2")
-            await page.until("document.querySelectorAll('.list tbody tr').length === 8")
+            await page.until("document.querySelectorAll('.list tbody tr').length === 9")
             await _save(page, name)
+        await page.prefer("light")
+        await page.view(1280, 820)
+        await page.go("about:blank")
+        await page.go(f"{address}?tab=timeline")
+        await page.see("check the prices", ".timeline")
+        await page.until("document.querySelectorAll('.timeline [data-kind=delivery] rect').length > 2")
+        await _save(page, "console-timeline")
         steps = await caller.send("research", {"text": "tides"}, wait=False)
         await page.view(1280, 600)
         await page.go("about:blank")
