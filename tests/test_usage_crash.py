@@ -1,4 +1,7 @@
-"""`kill -9` under load: the daily usage in the store equals its tasks, before and after the restart."""
+"""`kill -9` under load: the daily usage in the store equals its tasks, before and after the restart.
+
+On SQLite each kill may lose the begun tasks and turns of one commit.
+"""
 
 from __future__ import annotations
 
@@ -79,11 +82,18 @@ async def kill_under_load(server: Server) -> None:
     await asyncio.gather(*senders)
 
 
-def usage_equals_tasks(query: Query) -> tuple[int, ...]:
-    """Asserts that the figures of all days are those of the stored tasks. Returns them."""
+BEGUN_AND_TURNS: Final = (0, 5)
+
+
+def usage_equals_tasks(query: Query, lost: int = 0) -> tuple[int, ...]:
+    """Asserts that the figures are those of the stored tasks. Returns them.
+
+    `lost`: how many tasks begun and turns may be missing.
+    """
     found = query(FIGURES)
     figures, tasks = found[:8], found[8:]
-    assert figures == tasks
+    missing = [task - figure for figure, task in zip(figures, tasks, strict=True)]
+    assert all(0 <= count <= (lost if at in BEGUN_AND_TURNS else 0) for at, count in enumerate(missing)), missing
     return figures
 
 
@@ -109,13 +119,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Query]:
 def test_daily_usage_equals_the_stored_tasks_after_kills_under_load(tmp_path: Path, store: tuple[str, Query]) -> None:
     url, query = store
     (tmp_path / "agents.py").write_text(AGENTS)
-    for _ in range(LIVES):
+    lost = SENDERS if url.startswith("sqlite") else 0
+    for life in range(LIVES):
         with serving("agents.py", "--store", url, cwd=tmp_path) as server:
             asyncio.run(kill_under_load(server))
             server.ends()
-            begun, completed, failed, _, rejected, turns, *_ = usage_equals_tasks(query)
-    assert begun >= LIVES * SENDS
+            begun, completed, failed, _, rejected, turns, *_ = usage_equals_tasks(query, lost * (life + 1))
+    assert begun >= LIVES * (SENDS - lost)
     assert min(completed, failed, rejected) > 0
     with serving("agents.py", "--store", url, cwd=tmp_path):  # repeats the turns of the last life
         pass
-    assert usage_equals_tasks(query)[5] >= turns
+    assert usage_equals_tasks(query, lost * LIVES)[5] >= turns

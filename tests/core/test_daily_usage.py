@@ -17,6 +17,7 @@ from dragoman.core.daily_usage import (
 )
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import Owner
+from dragoman.core.task import states
 from dragoman.core.task.plan import Plan, plan
 from dragoman.testing.fixtures import AGENT, created, new_ref
 
@@ -35,7 +36,7 @@ def test_a_day_is_a_utc_date() -> None:
         parse_day("24th")
 
 
-def test_a_counter_has_one_row_for_each_key_and_is_empty_afterwards() -> None:
+def test_a_counter_has_one_row_for_each_key() -> None:
     counter, keys = DailyCounter(), DailyKeys()
     for principal in ("bert", "anna", "bert"):
         counter.count(planned(principal), 5)
@@ -44,14 +45,13 @@ def test_a_counter_has_one_row_for_each_key_and_is_empty_afterwards() -> None:
     assert counter.days == {0, 1}
     for day in keys.missing(counter.days):
         keys.load(day, ())
-    begun_and_turns = [(*row[:4], row[4], row[9]) for row in counter.take(keys)]
+    begun_and_turns = [(*row[:4], row[4], row[9]) for row in counter.rows(keys)]
     assert begun_and_turns == [
         (0, "default", "anna", AGENT, 1, 1),
         (0, "default", "bert", AGENT, 2, 2),
         (1, "default", "anna", AGENT, 1, 1),
         (DAY_HOURS, "default", "anna", AGENT, 1, 1),
     ]
-    assert counter.take(keys) == []
 
 
 def test_a_change_that_counts_nothing_makes_no_row() -> None:
@@ -60,11 +60,31 @@ def test_a_change_that_counts_nothing_makes_no_row() -> None:
     assert not counter.days
 
 
+def test_begun_tasks_and_turns_can_wait_for_the_next_figures() -> None:
+    first, second, keys = DailyCounter(), DailyCounter(), DailyKeys()
+    assert (bool(first), first.can_wait) == (False, True)
+    first.count(planned("anna"), 0)
+    assert (bool(first), first.can_wait) == (True, True)
+    second.count(planned("anna"), 0)
+    second.count(planned("bert"), 0)
+    second.count_usage(planned("anna").record, UsageReport(3, 4), 0)
+    assert not second.can_wait
+    first.add(second)
+    assert not first.can_wait
+    assert [(row[2], row[4], row[-2]) for row in first.rows(keys)] == [("anna", 2, 3), ("bert", 1, 0)]
+    assert [(row[2], row[4], row[-2]) for row in second.rows(keys)] == [("anna", 1, 3), ("bert", 1, 0)]
+    ended = planned()
+    ended.record.state = states.COMPLETED
+    third = DailyCounter()
+    third.count(ended, 0)
+    assert not third.can_wait
+
+
 def test_usage_counts_for_the_task_s_principal_on_the_day_of_the_report() -> None:
     counter, keys = DailyCounter(), DailyKeys()
     counter.count_usage(planned().record, UsageReport(3, 4), 2 * DAY_MS)
     keys.load(2, ())
-    (row,) = counter.take(keys)
+    (row,) = counter.rows(keys)
     assert (row[0], row[2], row[-2:]) == (2 * DAY_HOURS, "anna", (3, 4))
 
 
@@ -77,7 +97,7 @@ def test_keys_beyond_the_limit_of_a_day_count_for_one_key_of_each_agent() -> Non
     counter = DailyCounter()
     for name in names:
         counter.count(planned(name), 0)
-    assert [(row[1], row[2], row[4]) for row in counter.take(keys)] == [
+    assert [(row[1], row[2], row[4]) for row in counter.rows(keys)] == [
         ("", "", 2),
         ("default", "anna", 1),
         ("default", "bert", 2),

@@ -63,7 +63,7 @@ async def counter_rows(connection: Connection, keys: DailyKeys, counter: DailyCo
     """The rows of one batch, for ADD_DAILY_USAGE without the slot."""
     for day in keys.missing(counter.days):
         keys.load(day, map(tuple, await connection.fetch(_SELECT_NAMES, day)))
-    return counter.take(keys)
+    return counter.rows(keys)
 
 
 async def erase_principal(connection: Connection, principal: str, scope: str) -> None:

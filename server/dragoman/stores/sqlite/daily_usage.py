@@ -61,7 +61,7 @@ def add_counts(connection: sqlite3.Connection, cursor: sqlite3.Cursor, keys: Dai
     """Adds the figures of one batch to their rows. `cursor`: of the connection."""
     for day in keys.missing(counter.days):
         keys.load(day, connection.execute(_SELECT_NAMES, (day,)))
-    if rows := counter.take(keys):
+    if rows := counter.rows(keys):
         _ADD_ROWS.run(cursor, rows)
 
 

@@ -297,9 +297,11 @@ class SqliteStore:
         return await self._read(task_tables.delegated_tasks, task, limit)
 
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
+        await self.writer.write_figures()
         return await self._read(daily_usage.read, query)
 
     async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+        await self.writer.write_figures()
         return await self._read(daily_usage.read_hours, query)
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, AppendRejected
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.stores.sqlite.hot.commit import SqliteCommitter, SqliteQueuedWrite, WriteJob
 from dragoman.stores.sqlite.schema import connect, migrate
-from dragoman.testing.fixtures import Clock, created, new_ref, running
+from dragoman.testing.fixtures import Clock, by_runner, created, new_ref, running, status
 
 
 @pytest.fixture
@@ -81,6 +82,63 @@ async def test_a_job_that_fails_is_rolled_back(connection: sqlite3.Connection) -
     with pytest.raises(ValueError, match="a job"):
         committer.commit_job(fail)
     assert stored(connection) == {change.task.key}
+
+
+def begun_tasks(connection: sqlite3.Connection) -> int:
+    """The begun tasks in the stored figures."""
+    found: int = connection.execute("SELECT coalesce(sum(begun), 0) FROM hourly_usage").fetchone()[0]
+    return found
+
+
+async def test_begun_tasks_are_counted_with_the_next_commit(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    commit(committer, created(new_ref()), created(new_ref()))
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (0, True)
+    commit(committer, created(new_ref()))
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (3, False)
+
+
+async def test_results_are_counted_in_their_own_commit(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    (task,) = commit(committer, created(new_ref(), claim=7))
+    assert isinstance(task, Appended)
+    commit(committer, by_runner(task, status(states.COMPLETED), end=True))
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (1, False)
+    assert connection.execute("SELECT sum(completed), sum(turns) FROM hourly_usage").fetchone() == (1, 1)
+
+
+async def test_any_job_writes_what_was_begun_before_it(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+    commit(committer, created(new_ref()))
+    assert commit(committer, begun_tasks) == [1]
+    results = commit(committer, created(new_ref()), begun_tasks, created(new_ref()), begun_tasks)
+    assert (results[1], results[3]) == (2, 3)
+    commit(committer, created(new_ref()))
+    committer.commit_job(lambda _: None)
+    assert (begun_tasks(connection), committer.has_deferred_figures) == (4, False)
+
+
+async def test_a_failed_commit_loses_and_repeats_no_figures(connection: sqlite3.Connection) -> None:
+    committer = SqliteCommitter(connection, Clock())
+
+    def fail(connection: sqlite3.Connection) -> None:
+        raise ValueError("a job that fails")
+
+    commit(committer, created(new_ref()))
+    commit(committer, created(new_ref()), fail)
+    with pytest.raises(ValueError, match="a job"):
+        committer.commit_job(fail)
+    committer.commit_job(lambda _: None)
+    assert begun_tasks(connection) == 2
+
+
+async def test_a_store_that_is_closed_has_counted_everything(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    await store.append(created(new_ref()))
+    await store.close()
+    connection = connect(tmp_path / "tasks.db", readonly=True)
+    assert begun_tasks(connection) == 1
+    connection.close()
 
 
 @pytest.fixture

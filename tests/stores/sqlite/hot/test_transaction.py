@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.core.daily_usage import DailyKeys
+from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.task import states
 from dragoman.core.task.log import Appended
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
@@ -27,7 +27,9 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def begin(connection: sqlite3.Connection) -> SqliteTransaction:
-    return SqliteTransaction(connection, lambda: 1000, {}, SqliteArtifactGrowth(), SqliteQuotaCounters(), DailyKeys())
+    return SqliteTransaction(
+        connection, lambda: 1000, {}, SqliteArtifactGrowth(), SqliteQuotaCounters(), DailyKeys(), DailyCounter()
+    )
 
 
 def claimed_tasks(connection: sqlite3.Connection, number: int) -> list[Appended]:

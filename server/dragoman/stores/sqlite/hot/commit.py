@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dragoman.core.counters import CommitCounters
-from dragoman.core.daily_usage import DailyKeys
+from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, AppendRejected
+from dragoman.stores.sqlite import daily_usage
 from dragoman.stores.sqlite.errors import explain, is_undecodable, map_error, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.hot.quota_counters import SqliteQuotaCounters
@@ -71,9 +72,15 @@ class SqliteCommitter:
         self._artifact_growth = SqliteArtifactGrowth()
         self.quota_counters = SqliteQuotaCounters()
         self._daily_keys = DailyKeys()
+        self._deferred_figures = DailyCounter()
         self.counters = CommitCounters()
         self.results: list[SqliteQueuedWrite] = []
         """Writes that have a result or error which was not delivered yet."""
+
+    @property
+    def has_deferred_figures(self) -> bool:
+        """Whether figures of daily usage wait for the next commit."""
+        return bool(self._deferred_figures)
 
     def clear_owner_numbers(self) -> None:
         """After owners were deleted."""
@@ -119,6 +126,7 @@ class SqliteCommitter:
                 self._artifact_growth,
                 self.quota_counters,
                 self._daily_keys,
+                self._deferred_figures,
             )
             transaction.load_records([item.job for item in batch if isinstance(item.job, Append)])
             for item in batch:
@@ -126,6 +134,7 @@ class SqliteCommitter:
             transaction.flush()
             results = [*self.results, *batch]
             connection.execute("COMMIT")
+            self._deferred_figures = transaction.daily_counter
             self.results = results
         except BaseException:
             self.counters.failed_batches += 1
@@ -137,11 +146,15 @@ class SqliteCommitter:
         self.counters.seconds.add(time.perf_counter() - started)
 
     def commit_job(self, job: Callable[[sqlite3.Connection], Any]) -> None:
-        """Runs one job in a transaction of its own. Raises what it raised."""
+        """Runs one job in a transaction of its own, which writes deferred figures too. Raises what it raised."""
         self._begin()
         try:
             job(self._connection)
+            daily_usage.add_counts(
+                self._connection, self._connection.cursor(), self._daily_keys, self._deferred_figures
+            )
             self._connection.execute("COMMIT")
+            self._deferred_figures = DailyCounter()
         except Exception:
             self._roll_back()
             raise

@@ -103,7 +103,9 @@ class SqliteTransaction:
         artifact_growth: SqliteArtifactGrowth,
         quota_counters: SqliteQuotaCounters,
         daily_keys: DailyKeys,
+        deferred_figures: DailyCounter,
     ) -> None:
+        """`deferred_figures`: of an earlier batch, to be written with those of this one."""
         self._connection = connection
         self._cursor = connection.cursor()
         self._clock = clock
@@ -111,7 +113,9 @@ class SqliteTransaction:
         self._artifact_growth = artifact_growth
         self._quota_counters = quota_counters
         self._daily_keys = daily_keys
-        self._daily_counter = DailyCounter()
+        self._deferred_figures = deferred_figures
+        self.daily_counter = DailyCounter()
+        """Figures of this batch that are not written, also after `flush`."""
         self._wanted: dict[tuple[int, bytes], TaskRef] = {}
         """The tasks of this batch."""
         self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
@@ -142,6 +146,7 @@ class SqliteTransaction:
     def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
         """Runs another write. It sees all changes before it, and may change what was cached."""
         connection = self._flushed_connection()
+        self._write_figures()
         self._records.clear()
         return job(connection)
 
@@ -191,19 +196,25 @@ class SqliteTransaction:
             if planned.record.has_live_push:
                 pushes.record_append(self._connection, owner, planned, now)
             self._records[owner, ref.key] = planned.record
-        self._daily_counter.count(planned, now)
+        self.daily_counter.count(planned, now)
         if change.usage_report is not None:
             report = change.usage_report
             usage, is_counted = task_tables.record_usage(self._flushed_connection(), owner, ref.key, report)
             if is_counted and report.has_amount:
-                self._daily_counter.count_usage(planned.record, report, now)
+                self.daily_counter.count_usage(planned.record, report, now)
             return replace(planned.outcome, usage=usage)
         return planned.outcome
 
     def flush(self) -> None:
-        """Writes all pending rows, the totals of the batch, and its daily usage."""
+        """Writes all pending rows, the totals of the batch, and its daily usage if that cannot wait."""
         self._flushed_connection()
-        daily_usage.add_counts(self._connection, self._cursor, self._daily_keys, self._daily_counter)
+        if self._deferred_figures or not self.daily_counter.can_wait:
+            self._write_figures()
+
+    def _write_figures(self) -> None:
+        self.daily_counter.add(self._deferred_figures)
+        daily_usage.add_counts(self._connection, self._cursor, self._daily_keys, self.daily_counter)
+        self.daily_counter, self._deferred_figures = DailyCounter(), DailyCounter()
 
     def _flushed_connection(self) -> sqlite3.Connection:
         """The connection, after everything pending was written."""

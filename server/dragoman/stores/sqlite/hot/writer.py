@@ -180,6 +180,11 @@ class SqliteWriter:
         if urgent.error is not None:
             raise urgent.error
 
+    async def write_figures(self) -> None:
+        """Returns when daily usage has the figures of all commits so far."""
+        if self._committer.has_deferred_figures:
+            await self.submit(lambda connection: None)
+
     def clear_owner_numbers(self) -> None:
         """For a job that deleted owners: drops the cached numbers."""
         self._committer.clear_owner_numbers()
@@ -203,6 +208,8 @@ class SqliteWriter:
         while self._low_priority_writes:
             self._write([self._low_priority_writes.popleft()])
         self._write_urgent()
+        if self._committer.has_deferred_figures:
+            self._committer.commit_job(lambda connection: None)
         self._checkpointer.truncate(self.connection)
         self.connection.close()
 
