@@ -161,3 +161,28 @@ async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_
         await stage.to("#/agents/plain")
         await page.see("Interfaces", ".page")
         assert await page.run("document.querySelector('.figures-line, .bars')") is None
+
+
+async def test_viewers_see_the_overview_but_pause_nothing(browser: str, tmp_path: Path) -> None:
+    async with (
+        staged(browser, tmp_path, token=SecretStr("boss"), api_keys=True) as stage,
+        grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
+    ):
+        page = stage.page
+        request = ops.CreateKeyRequest(name="eve", grants=["viewer"])
+        eve = (await rpc.OpsServiceStub(channel).CreateKey(request, metadata=(("authorization", "Bearer boss"),))).text
+        async with stage.http.post(
+            "/operations/agents/plain:pause", json={"reason": "maintenance"}, headers={"Authorization": "Bearer boss"}
+        ) as answer:
+            assert answer.status == 200
+        await page.until("document.querySelector('dialog[open] input[type=password]')")
+        await page.type("dialog[open] input", eve)
+        await page.press("Enter")
+        await page.until("document.querySelector('.top .key').innerText === 'eve'")
+        await stage.to("#/overview")
+        await page.see("Plain is paused", ".concerns")
+        await page.see("by token: maintenance", ".concerns")
+        await stage.to("#/agents")
+        await page.see("waiting for callers", ".cards")
+        buttons = "[...document.querySelectorAll('#main button')].map(one => one.innerText)"
+        assert await page.run(buttons) == []
