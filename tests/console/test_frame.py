@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.console.browser import Page
 from tests.console.served import staged
+
+import dragoman
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -27,6 +30,15 @@ ZOOMS: Final = """
   .filter(one => parseFloat(getComputedStyle(one).fontSize) < 16).map(one => one.outerHTML.slice(0, 120))
 """
 """Fields into which a phone zooms when they get the focus: less than 16 px."""
+
+
+MOST_BYTES: Final = 200_000
+"""The console's files, compressed: a first visit on a slow line takes seconds."""
+
+
+def test_the_console_is_small() -> None:
+    files = Path(dragoman.__file__).with_name("console").iterdir()
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= MOST_BYTES
 
 
 async def touch(page: Page) -> None:
