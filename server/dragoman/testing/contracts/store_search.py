@@ -216,6 +216,8 @@ class StoreSearches:
             await change
         found = await store.search(TaskSearch(page_size=1))
         assert (found.total, found.is_total_exact) == (MAX_TOTAL, False)
+        more = await store.search(TaskSearch(page_size=1, max_total=MAX_TOTAL + 1))
+        assert (more.total, more.is_total_exact) == (MAX_TOTAL + 1, True)
         assert found.next is not None
         later = await store.search(TaskSearch(page_size=1, after=found.next))
         assert (later.total, later.is_total_exact) == (0, False)

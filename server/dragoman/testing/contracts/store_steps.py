@@ -68,6 +68,14 @@ class StoreSteps:
 
     # Steps ------------------------------------------------------------------------------------------------------
 
+    async def test_a_new_task_may_begin_with_steps(self, store: Store) -> None:
+        ref, steps = new_ref(), [finished_step("search"), finished_step("search", 2, 1, bytes(300_000))]
+        await store.append(replace(created(ref), steps=steps))
+        found = await store.steps(ref, results=True)
+        assert [(step.name, step.number, step.turn, step.result) for step in found] == [
+            (step.name, step.number, 0, step.result) for step in steps
+        ]
+
     async def test_a_step_is_read_as_it_was_stored(self, store: Store) -> None:
         claimed = await running(store)
         step = finished_step("search")
