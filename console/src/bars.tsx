@@ -27,6 +27,8 @@ const HIGH = 100;
 /** Width of a bar's place, and the space between two bars, in units of the drawing. */
 const PLACE = 10;
 const GAP = 2;
+/** Longer series have a table of their own on the page. */
+const MOST_ROWS = 24;
 
 export function Bars({ title, labels, series, unit, whole = false }: Shown) {
   const at = useSignal<number | undefined>(undefined);
@@ -77,7 +79,37 @@ export function Bars({ title, labels, series, unit, whole = false }: Shown) {
             ))}
         </p>
       </div>
+      {labels.length <= MOST_ROWS && <Table title={title} labels={labels} series={series} unit={unit} />}
     </figure>
+  );
+}
+
+/** The bars for those who do not see them. */
+function Table({ title, labels, series, unit }: Shown) {
+  return (
+    <table class="hidden">
+      <caption>{title}</caption>
+      <thead>
+        <tr>
+          <th scope="col">Time</th>
+          {series.map((one) => (
+            <th key={one.name} scope="col">
+              {one.name}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {labels.map((label, bar) => (
+          <tr key={label}>
+            <th scope="row">{label}</th>
+            {series.map((one) => (
+              <td key={one.name}>{unit(one.values[bar] ?? 0)}</td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }
 

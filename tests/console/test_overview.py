@@ -63,6 +63,9 @@ async def test_the_start_page_says_that_nothing_needs_the_operator(browser: str,
         }
         assert await page.run("document.querySelectorAll('.bars g').length") == 24
         assert await page.run("document.querySelectorAll('.bars rect[data-tone=main]').length") == 1
+        # The same as a table, for those who do not see the bars.
+        hours = await page.run("[...document.querySelectorAll('.bars tbody tr')].map(row => row.cells[1].textContent)")
+        assert sorted(hours) == ["0"] * 23 + ["1"]
         assert await page.run("document.querySelectorAll('.bars rect[data-tone=bad]').length") == 0
         await page.click(".figures tbody td a")
         await page.until("location.hash === '#/tasks?agent=curious&state=INPUT_REQUIRED'")
