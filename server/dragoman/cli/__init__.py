@@ -153,6 +153,9 @@ COMMANDS: Final = {
     ),
     "explain": CommandSpec("tasks", "Explain a task: who runs it, what happens next, and what to do.", _TASKS),
     "steps": CommandSpec("tasks", "List the durable steps of a task: state, attempt, duration, result, error.", _TASKS),
+    "logs": CommandSpec(
+        "admin.events", "Show the events of a task, or the changes of all tasks, as they happen.", _TASKS
+    ),
     "record": CommandSpec("record", "Record the messages and answers of a task as a test case.", _TASKS),
     "replay": CommandSpec("record", "Run a recorded test case against the agents of APP.", _TASKS),
     "purge": CommandSpec("admin.maintenance", "Erase tasks with their events, messages and artifacts.", _STORE),

@@ -212,7 +212,7 @@ async def get(client: Client, task_id: str, *, history: int | None, json: bool, 
     out.line(f"task     {task.id}")
     out.line(f"state    {state_name(task.status.state)}", state=task.status.state)
     out.line(f"since    {format_time(task.status.timestamp)}")
-    out.line(f"scope    {_scope_and_agent(client)[0]}")
+    out.line(f"scope    {scope_and_agent(client)[0]}")
     out.line(f"context  {task.context_id}")
     if usage := format_usage(task):
         out.line(f"usage    {usage}")
@@ -376,7 +376,8 @@ async def _single_event(event: pb.StreamResponse) -> StreamResponses:
     yield event
 
 
-def _scope_and_agent(client: Client) -> tuple[str, str]:
+def scope_and_agent(client: Client) -> tuple[str, str]:
+    """The scope and the agent that a client calls."""
     resource = RESOURCE_NAME.fullmatch(client.agent)
     return (resource["scope"], resource["agent"]) if resource else (DEFAULT_SCOPE, client.agent)
 
@@ -384,7 +385,7 @@ def _scope_and_agent(client: Client) -> tuple[str, str]:
 def _command_line(verb: str, task_id: str, client: Client) -> str:
     """The command line that continues with a task, with agent, scope and address where they are not the defaults."""
     words = ["dragoman", verb, task_id]
-    scope, agent = _scope_and_agent(client)
+    scope, agent = scope_and_agent(client)
     if agent:
         words += ["--agent", agent]
     if scope != DEFAULT_SCOPE:

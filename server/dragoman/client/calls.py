@@ -15,7 +15,7 @@ from typing import Any, Final, Self, cast
 from google.protobuf.message import Message as ProtoMessage
 
 from dragoman.calling import retry
-from dragoman.calling.errors import ClientError
+from dragoman.calling.errors import ClientError, NotSupported
 from dragoman.calling.transport import (
     BINDING_NAMES,
     DIALECT_NAMES,
@@ -161,6 +161,34 @@ class Client:
         """
         request = pb.SubscribeToTaskRequest(tenant=self._tenant, id=task_id)
         return self._follow("SubscribeToTask", request, after=after)
+
+    async def replay(self, task_id: str) -> StreamResponses:
+        """Yields the events of a task from its first to its newest one, and waits for no others.
+
+        Raises NotSupported for servers without cursors.
+        """
+        request = pb.SubscribeToTaskRequest(tenant=self._tenant, id=task_id)
+        newest = ""
+        try:
+            async with aclosing(self._transport.stream("SubscribeToTask", request, parent=self._parent)) as events:
+                async for event in events:
+                    newest = retry.pop_cursor(event.task)
+                    break
+        except ClientError as error:
+            if error.reason != "UNSUPPORTED_OPERATION":
+                raise
+        else:
+            if not newest:
+                raise NotSupported("UNIMPLEMENTED", "the server does not number the events of its tasks")
+        # A task that has ended has no further events: its stream ends by itself.
+        async with aclosing(
+            self._transport.stream("SubscribeToTask", request, after="0", parent=self._parent)
+        ) as events:
+            async for event in events:
+                cursor = retry.pop_cursor(getattr(event, str(event.WhichOneof("payload"))))
+                yield event
+                if newest and cursor == newest:
+                    return
 
     async def _follow(
         self, rpc: str, request: pb.SendMessageRequest | pb.SubscribeToTaskRequest, *, after: str = "", key: str = ""

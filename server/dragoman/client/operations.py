@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
@@ -14,13 +14,14 @@ from google.protobuf.message import Message
 
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, ResponseErrors
-from dragoman.calling.transport_http import JSON_MEDIA_TYPE
+from dragoman.calling.transport_http import JSON_MEDIA_TYPE, MAX_SSE_EVENT_BYTES, SSE_MEDIA_TYPE
 from dragoman.client.agent_connection import grpc_address, is_http_url, server_url, split_grpc_url, url_problem
 from dragoman.client.transport import CallOptions
-from dragoman.wire.http import httprule
+from dragoman.wire.http import httprule, sse
 from dragoman.wire.http.httprule import Rule
 from dragoman.wire.json import protojson
 from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
+from dragoman_pb.dragoman.ops.v1 import events_pb2 as events
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
@@ -143,6 +144,14 @@ class Operator:
         """Shows for each agent what waits and runs now, and what was done in the last hours."""
         return await self._unary("GetOverview", request, overview.GetOverviewResponse)
 
+    def watch_tasks(self, request: tasks.WatchTasksRequest) -> AsyncGenerator[tasks.WatchTasksResponse, None]:
+        """Yields the tasks as `list_tasks` does, and again whenever the list has changed. Does not end."""
+        return self._stream("WatchTasks", request, tasks.WatchTasksResponse)
+
+    async def list_events(self, request: events.ListEventsRequest) -> events.ListEventsResponse:
+        """Lists events of a task by sequence."""
+        return await self._unary("ListEvents", request, events.ListEventsResponse)
+
     async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
         """Explains the state of a task: why it waits or runs, and where."""
         return await self._unary("Explain", request, ops.ExplainResponse)
@@ -241,6 +250,13 @@ class Operator:
             return response
 
     async def _stream(self, name: str, request: Message, response_type: type[Any]) -> AsyncGenerator[Any, None]:
+        if self._http is not None and (rule := _http_rule(name, request)) is not None:
+            async with aclosing(
+                _stream_over_http(self._http, server_url(self._address), rule, request, response_type)
+            ) as responses:
+                async for response in responses:
+                    yield response
+            return
         method = (await self._open_channel()).unary_stream(
             f"/{_OPS_SERVICE.full_name}/{name}", type(request).SerializeToString, response_type.FromString
         )
@@ -284,7 +300,8 @@ def _http_rule(name: str, request: Message) -> Rule | None:
     return max(rules, key=lambda rule: len(rule.template.variables), default=None)
 
 
-async def _call_over_http(http: AiohttpClient, server: str, rule: Rule, request: Message, response_type: type[M]) -> M:
+def _http_request(rule: Rule, request: Message) -> tuple[str, dict[str, str], bytes | None]:
+    """Returns the path, the headers and the body of a call."""
     codec: protojson.Codec[Any] = protojson.compile(type(request), _OPS_JSON)
     fields = codec.to_dict(request)
     path = str(rule.template)
@@ -292,11 +309,14 @@ async def _call_over_http(http: AiohttpClient, server: str, rule: Rule, request:
         name = ".".join(variable.field)
         value = fields.pop(request.DESCRIPTOR.fields_by_name[name].json_name)
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
-    headers, body = {"Accept": JSON_MEDIA_TYPE}, None
     if rule.body:
-        headers["Content-Type"], body = JSON_MEDIA_TYPE, orjson.dumps(fields)
-    elif fields:
-        path += f"?{urlencode(list(_query_pairs(fields)))}"
+        return path, {"Content-Type": JSON_MEDIA_TYPE}, orjson.dumps(fields)
+    return f"{path}?{urlencode(list(_query_pairs(fields)))}" if fields else path, {}, None
+
+
+async def _call_over_http(http: AiohttpClient, server: str, rule: Rule, request: Message, response_type: type[M]) -> M:
+    path, headers, body = _http_request(rule, request)
+    headers["Accept"] = JSON_MEDIA_TYPE
     async with http.open(rule.http_method, server + path, headers, body, idle_timeout=None) as response:
         data = b"".join([chunk async for chunk in response.chunks()])
     try:
@@ -310,6 +330,29 @@ async def _call_over_http(http: AiohttpClient, server: str, rule: Rule, request:
     response_codec: protojson.Codec[Any] = protojson.compile(response_type, _OPS_JSON)
     result: M = response_codec.decode(value)
     return result
+
+
+async def _stream_over_http(
+    http: AiohttpClient, server: str, rule: Rule, request: Message, response_type: type[Any]
+) -> AsyncGenerator[Any, None]:
+    """Yields the responses of a streaming call, which are server-sent events."""
+    path, headers, body = _http_request(rule, request)
+    headers["Accept"] = SSE_MEDIA_TYPE
+    codec: protojson.Codec[Any] = protojson.compile(response_type, _OPS_JSON)
+    async with http.open(rule.http_method, server + path, headers, body, idle_timeout=None) as response:
+        if response.status >= 400:
+            data = b"".join([chunk async for chunk in response.chunks()])
+            value = None
+            with suppress(orjson.JSONDecodeError):
+                value = orjson.loads(data)
+            raise ClientError.from_response(response.status, response.headers, value)
+        parser = sse.SseParser(limit=MAX_SSE_EVENT_BYTES)
+        async for chunk in response.chunks():
+            for event in parser.feed(chunk):
+                value = orjson.loads(event.data)
+                if "error" in value:
+                    raise ClientError.from_json(value["error"])
+                yield codec.decode(value)
 
 
 def _query_pairs(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
