@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import threading
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, modification_times
+from dragoman.cli.serve.reload import (
+    ReloadedServer,
+    Reloader,
+    Standby,
+    StandbyEnded,
+    app_argument,
+    modification_times,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +102,24 @@ async def test_a_serving_process_stops_without_a_restart(stopped: bool) -> None:
     with ours:
         standby = Standby(theirs.detach())
         await standby.open()
-        signal = asyncio.Event()
+        stop = asyncio.Event()
         if stopped:
-            signal.set()
+            stop.set()
         else:
             ours.close()
         with closing(standby):
-            assert not await standby.restarts_before(signal.wait())
+            assert not await standby.restarts_before(stop.wait())
+
+
+@pytest.mark.parametrize(("serves", "number", "sent"), [
+    (True, signal.SIGINT, []), (False, signal.SIGINT, [signal.SIGINT]), (True, signal.SIGTERM, [signal.SIGTERM]),
+])  # fmt: skip
+async def test_a_signal_reaches_a_server_once(serves: bool, number: signal.Signals, sent: list[signal.Signals]) -> None:
+    received: list[signal.Signals] = []
+    process: Any = SimpleNamespace(send_signal=received.append)
+    channel: Any = None
+    reloader = Reloader([], None)
+    reloader._server = ReloadedServer(process, channel)
+    reloader._server.serves = serves
+    reloader._stop(number)
+    assert received == sent

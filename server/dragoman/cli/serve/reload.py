@@ -95,8 +95,8 @@ class Reloader:
         return self._exit_code
 
     def _stop(self, number: int) -> None:
-        # A terminal sends Ctrl-C to the server as well; other signals reach only this process.
-        if number != signal.SIGINT and self._server is not None:
+        # A terminal sends Ctrl-C to a server that serves as well; other signals reach only this process.
+        if self._server is not None and (number != signal.SIGINT or not self._server.serves):
             self._server.process.send_signal(number)
         self._stopping.set()
 
@@ -149,6 +149,8 @@ class ReloadedServer:
 
     def __init__(self, process: asyncio.subprocess.Process, channel: SupervisorChannel) -> None:
         self.process = process
+        self.serves = False
+        """Whether it has reported `ready`: it has joined our process group."""
         self._channel = channel
 
     @classmethod
@@ -172,6 +174,7 @@ class ReloadedServer:
         """Waits for a report; False if the process ends before."""
         while (message := await self._channel.receive()) is not None:
             if message["report"] == name:
+                self.serves = name == "ready"
                 return True
         return False
 
