@@ -165,6 +165,9 @@ COMMANDS: Final = {
     "agents": CommandSpec(
         "admin.agents", "List, pause and resume the agents of a server; add and remove upstream A2A agents.", _OPERATE
     ),
+    "overview": CommandSpec(
+        "admin.usage", "Show what waits and runs now, and what was done in the last hours, by agent.", _OPERATE
+    ),
     "usage": CommandSpec(
         "admin.usage", "Show tasks, turns, tokens and costs by day, agent, principal or scope.", _OPERATE
     ),

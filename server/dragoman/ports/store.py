@@ -337,8 +337,8 @@ class Store(Protocol):
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         """Sums of what tasks did and used by day, in the order of the groups; without groups exactly one row.
 
-        The figures change in the commit that they count. They stay when tasks are erased; erasing a principal removes
-        its name from them.
+        Figures of ended turns change in the commit that they count, those of begun ones at the latest with the next.
+        They stay when tasks are erased; erasing a principal removes its name from them.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""`dragoman usage` against a real server."""
+"""`dragoman usage` and `dragoman overview` against a real server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 import pytest
 from tests.cli.conftest import Run
 
-from dragoman.cli.admin.usage import COUNT_COLUMNS, GroupOption, build_request, format_table, parse_days
+from dragoman.cli.admin.usage import (
+    COUNT_COLUMNS,
+    GroupOption,
+    build_request,
+    format_overview,
+    format_table,
+    parse_days,
+)
+from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
 
 
@@ -67,3 +75,36 @@ def test_other_periods_are_usage_errors(dragoman: Run, text: str) -> None:
 
 def test_a_group_that_does_not_exist_is_a_usage_error(dragoman: Run) -> None:
     assert dragoman("usage", "--by", "week").code == 2
+
+
+def test_the_overview_has_a_line_for_each_agent(dragoman: Run) -> None:
+    assert dragoman("overview", "--agent", "nobody").err == "no unfinished tasks, and nothing in the last 24 hours\n"
+
+    def line() -> list[str]:
+        """The cells of the line of the playground, on a server that other tests use too."""
+        header, *lines = dragoman("overview", "--hours", "48").out.splitlines()
+        assert header.split() == ["agent", "queued", "running", "waiting", *COUNT_COLUMNS, "s/turn"]
+        return lines[0].split()
+
+    assert dragoman("send", "echo hello").code == 0
+    before = line()
+    assert before[:4] == ["playground", "0", "0", "0"]
+    assert dragoman("send", "echo hello").code == 0
+    assert dragoman("send", "fail").code == 1
+    counts = zip(line()[4:10], before[4:10], strict=True)
+    assert [int(after) - int(earlier) for after, earlier in counts] == [2, 1, 1, 0, 0, 2]
+    (text,) = dragoman("overview", "--json").out.splitlines()
+    assert json.loads(text)["agent"] == "playground"
+    assert dragoman("overview", "--hours", "49").code == 2
+
+
+def test_open_tasks_have_the_age_of_the_oldest() -> None:
+    agent = overview_pb.AgentOverview(agent="desk", queued=overview_pb.OpenTasks(count=1000, is_minimum=True))
+    agent.queued.oldest.FromMilliseconds(1_000)
+    agent.hours.add(begun=3, completed=2, turns=4, turn_seconds=5)
+    agent.hours.add(begun=1, failed=1, turns=1, turn_seconds=6)
+    assert format_overview([agent], 301_000) == [
+        "agent       queued  running  waiting  begun  completed  failed  canceled  rejected  turns  s/turn",
+        "desk   1,000+ (5m)        0        0      4          2       1         0         0      5     2.2",
+    ]
+    assert format_overview([], 0) == []

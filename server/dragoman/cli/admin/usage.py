@@ -1,7 +1,8 @@
-"""`usage`: what agents and principals did and used, by day."""
+"""`usage`: what agents and principals did and used, by day. `overview`: what agents do now, and did lately."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -9,13 +10,14 @@ from typing import Annotated, Final
 
 import typer
 
-from dragoman.cli import ExitCode, print_note
+from dragoman.cli import ExitCode, format_count, print_note
 from dragoman.cli.admin import AdminTarget, run_admin_command
 from dragoman.cli.options import DEFAULT_SERVER, AgentFilter, Ca, Cert, Json, Key, PrincipalFilter, ScopeFilter, Server
-from dragoman.cli.output import ConsoleOutput, json_line
+from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
 from dragoman.client.operations import Operator
-from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS
+from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
 from dragoman.core.durations import parse_age
+from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview_pb
 from dragoman_pb.dragoman.ops.v1 import usage_pb2 as ops
 
 PAGE_ROWS: Final = 1000
@@ -37,8 +39,9 @@ class GroupOption(StrEnum):
 
 
 def register(cli: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds the commands."""
     cli.command("usage")(usage)
+    cli.command("overview")(overview)
 
 
 def usage(
@@ -71,6 +74,27 @@ def usage(
     """
     request = build_request(parse_days(since), by or [GroupOption.DAY], agent=agent, principal=principal, scope=scope)
     run_admin_command(server, print_usage(AdminTarget(server, key), request, json=json))
+
+
+def overview(
+    hours: Annotated[int, typer.Option("--hours", min=1, max=KEPT_HOURS, help="The last hours, with this one.")] = 24,
+    agent: AgentFilter = "",
+    scope: ScopeFilter = "",
+    json: Json = False,
+    server: Server = DEFAULT_SERVER,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = "",
+) -> None:
+    """Show what waits and runs now, and what was done in the last hours, by agent.
+
+    Tasks that are queued wait for a slot or a worker, those that are waiting for their callers; each with the age of
+    the oldest. For operators and viewers.
+
+    **Example**: `dragoman overview --hours 1`
+    """
+    request = overview_pb.GetOverviewRequest(hours=hours, agent=agent, scope=scope)
+    run_admin_command(server, print_overview(AdminTarget(server, key), request, json=json))
 
 
 def parse_days(text: str) -> int:
@@ -135,10 +159,15 @@ def format_table(rows: Sequence[ops.UsageRow], groups: Sequence[str]) -> list[st
     ]
     if len(rows) > 1:
         cells.append(["total", *[""] * (len(groups) - 1), *_figures(rows)])
+    return _aligned(cells, len(groups))
+
+
+def _aligned(cells: Sequence[Sequence[str]], names: int) -> list[str]:
+    """Lines of columns: the first `names` of them aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
-            f"{cell:<{width}}" if at < len(groups) else f"{cell:>{width}}"
+            f"{cell:<{width}}" if at < names else f"{cell:>{width}}"
             for at, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in cells
@@ -149,3 +178,34 @@ def _figures(rows: Sequence[ops.UsageRow]) -> list[str]:
     counts = [f"{sum(getattr(row, name) for row in rows):,}" for name in COUNT_COLUMNS]
     seconds, tokens, cost = (sum(getattr(row, name) for row in rows) for name in AMOUNT_COLUMNS)
     return [*counts, f"{seconds:,.1f}", f"{tokens:,}", f"{cost:,.2f}"]
+
+
+async def print_overview(target: AdminTarget, request: overview_pb.GetOverviewRequest, *, json: bool) -> ExitCode:
+    """Prints a table with a line for each agent, or agents as JSON lines."""
+    async with target.operator() as operator:
+        agents = (await operator.get_overview(request)).agents
+    out = ConsoleOutput()
+    if not agents and not json:
+        print_note(f"no unfinished tasks, and nothing in the last {format_count(request.hours, 'hour')}")
+    for line in map(json_line, agents) if json else format_overview(agents, time.time() * 1000):
+        out.line(line)
+    return ExitCode.OK
+
+
+def format_overview(agents: Sequence[overview_pb.AgentOverview], now: float) -> list[str]:
+    """The lines of a table; none without agents. now: milliseconds since the epoch."""
+    if not agents:
+        return []
+    cells = [["agent", "queued", "running", "waiting", *COUNT_COLUMNS, "s/turn"]]
+    for one in agents:
+        counts = [sum(getattr(hour, name) for hour in one.hours) for name in COUNT_COLUMNS]
+        seconds = sum(hour.turn_seconds for hour in one.hours)
+        open_tasks = [_format_open_tasks(tasks, now) for tasks in (one.queued, one.running, one.waiting)]
+        per_turn = f"{seconds / counts[-1]:,.1f}" if counts[-1] else ""
+        cells.append([one.agent, *open_tasks, *(f"{count:,}" for count in counts), per_turn])
+    return _aligned(cells, 1)
+
+
+def _format_open_tasks(tasks: overview_pb.OpenTasks, now: float) -> str:
+    age = f" ({format_elapsed(now - tasks.oldest.ToMilliseconds())})" if tasks.HasField("oldest") else ""
+    return f"{tasks.count:,}{'+' if tasks.is_minimum else ''}{age}"
