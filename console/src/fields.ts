@@ -29,11 +29,21 @@ export interface Field {
 /** Longer texts are edited in several lines. */
 const LONG = 200;
 
-const FORMATS: Record<string, Field["type"]> = { date: "date", "date-time": "datetime-local", time: "time", email: "email", uri: "url", url: "url" };
+const FORMATS: Record<string, Field["type"]> = {
+  date: "date",
+  "date-time": "datetime-local",
+  time: "time",
+  email: "email",
+  uri: "url",
+  url: "url",
+};
 
 type Schema = { [key: string]: Json };
 
-const isSchema = (value: Json | undefined): value is Schema => typeof value === "object" && value !== null && !Array.isArray(value);
+export function isSchema(value: Json | undefined): value is Schema {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 const number = (value: Json | undefined) => (typeof value === "number" ? value : undefined);
 const text = (value: Json | undefined) => (typeof value === "string" ? value : undefined);
 
@@ -60,13 +70,18 @@ function fieldOf(name: string, schema: Schema, required: boolean): Field | undef
     usual: schema["default"],
   };
   const values = valuesIn(schema);
-  if (values) return { ...common, type: "select", choices: values.map(([choice]) => choice), values: new Map(values.map(([choice, value]) => [choice.value, value])) };
+  if (values) {
+    const byText = new Map(values.map(([choice, value]) => [choice.value, value]));
+    return { ...common, type: "select", choices: values.map(([choice]) => choice), values: byText };
+  }
   switch (schema["type"]) {
     case "boolean":
       return { ...common, type: "checkbox" };
     case "integer":
-    case "number":
-      return { ...common, type: "number", min: number(schema["minimum"]), max: number(schema["maximum"]), step: schema["type"] === "integer" ? 1 : "any" };
+    case "number": {
+      const step = schema["type"] === "integer" ? 1 : "any";
+      return { ...common, type: "number", min: number(schema["minimum"]), max: number(schema["maximum"]), step };
+    }
     case "string": {
       const longest = number(schema["maxLength"]);
       const type = FORMATS[text(schema["format"]) ?? ""] ?? (longest !== undefined && longest > LONG ? "textarea" : "text");
@@ -81,10 +96,14 @@ function fieldOf(name: string, schema: Schema, required: boolean): Field | undef
 function valuesIn(schema: Schema): [Choice, Json][] | undefined {
   const { enum: values, enumNames: names, oneOf, anyOf = oneOf } = schema;
   if (Array.isArray(values)) {
-    return values.map((value, index) => [{ value: String(value), label: (Array.isArray(names) && text(names[index])) || String(value) }, value]);
+    const labels = Array.isArray(names) ? names : [];
+    return values.map((value, index) => [{ value: String(value), label: text(labels[index]) ?? String(value) }, value]);
   }
   if (!Array.isArray(anyOf) || !anyOf.every((each) => isSchema(each) && "const" in each)) return undefined;
-  return (anyOf as Schema[]).map((each) => [{ value: String(each["const"]), label: text(each["title"]) ?? String(each["const"]), description: text(each["description"]) }, each["const"] ?? null]);
+  return (anyOf as Schema[]).map(({ const: given = null, title, description }) => {
+    const value = String(given);
+    return [{ value, label: text(title) ?? value, description: text(description) }, given];
+  });
 }
 
 /** The answer: the object of the form's values. Fields without a value are left out. */

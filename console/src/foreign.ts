@@ -50,7 +50,7 @@ export async function readForeign({ tenant, id, stop, link, fold, know, draw, fa
         know(principal);
       }
       const before = fold().last;
-      await readOn({ tenant, id, stop, fold: fold() });
+      await readOn({ tenant, id, stop }, fold());
       link.value = isTerminal(fold().state) ? "ended" : "live";
       draw();
       if (isTerminal(fold().state)) return;
@@ -71,18 +71,22 @@ export async function readForeign({ tenant, id, stop, link, fold, know, draw, fa
 }
 
 /** Folds the events that are not known yet. */
-async function readOn({ tenant, id, stop, fold }: { tenant: string; id: string; stop: AbortSignal; fold: Fold }): Promise<void> {
+async function readOn({ tenant, id, stop }: Pick<Reading, "tenant" | "id" | "stop">, fold: Fold): Promise<void> {
   const since = fold.last; // later events are new
   for (;;) {
-    const query = new URLSearchParams({ ...selection(tenant), after: String(fold.last), limit: String(PAGE), includeHistory: "true" });
+    const range = { after: String(fold.last), limit: String(PAGE), includeHistory: "true" };
+    const query = new URLSearchParams({ ...selection(tenant), ...range });
     const page = await call<Events>(`operations/tasks/${segment(id)}/events?${query}`, { signal: stop });
     const { events = [], oldest = 1, last = 0, history = [] } = page;
     if (oldest > fold.last + 1 || last - fold.last > MOST) {
-      const listed = await call<ListedTasks>(`operations/tasks?${new URLSearchParams({ ...selection(tenant), taskId: id, includeArtifacts: "true" })}`, { signal: stop });
+      const one = new URLSearchParams({ ...selection(tenant), taskId: id, includeArtifacts: "true" });
+      const listed = await call<ListedTasks>(`operations/tasks?${one}`, { signal: stop });
       const task = listed.tasks?.[0]?.task;
       if (task) fold.take({ task: { ...task, metadata: { ...task.metadata, "urn:dragoman:resume:v1": {} } } }, last);
     }
-    for (const event of events) fold.take(JSON.parse(event.v1Json) as StreamResponse, event.sequence, since ? Date.now() : 0);
+    for (const { sequence, v1Json } of events) {
+      fold.take(JSON.parse(v1Json) as StreamResponse, sequence, since ? Date.now() : 0);
+    }
     fold.hear(history);
     if (fold.last >= last || events.length === 0) return;
   }

@@ -1,4 +1,4 @@
-// The form that answers a question of an agent: buttons for choices and approvals, fields for a schema, a link to sign in.
+// The form that answers a question of an agent: buttons for choices, fields for a schema, a link to sign in.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -27,8 +27,8 @@ export function Answer({ tenant, task, message }: Shown) {
     sending.value = true;
     error.value = undefined;
     try {
-      const draft = { tenant, text: "", asData: false, files: [], parts: [part], taskId: task.id, contextId: task.context };
-      await send(draft, key.current.key);
+      const ids = { tenant, taskId: task.id, contextId: task.context };
+      await send({ ...ids, text: "", asData: false, files: [], parts: [part] }, key.current.key);
     } catch (failed) {
       error.value = failed;
     }

@@ -1,6 +1,6 @@
 // Reads what a question of an agent can be answered with: from data parts with choices, a JSON Schema, or approvals.
 
-import { fieldsOf, type Choice, type Field } from "./fields";
+import { fieldsOf, isSchema as isObject, type Choice, type Field } from "./fields";
 import type { Json, Part } from "./wire";
 
 export type Question =
@@ -22,10 +22,6 @@ const YES_OR_NO: Choice[] = [
 ];
 
 type Fields = { [key: string]: Json };
-
-export function isObject(value: Json | undefined): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 /** How a question of these parts is answered, in a task with this state. */
 export function questionOf(state: string, parts: readonly Part[]): Question {
@@ -54,7 +50,8 @@ function questionIn(data: Fields): Question | undefined {
   if (Array.isArray(choices)) return choicesOf(choices.map(choiceOf));
   if (isObject(schema)) return schemaOf(schema);
   if (Array.isArray(missing)) {
-    return schemaOf({ properties: Object.fromEntries(missing.map((name) => [String(name), { type: "string" }])), required: missing });
+    const properties = Object.fromEntries(missing.map((name) => [String(name), { type: "string" }]));
+    return schemaOf({ properties, required: missing });
   }
   if (Array.isArray(data["approvals"])) return { kind: "choices", choices: APPROVAL, approves: true };
   // LangGraph: the value of the only interrupt, which its middleware calls `action_requests` if it wants an approval.
@@ -93,8 +90,8 @@ function choiceOf(given: Json): Choice | undefined {
 function linksOf(parts: readonly Part[]): string[] {
   const found = parts.flatMap((part) => {
     const url = isObject(part.data) ? (part.data["url"] ?? part.data["link"]) : part.url;
-    const inText = part.text?.match(/\bhttps?:\/\/[^\s<>"'`)\]]+/gi)?.map((link) => link.replace(/[.,;:!?*_]+$/, "")) ?? [];
-    return [...(typeof url === "string" ? [url] : []), ...inText];
+    const inText = part.text?.match(/\bhttps?:\/\/[^\s<>"'`)\]]+/gi) ?? [];
+    return [...(typeof url === "string" ? [url] : []), ...inText.map((link) => link.replace(/[.,;:!?*_]+$/, ""))];
   });
   return [...new Set(found)].filter((link) => URL.canParse(link));
 }

@@ -66,7 +66,8 @@ export function phases(lines: readonly Line[], now: number): Span[] {
       end(at);
     } else if (isWaiting(state)) {
       end(at);
-      open = begin({ ...blank, ...here, kind: "waiting", name: /AUTH/.test(state) ? "Waiting for a sign-in" : "Waiting for an answer" });
+      const name = /AUTH/.test(state) ? "Waiting for a sign-in" : "Waiting for an answer";
+      open = begin({ ...blank, ...here, kind: "waiting", name });
     } else if (/SUBMITTED$/.test(state)) {
       end(at);
       open = begin({ ...blank, ...here, kind: "queued", name: "In the queue" });
@@ -76,7 +77,8 @@ export function phases(lines: readonly Line[], now: number): Span[] {
     }
     if (open?.kind !== "turn" || !/WORKING$/.test(state)) continue;
     if (status.attempt) {
-      attempt ??= begin({ ...blank, kind: "attempt", depth: 1, name: `Attempt ${status.attempt - 1}`, from: open.from, to: at });
+      const before = `Attempt ${status.attempt - 1}`;
+      attempt ??= begin({ ...blank, kind: "attempt", depth: 1, name: before, from: open.from, to: at });
       attempt.to = at;
       attempt.failed = true;
       attempt.note = status.error;
@@ -116,8 +118,8 @@ export function withParts(phases: readonly Span[], parts: readonly Span[]): Span
   const turnOf = (part: Span) => turns.findLast((turn) => turn.from <= part.from + 5) ?? turns[0];
   for (const [index, span] of phases.entries()) {
     all.push(span);
-    const turn = span.kind === "turn" ? span : span.kind === "attempt" ? turns.findLast((one) => one.from <= span.from) : undefined;
-    if (turn && phases[index + 1]?.kind !== "attempt") all.push(...parts.filter((part) => turnOf(part) === turn));
+    const turn = turns.findLast((one) => one.from <= span.from);
+    if (turn && (span.kind === "turn" || span.kind === "attempt") && phases[index + 1]?.kind !== "attempt") all.push(...parts.filter((part) => turnOf(part) === turn));
   }
   return turns.length ? all : [...all, ...parts];
 }
@@ -161,13 +163,18 @@ export function ofDelegated(tasks: readonly DelegatedTask[], now: number): Span[
 export function ofDeliveries(configs: readonly PushConfig[]): Span[] {
   return configs.flatMap((config) => {
     const bars = (config.attempts ?? [])
-      .map(({ time, milliseconds = 0, status = 0 }) => ({ from: Date.parse(time) - milliseconds, to: Date.parse(time), failed: status < 200 || status > 299 }))
+      .map(({ time, milliseconds = 0, status = 0 }) => {
+        const to = Date.parse(time);
+        return { from: to - milliseconds, to, failed: status < 200 || status > 299 };
+      })
       .reverse();
     const [first] = bars;
     if (!first) return [];
-    const note = `${config.delivered ?? 0} of ${config.last ?? 0} events delivered, ${plural(config.tries ?? bars.length, "attempt")}`;
+    const tries = plural(config.tries ?? bars.length, "attempt");
+    const note = `${config.delivered ?? 0} of ${config.last ?? 0} events delivered, ${tries}`;
+    const name = URL.canParse(config.url) ? new URL(config.url).host : config.url;
     const to = Math.max(...bars.map((bar) => bar.to));
-    return { kind: "delivery", name: URL.canParse(config.url) ? new URL(config.url).host : config.url, depth: 0, from: first.from, to, bars, note, failed: bars.at(-1)?.failed };
+    return { kind: "delivery", name, depth: 0, from: first.from, to, bars, note, failed: bars.at(-1)?.failed };
   });
 }
 

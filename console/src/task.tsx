@@ -95,6 +95,7 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
         {at === "pushes" && <Pushes id={id} tenant={tenant} state={fold.state} />}
         {at === "wire" && <WireView id={id} tenant={tenant} last={fold.last} />}
       </div>
+      {known && principal && <p class="foreign">This task belongs to {principal}. Only its owner can write to it.</p>}
       {known && !principal && <Compose key={`${tenant}/${id}`} tenant={tenant} task={task} />}
     </article>
   );
@@ -103,8 +104,18 @@ export function Task({ tenant, id }: { tenant: string; id: string }) {
 /** The longest name of a task in the title of the page. */
 const TITLE = 60;
 
+interface Summed {
+  tenant: string;
+  id: string;
+  fold: Fold;
+  known: boolean;
+  /** The owner, if it is not the caller. */
+  principal: string;
+  tick: number;
+}
+
 /** State, duration, agent, what it cost, and when something happened last. */
-function Summary({ tenant, id, fold, known, principal }: { tenant: string; id: string; fold: Fold; known: boolean; principal: string; tick: number }) {
+function Summary({ tenant, id, fold, known, principal }: Summed) {
   const over = isTerminal(fold.state);
   const begins = made(id) || new Date(fold.lines[0]?.time ?? 0).getTime();
   const changed = new Date(fold.since || 0).getTime();
@@ -115,7 +126,9 @@ function Summary({ tenant, id, fold, known, principal }: { tenant: string; id: s
       {known && <State state={fold.state} />}
       <a href={href(["agents", agentOf(tenant)])}>{named(tenant)}</a>
       {principal && <span title="The principal that owns this task">{principal}</span>}
-      {lasted > 0 && (over || lasted >= 1000) && <span title="from the first message to the end of the task">{over ? `took ${took(lasted)}` : lasting(lasted)}</span>}
+      {lasted > 0 && (over || lasted >= 1000) && (
+        <span title="from the first message to the end of the task">{over ? `took ${took(lasted)}` : lasting(lasted)}</span>
+      )}
       {tokens ? <span class="extra">{plural(tokens, "token")}</span> : null}
       {cost ? <span class="extra" title="in the currency of the agent">cost {Number(cost.toPrecision(3))}</span> : null}
       {known && (

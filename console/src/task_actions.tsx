@@ -9,7 +9,7 @@ import { call, segment } from "./server";
 import { fresh } from "./sending";
 import { operates } from "./sign_in";
 import { agentOf, pathOf, scopeOf, selection } from "./tenant";
-import { isTerminal, isWaiting, type ListedTasks, type Message } from "./wire";
+import { isTerminal, isWaiting, type Message, type Task } from "./wire";
 
 interface Shown {
   tenant: string;
@@ -28,8 +28,8 @@ export function Actions({ tenant, id, state, first, principal }: Shown) {
   };
   return (
     <div class="actions">
-      {!isTerminal(state) && (!principal || operates.value) && <Cancel tenant={tenant} id={id} state={state} principal={principal} />}
-      {isTerminal(state) && operates.value && <Rerun tenant={tenant} id={id} state={state} principal={principal} />}
+      {!isTerminal(state) && (!principal || operates.value) && <Cancel {...{ tenant, id, state, principal }} />}
+      {isTerminal(state) && operates.value && <Rerun {...{ tenant, id, state, principal }} />}
       {isTerminal(state) && first && !principal && (
         <button type="button" onClick={again} title="Opens the form for a new task with this task's first message">
           Send again
@@ -103,9 +103,9 @@ function Rerun({ tenant, id, state, principal }: Omit<Shown, "first">) {
     error.value = undefined;
     const body = { ...selection(tenant), principal, requestId: request.current, repeatSteps: repeats.value };
     try {
-      const { task } = await call<{ task: NonNullable<ListedTasks["tasks"]>[number] }>(`operations/tasks/${segment(id)}:rerun`, { body });
+      const created = await call<{ task: { task: Task } }>(`operations/tasks/${segment(id)}:rerun`, { body });
       dialog.current?.close();
-      go(["tasks", tenant, task.task.id]);
+      go(["tasks", tenant, created.task.task.id]);
     } catch (failed) {
       error.value = failed;
     }
@@ -123,7 +123,12 @@ function Rerun({ tenant, id, state, principal }: Omit<Shown, "first">) {
         </p>
         {!/COMPLETED$/.test(state) && (
           <label>
-            <input type="checkbox" checked={repeats.value} onChange={(event) => (repeats.value = event.currentTarget.checked)} /> Repeat finished steps too
+            <input
+              type="checkbox"
+              checked={repeats.value}
+              onChange={(event) => (repeats.value = event.currentTarget.checked)}
+            />{" "}
+            Repeat finished steps too
           </label>
         )}
         <Problem error={error.value} />

@@ -41,7 +41,7 @@ export function Timeline({ id, tenant, fold, state, last }: Shown) {
     [id, tenant],
     [state],
   );
-  if (value?.one) return <Whole one={value.one} asked={value.asked} id={id} tenant={tenant} fold={fold} state={state} last={last} />;
+  if (value?.one) return <Whole one={value.one} asked={value.asked} {...{ id, tenant, fold, state, last }} />;
   if (!value && !error) return null;
   return (
     <>
@@ -59,11 +59,12 @@ function Whole({ one, asked, id, tenant, fold, state, last }: Shown & { one: Exp
   const works = !isTerminal(state) && !isWaiting(state);
   const at = works ? now.value : Date.now();
   const own = phases(fold.lines, isTerminal(state) ? Date.parse(fold.since) : at);
-  const parts = [...ofSteps(steps.value?.steps ?? [], works, own.at(-1)?.to ?? 0, at), ...ofDelegated(one.delegated ?? [], at)];
-  parts.sort((before, after) => before.from - after.from);
+  const ofTurns = ofSteps(steps.value?.steps ?? [], works, own.at(-1)?.to ?? 0, at);
+  const parts = [...ofTurns, ...ofDelegated(one.delegated ?? [], at)].sort((before, after) => before.from - after.from);
+  const spans = [...withParts(own, parts), ...ofDeliveries(pushes.value?.configs ?? [])];
   return (
     <>
-      <Waterfall spans={[...withParts(own, parts), ...ofDeliveries(pushes.value?.configs ?? [])]} over={!works} trace={one.traceUrl} />
+      <Waterfall spans={spans} over={!works} trace={one.traceUrl} />
       <Problem error={steps.error ?? pushes.error} />
     </>
   );
@@ -90,7 +91,8 @@ function Waterfall({ spans, over, trace }: { spans: readonly Span[]; over: boole
         )}
         {waited > 0 && waited < to - from && (
           <label>
-            <input type="checkbox" checked={omits} onChange={(event) => setChosen(event.currentTarget.checked)} /> Leave out waiting for the caller
+            <input type="checkbox" checked={omits} onChange={(event) => setChosen(event.currentTarget.checked)} />{" "}
+            Leave out waiting for the caller
           </label>
         )}
       </p>
@@ -109,11 +111,15 @@ function Waterfall({ spans, over, trace }: { spans: readonly Span[]; over: boole
             <th scope="col" role="columnheader" class="lane">
               <span class="hidden">Bar</span>
               <svg aria-hidden="true">
-                {axis.ticks(TICKS).map((tick) => (
-                  <text key={tick} x={percent(tick / axis.length)} y="12" text-anchor={tick === 0 ? "start" : tick / axis.length > 0.92 ? "end" : "middle"}>
-                    {tick === 0 ? "0" : round(tick)}
-                  </text>
-                ))}
+                {axis.ticks(TICKS).map((tick) => {
+                  const share = tick / axis.length;
+                  const anchor = tick === 0 ? "start" : share > 0.92 ? "end" : "middle";
+                  return (
+                    <text key={tick} x={percent(share)} y="12" text-anchor={anchor}>
+                      {tick === 0 ? "0" : round(tick)}
+                    </text>
+                  );
+                })}
               </svg>
             </th>
           </tr>
@@ -203,9 +209,11 @@ function Bars({ span, axis }: { span: Span; axis: Axis }) {
       {axis.ticks(TICKS).map((tick) => (
         <line key={tick} x1={percent(tick / axis.length)} x2={percent(tick / axis.length)} y1="0" y2="100%" />
       ))}
-      {(span.bars ?? [span]).map((bar, index) => (
-        <rect key={index} class={bar.failed ? "failed" : span.open ? "open" : undefined} x={percent(Math.min(axis.at(bar.from), 1 - LEAST))} width={percent(Math.max(axis.at(bar.to) - axis.at(bar.from), LEAST))} y="5" height="10" rx="2" />
-      ))}
+      {(span.bars ?? [span]).map(({ from, to, failed }, index) => {
+        const x = percent(Math.min(axis.at(from), 1 - LEAST));
+        const width = percent(Math.max(axis.at(to) - axis.at(from), LEAST));
+        return <rect key={index} class={failed ? "failed" : undefined} x={x} width={width} y="5" height="10" rx="2" />;
+      })}
       {span.marks?.map((mark) => (
         <circle key={mark} cx={percent(axis.at(mark))} cy="10" r="2" />
       ))}

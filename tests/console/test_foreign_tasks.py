@@ -69,6 +69,7 @@ async def test_an_operator_reads_and_cancels_the_task_of_another(browser: str, t
         await page.see("ann", ".summary")
         assert await page.run("document.title") == "paint · input required · Dragoman"
         # The operator does not speak for the caller.
+        await page.see("This task belongs to ann.", ".task")
         assert await page.run("document.querySelector('.compose, .answer')") is None
         for tab, text in (
             ("execution", "It waits for a message from its caller"),

@@ -105,6 +105,10 @@ async def test_the_parts_of_a_task_are_rows_in_the_order_of_time(browser: str, t
         # Rows lead to what they show.
         for kind, place in (("step", "tab=execution"), ("delivery", "tab=pushes"), ("turn", "tab=wire&event=")):
             assert place in await page.run(f"document.querySelector('.timeline [data-kind={kind}] a').hash")
+        await page.run("document.querySelector('.timeline [data-kind=step] a').focus()")
+        await page.press("Enter")
+        await page.see("write", ".steps")
+        await page.click("[data-tab=timeline]")
         await page.click(".timeline [data-kind=delegated] a")
         await page.see("help", "[data-kind=user]")
 
