@@ -66,7 +66,6 @@ MISSING: Final = frozenset(
         "cli/serve/command.py",
         "cli/serve/options.py",
         "client/agent_connection.py",
-        "client/events.py",
         "client/operations.py",
         "client/transport.py",
         "executor_child/a2a_sdk_v03.py",

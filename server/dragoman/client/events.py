@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dragoman.calling.errors import ClientError
 from dragoman.client import content as files
@@ -118,7 +118,11 @@ class Finished(_TaskEvent):
 Event = Status | Artifact | Text | Data | File | Question | Finished
 
 
-@dataclass(frozen=True, slots=True)
+MAX_REPR_TEXT: Final = 80
+"""Characters of the text in the representation of a result."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Result:
     """The result of a run: the task as last seen, or the message returned instead."""
 
@@ -126,6 +130,11 @@ class Result:
     """The task, as A2A 1.0 has it; empty when a message was returned."""
     message: pb.Message | None = None
     cursor: str = field(default="", repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """State, id and the beginning of the text: a task may have megabytes."""
+        text = self.text if len(self.text) <= MAX_REPR_TEXT else f"{self.text[:MAX_REPR_TEXT]}…"
+        return f"Result(state={self.state!r}, task_id={str(self.task_id)!r}, text={text!r})"
 
     @property
     def task_id(self) -> TaskId:
