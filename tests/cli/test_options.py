@@ -43,6 +43,13 @@ def test_commands_and_options_are_completed(shell: str) -> None:
     assert "doctor" not in commands
 
 
+def test_flags_have_no_type_in_the_help(dragoman: Run) -> None:
+    for arguments in ((), ("list",), ("keys",), ("keys", "list"), ("serve",)):
+        shown = dragoman(*arguments, "--help").out
+        assert "--help" in shown
+        assert "<bool>" not in shown
+
+
 def test_agents_and_tasks_of_the_server_are_completed(served: Server, dragoman: Run) -> None:
     there = {"DRAGOMAN_SERVER": served.grpc}
     assert "--upstream-silence" in requested("bash", "dragoman serve --upstream-s")

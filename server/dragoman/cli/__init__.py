@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextvars import ContextVar
 from enum import IntEnum
 from importlib import import_module
@@ -195,7 +196,16 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the name, the imported command, and the remaining words."""
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else load_command(name), rest
+        if name is not None:
+            command = load_command(name)
+            _hide_flag_types(command, ctx)
+        return name, command, rest
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns the parameters, with `--help` and the flags of completion."""
+        params = super().get_params(ctx)
+        _hide_types(params)
+        return params
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Notes whether errors are to be JSON, before anything can be wrong with the other options."""
@@ -212,6 +222,19 @@ class LazyGroup(TyperGroup):
                 raise
             print_error_json(error.format_message(), ExitCode.USAGE)
             raise typer.Exit(ExitCode.USAGE) from error
+
+
+def _hide_flag_types(command: Any, ctx: Any) -> None:
+    """Leaves out the type of each flag in the help of a command and of those below it."""
+    _hide_types(command.get_params(ctx))
+    for below in getattr(command, "commands", {}).values():
+        _hide_flag_types(below, ctx)
+
+
+def _hide_types(params: Iterable[Any]) -> None:
+    for param in params:
+        if param.metavar is None and param.type_descriptor.annotation is bool:
+            param.metavar = " "
 
 
 def load_command(name: str) -> Any:
