@@ -200,7 +200,7 @@ def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:
     assert re.fullmatch(rf"FAILED +playground +\d+s +{second} +RuntimeError: .*", lines[0])
     completed = ("list", "--context", "of-the-list", "--state", "completed")
     (line,) = dragoman(*completed, "--wide").out.splitlines()
-    assert re.fullmatch(rf"COMPLETED +playground +\d+s +{first} +- +default +of-the-list +\d{{4}}-.*", line)
+    assert re.fullmatch(rf"COMPLETED +playground +\d+s +{first} +- +- +default +of-the-list +\d{{4}}-.*", line)
     assert first in dragoman(*completed, "--since", "1h").out
     assert dragoman(*completed, "--since", "0").err == "no tasks\n"
     assert dragoman("list", "--since", "long").code == 2
@@ -208,6 +208,15 @@ def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:
     assert json.loads(line)["id"] == second
     nothing = dragoman("list", "--context", "of-nobody")
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "no tasks\n")
+
+
+def test_a_list_of_all_callers_shows_what_was_asked(dragoman: Run) -> None:
+    task = dragoman("send", "fail in time", "--context", "of-asking", "--no-wait").out.strip()
+    dragoman("watch", task)
+    (line,) = dragoman("list", "--all", "--context", "of-asking").out.splitlines()
+    assert re.fullmatch(rf"FAILED +playground +\d+s +{task} +fail in time", line)
+    (wide,) = dragoman("list", "--all", "--context", "of-asking", "--wide").out.splitlines()
+    assert re.search(r"fail in time +RuntimeError: .* +default +of-asking", wide)
 
 
 SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/a"

@@ -243,7 +243,8 @@ async def list_tasks(
         print_note("no tasks")
         return ExitCode.OK
     now = time.time() * 1000
-    header = ("STATE", "AGENT", "AGE", "ID", "MESSAGE", *(("SCOPE", "CONTEXT", "CHANGED", "USAGE") if wide else ()))
+    more_columns = ("STATUS", "SCOPE", "CONTEXT", "CHANGED", "USAGE") if wide else ()
+    header = ("STATE", "AGENT", "AGE", "ID", "MESSAGE", *more_columns)
     rows: list[tuple[str, ...]] = []
     for one in listed:
         status = one.task.status
@@ -252,9 +253,10 @@ async def list_tasks(
             one.agent if wide or one.scope == DEFAULT_SCOPE else f"{one.scope}/agents/{one.agent}",
             format_elapsed(now - status.timestamp.ToMilliseconds()),
             one.task.id,
-            text_of(status.message)[:MAX_MESSAGE_WIDTH] or "-",
+            " ".join((one.summary or text_of(status.message)).split())[:MAX_MESSAGE_WIDTH] or "-",
         )
-        more = (one.scope, one.task.context_id, format_time(status.timestamp), format_usage(one.task))
+        text = (text_of(status.message) if one.summary else "")[:MAX_MESSAGE_WIDTH] or "-"
+        more = (text, one.scope, one.task.context_id, format_time(status.timestamp), format_usage(one.task))
         rows.append((*row, *more) if wide else row)
     out.table(header, rows, [one.task.status.state for one in listed])
     return ExitCode.OK
@@ -313,6 +315,8 @@ class _TaskView:
                 if self._id and not self._live:
                     await self._print_task()
             except (asyncio.CancelledError, ClientError):
+                if self._out.is_terminal:  # what follows begins on a line of its own, not after half a chunk
+                    self._out.end_line()
                 if self._id and self._status.state not in states.TERMINAL:
                     self._progress.note(f"the task continues; follow it with: {self._follow_up('watch')}")
                 raise

@@ -219,9 +219,10 @@ def list_tasks(
 ) -> None:
     """List your tasks with all agents and in all scopes, most recently changed first.
 
-    The columns are state, agent, time since the last change, id, and the first words of the status message: an answer,
-    a question or an error. `--wide` adds scope, context, time and usage. Only terminals get a header. With `--json`
-    each line is a task with the further keys `agent` and `scope`.
+    The columns are state, agent, time since the last change, id, and the first words of what was asked; where the
+    server does not tell that, of the status message: an answer, a question or an error. `--wide` adds the status
+    message, scope, context, time and usage. Only terminals get a header. With `--json` each line is a task with the
+    further keys `agent` and `scope`.
 
     **Examples**
 
