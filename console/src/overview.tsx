@@ -28,7 +28,7 @@ export function OverviewPage() {
       {isRefusal(error) ? <Refusal error={error} what="the overview" /> : <Problem error={error} />}
       {value && (
         <>
-          <Concerns of={concerns(value)} again={again} />
+          <Concerns of={concerns(value)} numbers={value.numbers} again={again} />
           {idle ? (
             <Empty title="No tasks in the last day.">
               <p>
@@ -59,7 +59,7 @@ function isIdle({ queued, running, asking, hours }: AgentNow): boolean {
   return queued.count + running.count + asking.count + sum(hours.map((one) => one.begun + ended(one) + one.turns)) === 0;
 }
 
-function Concerns({ of, again }: { of: readonly Concern[]; again: () => void }) {
+function Concerns({ of, numbers, again }: { of: readonly Concern[]; numbers: Numbers | undefined; again: () => void }) {
   if (of.length === 0) {
     return (
       <div class="calm" role="status">
@@ -68,7 +68,16 @@ function Concerns({ of, again }: { of: readonly Concern[]; again: () => void }) 
         </svg>
         <p>
           <b>Nothing needs you now.</b>{" "}
-          <span>No task waits longer than ten minutes for a turn, no agent fails or is paused, no webhook fails.</span>
+          <span>
+            No task waits longer than ten minutes for a turn, no agent fails or is paused
+            {numbers ? (
+              ", no webhook fails."
+            ) : (
+              <>
+                . The server does not show you its metrics: look at <a href="#/webhooks">webhooks</a> yourself.
+              </>
+            )}
+          </span>
         </p>
       </div>
     );

@@ -189,3 +189,22 @@ async def test_viewers_see_the_overview_but_pause_nothing(browser: str, tmp_path
         await page.see("waiting for callers", ".cards")
         buttons = "[...document.querySelectorAll('#main button')].map(one => one.innerText)"
         assert await page.run(buttons) == []
+
+
+async def test_without_metrics_the_overview_does_not_speak_of_webhooks(browser: str, tmp_path: Path) -> None:
+    async with (
+        staged(browser, tmp_path, token=SecretStr("boss"), api_keys=True) as stage,
+        grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
+    ):
+        page = stage.page
+        request = ops.CreateKeyRequest(name="sue", grants=["operator", "scope:east"])
+        sue = (await rpc.OpsServiceStub(channel).CreateKey(request, metadata=(("authorization", "Bearer boss"),))).text
+        await page.until("document.querySelector('dialog[open] input[type=password]')")
+        await page.type("dialog[open] input", sue)
+        await page.press("Enter")
+        await page.until("document.querySelector('.top .key').innerText === 'sue'")
+        await stage.to("#/overview")
+        await page.see("Nothing needs you now.", ".calm")
+        await page.see("look at webhooks yourself", ".calm")
+        await page.click(".calm a", "webhooks")
+        await page.see("Every event was delivered.", ".nothing")
