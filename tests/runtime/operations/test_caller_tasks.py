@@ -88,6 +88,8 @@ async def test_tasks_of_every_scope_and_agent_are_listed_newest_first(tmp_path: 
             ("default", "echo"),
         ]
         assert (listed.total, list(listed.scopes)) == (4, ["default", SCOPE, OTHER])
+        assert [one.summary for one in listed.tasks] == ["hi"] * 4
+        assert (await server.list(task_id=sent[0])).tasks[0].summary == "hi"
         assert not listed.tasks[-1].task.artifacts
         assert not listed.tasks[-1].task.history
 

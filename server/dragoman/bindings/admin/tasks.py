@@ -148,7 +148,10 @@ class ListedTaskOperations:
             is_operator=is_viewer,
         )
         return tasks_pb.ListTasksResponse(
-            tasks=[tasks_pb.ListedTask(scope=one.scope, agent=one.agent, task=one.task) for one in listed.tasks],
+            tasks=[
+                tasks_pb.ListedTask(scope=one.scope, agent=one.agent, task=one.task, summary=one.summary)
+                for one in listed.tasks
+            ],
             total=listed.total,
             scopes=listed.scopes,
         )

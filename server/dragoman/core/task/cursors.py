@@ -90,6 +90,8 @@ class TaskPage:
     tasks: list[bytes] = field(default_factory=list)
     total: int = 0
     last_key: tuple[int, bytes] | None = None
+    summaries: list[str] = field(default_factory=list)
+    """`TaskRecord.summary` of each."""
 
 
 def sort_key(record: TaskRecord) -> tuple[int, bytes]:
@@ -110,8 +112,8 @@ class TaskSearch:
     """A search for visible tasks of all owners. Empty fields match every task, sets match any of theirs.
 
     Times are milliseconds since the epoch: `changed_since` is inclusive, `changed_before` is not. `text` is looked for
-    in `TaskRecord.summary` and `status_text`, without regard to the case of ASCII letters. `metadata`: a key of the
-    task's metadata, or of an object in it, with its value as text.
+    in `TaskRecord.summary` and `status_text`, without regard to the case of ASCII letters, and in the id if it may be a
+    part of one (`id_digits`). `metadata`: a key of the task's metadata, or of an object in it, with its value as text.
     """
 
     task_id: str = ""
@@ -235,6 +237,16 @@ def metadata_entries(key: str, value: str) -> list[bytes]:
         data = task.metadata.SerializeToString()
         entries += [data[begin:end] for _, _, begin, end in frames.fields(data)]
     return entries
+
+
+_MIN_ID_DIGITS: Final = 8
+"""Shorter numbers and words would be found in the ids of many tasks."""
+
+
+def id_digits(text: str) -> str:
+    """The hexadecimal digits of a text that may be a part of a task id; empty for other texts."""
+    digits = text.strip().replace("-", "").lower()
+    return digits if len(digits) >= _MIN_ID_DIGITS and not digits.strip("0123456789abcdef") else ""
 
 
 def like_pattern(text: str) -> str:

@@ -51,6 +51,8 @@ class ScopedTask:
     scope: str
     agent: str
     task: pb.Task
+    summary: str
+    """The beginning of its first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,10 @@ class CallerTasks:
                 continue
             page = await self._page(caller, task_filter)
             total += page.total
-            tasks += [ScopedTask(known.scope, known.agent, pb.Task.FromString(task)) for task in page.tasks]
+            tasks += [
+                ScopedTask(known.scope, known.agent, pb.Task.FromString(task), summary)
+                for task, summary in zip(page.tasks, page.summaries, strict=True)
+            ]
             tasks = sorted(tasks, key=_sort_key, reverse=True)[: task_filter.limit]
         return CallerTaskList(tasks, total, sorted({known.scope for known, _ in reachable}))
 
@@ -129,7 +134,7 @@ class CallerTasks:
         ):
             return TaskPage()
         snapshot = await self._store.read(record.ref, history=0, artifacts=task_filter.artifacts)
-        return TaskPage([snapshot.task], 1) if snapshot else TaskPage()
+        return TaskPage([snapshot.task], 1, summaries=[record.summary]) if snapshot else TaskPage()
 
 
 class CallerUsage:

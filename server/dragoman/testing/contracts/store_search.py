@@ -15,6 +15,7 @@ from dragoman.core.task.cursors import (
     FoundTasks,
     OpenTasks,
     SearchOrder,
+    TaskQuery,
     TaskSearch,
     parse_search_token,
     search_token,
@@ -125,6 +126,9 @@ class StoreSearches:
             (replace(plain, text="quota", states=frozenset({states.FAILED}), principal="ann"), [failed]),
             (replace(plain, text="0% wool_"), [working]),
             (replace(plain, text="0_ wool"), []),
+            (replace(plain, text=working.record.id[:13].upper()), [working]),
+            (replace(plain, text=f" {question.record.id[4:18]}"), [question]),
+            (replace(plain, text=failed.record.id[-7:]), []),
         ):
             assert await self.keys(store, query) == [task.record.ref.key for task in expected], query
 
@@ -150,6 +154,7 @@ class StoreSearches:
         assert (found.record.summary, found.record.status_text) == ("two words", "no luck")
         assert (found.record.ref.owner, found.record.agent, found.usage) == (TENANT, "desk", Usage(7, 2_000))
         assert (found.created, found.record.updated) == (task.record.updated, task.record.updated + 5_000)
+        assert (await store.page(TaskQuery(TENANT, "desk"))).summaries == ["two words"]
         shown = pb.Task.FromString(found.task)
         assert (shown.id, len(shown.artifacts), len(shown.history)) == (failed.record.id, 0, 0)
         assert shown.status.message.parts[0].text == "no luck"

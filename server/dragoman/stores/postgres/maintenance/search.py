@@ -20,6 +20,7 @@ from dragoman.core.task.cursors import (
     FoundTasks,
     SearchPosition,
     TaskSearch,
+    id_digits,
     like_pattern,
     metadata_entries,
 )
@@ -262,7 +263,9 @@ def _conditions(query: TaskSearch, is_exact: bool, arguments: StatementArguments
             where += _in_time(query, arguments)
     if query.text:
         pattern = arguments.mark(like_pattern(query.text), "text")
-        where += f" AND (t.summary ILIKE {pattern} OR t.status_text ILIKE {pattern})"
+        digits = id_digits(query.text)
+        of_id = f" OR encode(t.task, 'hex') LIKE {arguments.mark(f'%{digits}%', 'text')}" if digits else ""
+        where += f" AND (t.summary ILIKE {pattern} OR t.status_text ILIKE {pattern}{of_id})"
     for key, value in query.metadata:
         entries = [arguments.mark(entry, "bytea") for entry in metadata_entries(key, value)]
         where += f" AND ({' OR '.join(f'position({entry} IN t.metadata) > 0' for entry in entries)})"

@@ -19,6 +19,7 @@ from dragoman.core.task.cursors import (
     FoundTasks,
     SearchPosition,
     TaskSearch,
+    id_digits,
     like_pattern,
     metadata_entries,
 )
@@ -221,8 +222,10 @@ def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
             where += f" AND t.updated {comparison} ?"
             values.append(time)
     if query.text:
-        where += " AND (t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\')"
-        values += [like_pattern(query.text)] * 2
+        digits = id_digits(query.text)
+        of_id = " OR hex(t.task) LIKE ?" if digits else ""
+        where += f" AND (t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
+        values += [like_pattern(query.text)] * 2 + [f"%{digits}%"] * bool(digits)
     for key, value in query.metadata:
         entries = metadata_entries(key, value)
         where += f" AND ({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})"
