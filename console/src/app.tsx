@@ -3,6 +3,7 @@
 import { Agents } from "./agents";
 import { agents, unreachable } from "./catalogue";
 import { New } from "./compose";
+import { listTitle } from "./filters";
 import { OverviewPage } from "./overview";
 import { Empty, Page, useTitle } from "./page";
 import { Problem } from "./pieces";
@@ -99,17 +100,19 @@ function Shown({ at }: { at: string }) {
   }
 }
 
-/** The list beside the selected item. */
+/** The list, and the selected item beside it. */
 function Work() {
   const task = chosen.value;
   const aside = task !== null || place.value === "new";
-  useTitle(task ? undefined : aside ? "New task" : "Tasks");
+  useTitle(task ? undefined : aside ? "New task" : listTitle());
   return (
-    <div class={aside ? "split chosen" : "split"}>
+    <div class={aside ? "split chosen" : "split alone"}>
       <Tasks />
-      <div class="detail">
-        {task ? <Task key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <New />}
-      </div>
+      {aside && (
+        <div class="detail">
+          {task ? <Task key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <New />}
+        </div>
+      )}
     </div>
   );
 }

@@ -48,7 +48,7 @@ export function replace(path: readonly string[]): void {
 /** Changes query parameters without a history entry. */
 export function refine(changes: Record<string, string>): void {
   const all = { ...Object.fromEntries(route.value.query), ...changes };
-  history.replaceState(null, "", href(route.value.path, all));
+  history.replaceState(null, "", href(route.value.path.length ? route.value.path : [place.value], all));
   route.value = read();
 }
 

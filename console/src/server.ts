@@ -41,7 +41,7 @@ export interface Ask {
 /** Returns the response to a call. Throws Failure; AbortError if `signal` is aborted. */
 export async function ask(path: string, { method, body, headers, signal }: Ask = {}): Promise<Response> {
   const all: Record<string, string> = { Accept: "application/json", "A2A-Version": "1.0", ...headers };
-  if (key.value) all["Authorization"] = `Bearer ${key.value}`;
+  if (key.value && !all["Authorization"]) all["Authorization"] = `Bearer ${key.value}`;
   if (body !== undefined) all["Content-Type"] = "application/json";
   let response: Response;
   try {

@@ -4,7 +4,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { chosen, go, place, refine } from "./route";
-import { kept } from "./tasks";
+import { kept } from "./filters";
 
 const KEY = "dragoman.shortcuts";
 

@@ -1,7 +1,7 @@
 // Sign-in by OpenID Connect: authorization code with PKCE (RFC 7636). The server exchanges the code for a token.
 
-import { computed, signal } from "@preact/signals";
-import { ask, asksForKey, call, Failure, key, remember, words } from "./server";
+import { batch, computed, signal } from "@preact/signals";
+import { asksForKey, call, Failure, key, remember, words } from "./server";
 
 export interface Provider {
   issuer: string;
@@ -82,9 +82,11 @@ export async function finishSignIn(): Promise<void> {
 
 /** Uses a key or token if the server accepts it. Throws Failure. */
 export async function use(value: string): Promise<void> {
-  await ask("console/caller", { headers: { Authorization: `Bearer ${value.trim()}` } });
-  remember(value);
-  await learnCaller();
+  const found = await call<Caller>("console/caller", { headers: { Authorization: `Bearer ${value.trim()}` } });
+  batch(() => {
+    caller.value = found; // with the key, because views depend on both
+    remember(value);
+  });
 }
 
 /** Asks the server who the user is. */

@@ -1,5 +1,5 @@
-// Server-sent events over fetch (an EventSource cannot send credentials). Follows a task to its end: resumes after the
-// last received event when the connection is lost.
+// Server-sent events over fetch (an EventSource cannot send credentials). A stream is requested again when the connection
+// is lost; that of a task resumes after the last received event.
 
 import type { Signal } from "@preact/signals";
 import { ask, Failure, segment } from "./server";
@@ -43,20 +43,20 @@ async function* frames(body: ReadableStream<Uint8Array>, heard: () => void): Asy
   }
 }
 
-export interface Followed {
-  tenant: string;
-  id: string;
-  /** Receives an event with its number. Returns whether it ends the task. */
-  take: (event: StreamResponse, sequence: number) => boolean;
+export interface Opened {
+  path: string;
+  /** Headers of the next request. */
+  headers?: () => Record<string, string>;
+  /** Receives an event with its id. Returns whether it was the last. */
+  take: (event: never, id: string) => boolean;
   link: Signal<Link>;
   /** Receives an error that cannot be retried. */
   fail: (error: unknown) => void;
 }
 
-/** Follows a task from its first event. Returns a function that stops. */
-export function follow({ tenant, id, take, link, fail }: Followed): () => void {
+/** Keeps a stream open: requests it again when the connection is lost. Returns a function that stops. */
+export function keepOpen({ path, headers, take, link, fail }: Opened): () => void {
   const stop = new AbortController();
-  let cursor = "0";
   let wait = FIRST_WAIT;
 
   async function once(): Promise<boolean> {
@@ -70,19 +70,14 @@ export function follow({ tenant, id, take, link, fail }: Followed): () => void {
       watch = setTimeout(abort, SILENCE);
     };
     try {
-      const response = await ask(`${pathOf(tenant)}/tasks/${segment(id)}:subscribe`, {
-        headers: { Accept: "text/event-stream", "Last-Event-ID": cursor },
-        signal: attempt.signal,
-      });
+      const response = await ask(path, { headers: { Accept: "text/event-stream", ...headers?.() }, signal: attempt.signal });
       link.value = "live";
       let over = false;
       for await (const frame of frames(response.body as ReadableStream<Uint8Array>, heard)) {
         wait = FIRST_WAIT;
         const said = JSON.parse(frame.data);
         if (frame.event === "error") throw new Failure(said.error?.code ?? 500, said.error?.message ?? "The stream failed.");
-        const sequence = Number(frame.id.slice(frame.id.lastIndexOf(".") + 1));
-        over = take(said, sequence);
-        cursor = frame.id || cursor;
+        over = take(said as never, frame.id);
       }
       return over;
     } finally {
@@ -118,6 +113,32 @@ export function follow({ tenant, id, take, link, fail }: Followed): () => void {
 
   void on();
   return () => stop.abort();
+}
+
+export interface Followed {
+  tenant: string;
+  id: string;
+  /** Receives an event with its number. Returns whether it ends the task. */
+  take: (event: StreamResponse, sequence: number) => boolean;
+  link: Signal<Link>;
+  /** Receives an error that cannot be retried. */
+  fail: (error: unknown) => void;
+}
+
+/** Follows a task from its first event. Returns a function that stops. */
+export function follow({ tenant, id, take, link, fail }: Followed): () => void {
+  let cursor = "0";
+  return keepOpen({
+    path: `${pathOf(tenant)}/tasks/${segment(id)}:subscribe`,
+    headers: () => ({ "Last-Event-ID": cursor }),
+    take: (event: StreamResponse, position: string) => {
+      const over = take(event, Number(position.slice(position.lastIndexOf(".") + 1)));
+      cursor = position || cursor;
+      return over;
+    },
+    link,
+    fail,
+  });
 }
 
 /** Waits this number of milliseconds, or until the browser is online or the wait is aborted. */

@@ -18,7 +18,7 @@ import { href, refine, route } from "./route";
 import { full, lasting, now, plural, short, took } from "./say";
 import { Failure } from "./server";
 import { Actions } from "./task_actions";
-import { kept } from "./tasks";
+import { kept } from "./filters";
 import { agentOf, DEFAULT_SCOPE, scopeOf } from "./tenant";
 import { isTerminal, isWaiting, shown } from "./wire";
 import { Timeline } from "./timeline";

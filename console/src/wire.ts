@@ -126,11 +126,25 @@ export interface Card {
 
 // dragoman.ops.v1: absent fields are zero, empty or false; 64-bit numbers are strings.
 
-/** The caller's tasks in all scopes. */
+export interface ListedTask {
+  scope: string;
+  agent: string;
+  task: Task;
+  principal?: string;
+  created?: string;
+  summary?: string;
+  statusText?: string;
+  tokens?: string;
+  cost?: number;
+}
+
 export interface ListedTasks {
-  tasks?: { scope: string; agent: string; task: Task }[];
+  tasks?: ListedTask[];
   total?: string;
+  totalIsMinimum?: boolean;
   scopes?: string[];
+  nextPageToken?: string;
+  stateCounts?: { state: string; count?: string; isMinimum?: boolean }[];
 }
 
 export interface Explanation {

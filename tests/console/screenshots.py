@@ -13,15 +13,24 @@ from tests.console.browser import Page, find, launched, opened
 from tests.console.past import Load, add_past
 from tests.runtime.push.receivers import Receivers, answered
 
-from dragoman import Retry, Skill, Turn, agent, types
+from dragoman import AgentError, Retry, Skill, Turn, agent, types
 from dragoman.client import Client, message
 from dragoman.ports import Agent
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
-MOST: Final = 150_000
+MOST: Final = 200_000
 """Maximum bytes of a screenshot; they are part of every clone."""
+
+LISTED: Final = (
+    ("translate", "Put the contract for the hall in Graz into English, and keep the numbers of its clauses"),
+    ("invoices", "Compare the invoices of last quarter with their orders"),
+    ("translate", "Confirm the date of delivery to Lyon, politely, in French"),
+    ("translate", "Our terms and conditions as a contract in Polish, sections 4 to 9"),
+    ("translate", "Offer 2026-88 in Spanish; keep the table"),
+)
+"""Agents and texts of further tasks in the list."""
 
 REPORT: Final = (
     "Two of nine lines differ from order **4500018140**:\n\n| line | article | ordered | charged | difference |\n",
@@ -46,7 +55,8 @@ ADDRESS: Final[list[str]] = []
     retry=Retry(attempts=2, backoff=0.2),
 )
 async def invoices(turn: Turn) -> None:
-    if turn.text == "wait":
+    if turn.text.startswith("Read"):
+        turn.status("Reading 3 pages")
         await asyncio.Event().wait()
     if turn.question is None:
         for number in (1, 2, 3):
@@ -71,9 +81,10 @@ async def invoices(turn: Turn) -> None:
 
 @agent(id="translate", name="Translate", description="Translates texts between 24 languages")
 async def translate(turn: Turn) -> str:
-    if turn.text.startswith("!"):
-        raise ValueError("the glossary cannot be read")
+    turn.usage(tokens=40 * len(turn.text), cost=0.0003 * len(turn.text))
     await asyncio.sleep(0.3)
+    if "ontract" in turn.text:
+        raise AgentError("The glossary of legal terms cannot be read: quota exceeded, try again in 41 s")
     return turn.text
 
 
@@ -131,15 +142,21 @@ async def take(browser: str, folder: Path) -> None:
     ):
         ADDRESS.append(str(app.grpc))
         caller = _Caller(http)
+        for agent_id, text in LISTED:
+            await caller.send(agent_id, {"text": text})
         document = {"raw": "JVBERi0xLjQK", "mediaType": "application/pdf", "filename": "invoice-2026-1187.pdf"}
-        for text in ("Guten Morgen", "! Lieferschein", "Mit freundlichen Grüßen"):
+        for text in (
+            "The letter to the tax office in German",
+            "Contract 18 with the carrier in Italian",
+            "Press release of 20 November in Dutch and Danish",
+        ):
             await caller.send("translate", {"text": text})
-        await caller.send("invoices", {"text": "Check this"}, document)
-        canceled = await caller.send("invoices", {"text": "wait"}, wait=False)
+        await caller.send("invoices", {"text": "Check invoice 2026-1186 of Brandl & Sons"}, document)
+        canceled = await caller.send("invoices", {"text": "Read the scans of 1,204 invoices"}, wait=False)
         async with http.post(f"/invoices/tasks/{canceled}:cancel") as answer:
             assert answer.status == 200
-        await caller.send("translate", {"text": "Vielen Dank"})
-        await caller.send("invoices", {"text": "wait"}, wait=False)
+        await caller.send("translate", {"text": "The thank-you card in Welsh"})
+        await caller.send("invoices", {"text": "Read the scan of invoice 2026-1190"}, wait=False)
         shown = await caller.send("invoices", {"text": "Check this invoice against its order."}, document, hook=HOOK)
         await asyncio.sleep(1)  # people take their time to answer
         await caller.send("invoices", {"text": "4500018140"}, task=shown, wait=False)
@@ -156,7 +173,7 @@ async def take(browser: str, folder: Path) -> None:
             await page.go(address)
             await page.see("former contract", ".conversation")
             await page.until("document.querySelectorAll('.conversation > [data-kind=user]').length === 2")
-            await page.until("document.querySelectorAll('.list tbody tr').length === 9")
+            await page.until(f"document.querySelectorAll('.list tbody tr').length === {len(LISTED) + 9}")
             await _save(page, name)
         await page.prefer("light")
         await page.view(1280, 820)
@@ -165,6 +182,18 @@ async def take(browser: str, folder: Path) -> None:
         await page.see("check the prices", ".timeline")
         await page.until("document.querySelectorAll('.timeline [data-kind=delivery] rect').length > 2")
         await _save(page, "console-timeline")
+        for name, colors, width in (
+            ("console-list", "light", 1280),
+            ("console-list-phone", "dark", 380),
+        ):
+            await page.prefer(colors)
+            await page.view(width, 760)
+            await page.go("about:blank")
+            await page.go(f"http://{app.http}/console#/tasks")
+            await page.until(f"document.querySelectorAll('.list tbody tr').length === {len(LISTED) + 9}")
+            await page.see("live", ".finder-head")
+            await _save(page, name)
+        await page.prefer("light")
         steps = await caller.send("research", {"text": "tides"}, wait=False)
         await page.view(1280, 600)
         await page.go("about:blank")

@@ -32,6 +32,7 @@ async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_pat
     async with staged(browser, tmp_path) as stage:
         page = stage.page
         await page.see("No tasks yet")
+        await page.click(".nothing .primary", "New task")
         await page.type("#message", "count them")
         await page.attach("input[type=file]", [table])
         await page.see("colors.csv 16 B", ".files")
@@ -174,42 +175,6 @@ async def test_a_push_notification_is_redelivered(browser: str, tmp_path: Path) 
         await page.run("document.querySelector('.redeliver').noValidate = true")
         await page.click(".redeliver button", "Redeliver")
         await page.see("must be an event of the task", ".pushes .problem")
-
-
-async def test_tasks_are_filtered_and_found(browser: str, tmp_path: Path) -> None:
-    async with staged(browser, tmp_path) as stage:
-        page = stage.page
-        waiting = await stage.put("paint")
-        ended = [await stage.put(f"word {n}", "plain") for n in range(3)]
-        count = "document.querySelectorAll('.list tbody tr').length"
-        await page.until(f"{count} === 4")
-        await page.choose("[aria-label=State]", "INPUT_REQUIRED")
-        await page.until(f"{count} === 1")
-        await page.reload()
-        await page.until(f"{count} === 1")
-        assert await page.text(".list tbody .state") == "input required"
-        await page.choose("[aria-label=State]", "")
-        await page.choose("[aria-label=Agent]", "plain")
-        await page.until(f"{count} === 3")
-        await page.type("[aria-label='Context id']", ended[1]["contextId"])
-        await page.until(f"{count} === 1")
-        await page.type("[aria-label='Context id']", "no such context")
-        await page.see("No matching tasks", ".list")
-        await stage.to("#/tasks")
-        await page.until(f"{count} === 4")
-        await page.type("#find", ended[2]["id"][-8:])
-        await page.until(f"{count} === 1")
-        await page.press("Enter")
-        await page.see("plainly: word 2", ".conversation")
-        # A complete id is found although the filtered list does not contain it.
-        await stage.to("#/tasks?agent=plain")
-        await page.type("#find", waiting["id"])
-        await page.press("Enter")
-        await page.see("Which color?", ".conversation")
-        await stage.to("#/tasks")
-        await page.type("#find", "01a00000-0000-7000-8000-000000000000")
-        await page.press("Enter")
-        await page.see("No visible task has the id 01a00000", ".list .problem")
 
 
 async def test_an_event_is_shown_in_each_version(browser: str, tmp_path: Path) -> None:

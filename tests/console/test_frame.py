@@ -85,7 +85,8 @@ async def test_fingers_reach_the_navigation_and_hit_all_controls(browser: str, t
         task = await stage.put("paint")
         await touch(page)
         low = (
-            "[...document.querySelectorAll('nav a')].every(one => one.getBoundingClientRect().top > innerHeight * 0.8)"
+            "[...document.querySelectorAll('.top nav a')]"
+            ".every(one => one.getBoundingClientRect().top > innerHeight * 0.8)"
         )
         for place in (*PLACES, f"tasks/curious/{task['id']}"):
             await stage.to(f"#/{place}")

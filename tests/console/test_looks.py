@@ -125,7 +125,7 @@ async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> 
                 assert await issues(page) == [], place
         # One pane at a time, with a link back.
         await stage.to("#/tasks")
-        await page.until("!document.querySelector('.detail').checkVisibility()")
+        await page.until("!document.querySelector('.detail')")
         await page.click(".list a.row")
         await page.until("!document.querySelector('.list').checkVisibility()")
         await page.click(".back", "Tasks")
@@ -165,7 +165,7 @@ async def test_all_actions_work_by_keyboard(browser: str, tmp_path: Path) -> Non
         await page.until("document.querySelectorAll('.list tbody tr').length === 2")
         await page.press("Escape")
         await page.press("Escape")
-        await page.until("location.hash === '#/tasks' && document.querySelector('.new')")
+        await page.until("location.hash === '#/tasks' && document.querySelector('.alone')")
         await page.press("j")
         await page.until(f"location.hash.includes('{second['id']}')")
         await page.see("Which color?", ".conversation")

@@ -156,7 +156,7 @@ async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_
         await page.type("dialog[open] input", ann)
         await page.press("Enter")
         await page.until("document.querySelector('.top .key').innerText === 'ann'")
-        links = "[...document.querySelectorAll('nav a')].map(one => one.innerText)"
+        links = "[...document.querySelectorAll('.top nav a')].map(one => one.innerText)"
         assert await page.run(links) == ["Tasks", "Agents", "Usage"]
         await stage.to("#/overview")
         await page.see("Only operators and viewers can see the overview.", ".nothing")

@@ -51,7 +51,7 @@ async def test_a_task_of_a_scope_is_shown_answered_and_explained_there(browser: 
         page = stage.page
         task = await put(stage, SCOPE, "paint")
         await page.type("#find", task)
-        await page.run("document.querySelector('#find').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))")
+        await page.press("Enter")
         await page.until(f"location.hash.startsWith('#/tasks/{quote(f'{SCOPE}/agents/curious', safe='')}/{task}')")
         await page.see("Which color?", ".conversation")
         assert SCOPE in await page.text(".task .facts")

@@ -1,0 +1,284 @@
+"""The list of tasks in a browser: what a row shows, search and filters on the server, pages, and what is empty."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import grpc
+from pydantic import SecretStr
+from tests.console.browser import Page
+from tests.console.served import Stage, staged
+from tests.console.test_looks import OF_COLORS, issues
+
+from dragoman import AgentError, Turn, agent
+from dragoman.ports import Agent
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
+from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+
+ROWS: Final = "document.querySelectorAll('.list tbody tr').length"
+UNKNOWN: Final = "01a00000-0000-7000-8000-000000000000"
+CELLS: Final = (
+    "Object.fromEntries([...document.querySelector('.list tbody tr').cells].map("
+    "cell => [cell.className.split(' ').pop(), cell.innerText]))"
+)
+
+
+def failing() -> Agent:
+    """An agent that fails, uses tokens, and has metadata."""
+
+    @agent(id="translate", name="Translate", description="Fails")
+    async def translate(turn: Turn) -> str:
+        turn.usage(tokens=12_300, cost=0.5)
+        turn.metadata["ticket"] = turn.text.split()[-1]
+        raise AgentError(f"quota exceeded for {turn.text}")
+
+    return translate
+
+
+async def rows(page: Page, number: int) -> list[str]:
+    """Waits for this number of rows and returns what was asked in each."""
+    await page.until(f"{ROWS} === {number}")
+    asked: list[str] = await page.run("[...document.querySelectorAll('.list a.row')].map(one => one.innerText)")
+    return asked
+
+
+async def counts(page: Page) -> dict[str, str]:
+    """Returns the numbers of the states that have tasks."""
+    found: dict[str, str] = await page.run(
+        "Object.fromEntries([...document.querySelectorAll('.states a:not([data-none])')]"
+        ".map(tab => [tab.firstChild.data, tab.querySelector('.count')?.innerText ?? '']))"
+    )
+    return found
+
+
+async def test_a_row_shows_what_was_asked_and_why_it_failed(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, failing()) as stage:
+        page = stage.page
+        task = await stage.put("read contract 18", "translate")
+        assert await rows(page, 1) == ["read contract 18"]
+        cells = await page.run(CELLS)
+        assert cells["of-state"] == "failed"
+        assert cells["what"].split("\n")[-1] == "quota exceeded for read contract 18"
+        assert (cells["agent"], cells["spent"], cells["id"]) == ("Translate", "0.5", f"…{task['id'][-12:]}")
+        assert cells["duration"].endswith("s")
+        # All tasks are of one principal, so there is no column for it.
+        assert "principal" not in cells
+        # A working task shows what its agent reported, and the list follows its changes.
+        await stage.put("paint")
+        assert await rows(page, 2) == ["paint", "read contract 18"]
+        await page.see("Which color?", ".list .note")
+
+
+async def test_states_are_tabs_with_their_numbers(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, failing()) as stage:
+        page = stage.page
+        for number in range(3):
+            await stage.put(f"word {number}", "plain")
+        await stage.put("paint")
+        await stage.put("contract", "translate")
+        await page.until(f"{ROWS} === 5")
+        numbers = {"All": "5", "Open": "1", "Input required": "1", "Completed": "3", "Failed": "1"}
+        assert await counts(page) == numbers
+        await page.click(".states a", "Failed")
+        assert await rows(page, 1) == ["contract"]
+        assert await page.text(".finder h2") == "Failed tasks"
+        await page.until("document.title === 'Failed tasks · Dragoman'")
+        assert await counts(page) == numbers
+        # The address is the filter, also of a page that is opened with it.
+        await page.reload()
+        assert await rows(page, 1) == ["contract"]
+        await page.click(".states a", "Open")
+        assert await rows(page, 1) == ["paint"]
+
+
+async def test_the_server_searches_texts_and_filters(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, failing()) as stage:
+        page = stage.page
+        waiting = await stage.put("paint the fence")
+        for name in ("4711", "4712"):
+            await stage.put(f"contract {name}", "translate")
+        await page.until(f"{ROWS} === 3")
+        await page.type("#find", "QUOTA")
+        assert await rows(page, 2) == ["contract 4712", "contract 4711"]
+        await page.type("#find", "fence")
+        assert await rows(page, 1) == ["paint the fence"]
+        assert await page.run("location.hash") == "#/tasks?q=fence"
+        await page.until("document.title === 'Tasks with “fence” · Dragoman'")
+        await page.type("#find", waiting["id"][-9:])
+        assert await rows(page, 1) == ["paint the fence"]
+        await page.type("#find", "")
+        await page.until(f"{ROWS} === 3")
+        await page.choose("[aria-label=Agent]", "translate")
+        await page.until(f"{ROWS} === 2")
+        await page.click(".toggle", "Filters")
+        await page.type("[aria-label=Metadata]", "ticket=4711")
+        await page.press("Enter")
+        assert await rows(page, 1) == ["contract 4711"]
+        assert await page.text(".toggle .badge") == "2"
+        await page.click(".chips button", "Clear all")
+        await page.until(f"{ROWS} === 3")
+        await page.type("[aria-label='Context id']", waiting["contextId"])
+        await page.press("Enter")
+        assert await rows(page, 1) == ["paint the fence"]
+        await page.click("[aria-label^='Remove the filter Context']")
+        await page.type("[aria-label=Principal]", "nobody")
+        await page.press("Enter")
+        await page.see("No matching tasks", ".list")
+        await page.click(".nothing button", "Clear filters")
+        await page.choose("[aria-label=Changed]", "hour")
+        await page.until(f"location.hash === '#/tasks?age=hour' && {ROWS} === 3")
+        await page.choose("[aria-label=Changed]", "still-10m")
+        await page.see("No matching tasks", ".list")
+
+
+async def test_an_id_opens_its_task(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        waiting = await stage.put("paint")
+        await stage.put("word", "plain")
+        await stage.to("#/tasks?agent=plain")
+        await page.until(f"{ROWS} === 1")
+        await page.type("#find", waiting["id"])
+        await page.press("Enter")
+        await page.see("Which color?", ".conversation")
+        await page.type("#find", UNKNOWN)
+        await page.press("Enter")
+        await page.see(f"No visible task has the id {UNKNOWN}", ".list .problem")
+
+
+async def test_further_tasks_are_read_page_by_page(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        for number in range(63):
+            await stage.put(f"word {number:02}", "plain")
+        await rows(page, 50)
+        await page.see("50 of 63 tasks shown", ".list footer")
+        await page.click(".further button", "Show 50 more")
+        asked = [f"word {number:02}" for number in reversed(range(63))]
+        assert await rows(page, 63) == asked
+        # New tasks appear above them, and no task is lost or repeated.
+        await stage.put("word 63", "plain")
+        assert await rows(page, 64) == ["word 63", *asked]
+        await page.see("64 tasks", ".list footer")
+
+
+@asynccontextmanager
+async def signed_in(browser: str, tmp_path: Path, *names: str) -> AsyncIterator[tuple[Stage, dict[str, str]]]:
+    """A console that asks for credentials, and the keys of these principals."""
+    async with (
+        staged(browser, tmp_path, token=SecretStr("boss"), api_keys=True) as stage,
+        grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
+    ):
+        stub, boss = rpc.OpsServiceStub(channel), (("authorization", "Bearer boss"),)
+        yield (
+            stage,
+            {name: (await stub.CreateKey(ops.CreateKeyRequest(name=name), metadata=boss)).text for name in names},
+        )
+
+
+async def put_as(stage: Stage, key: str, *texts: str) -> None:
+    """Sends texts to the agent `plain` with this key."""
+    for text in texts:
+        body = {"message": {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}}
+        async with stage.http.post(
+            "/plain/message:send", json=body, headers={"Authorization": f"Bearer {key}"}
+        ) as sent:
+            assert sent.status == 200
+
+
+async def sign_in(page: Page, key: str) -> None:
+    """Enters a key into the dialog."""
+    await page.until("document.querySelector('dialog[open] input[type=password]')")
+    await page.type("dialog[open] input", key)
+    await page.press("Enter")
+    await page.until("!document.querySelector('dialog[open]')")
+
+
+async def test_operators_see_the_tasks_of_all_principals(browser: str, tmp_path: Path) -> None:
+    async with signed_in(browser, tmp_path, "ann", "bob") as (stage, keys):
+        page = stage.page
+        await put_as(stage, keys["ann"], "of ann")
+        await put_as(stage, keys["bob"], "of bob")
+        await sign_in(page, "boss")
+        assert await rows(page, 2) == ["of bob", "of ann"]
+        cells = "[...document.querySelectorAll('.list td.principal')].map(cell => cell.innerText)"
+        assert await page.run(cells) == ["bob", "ann"]
+        await page.click(".toggle", "Filters")
+        await page.type("[aria-label=Principal]", "ann")
+        await page.press("Enter")
+        assert await rows(page, 1) == ["of ann"]
+
+
+async def test_callers_search_what_is_loaded_and_the_list_says_so(browser: str, tmp_path: Path) -> None:
+    async with signed_in(browser, tmp_path, "ann", "bob") as (stage, keys):
+        page = stage.page
+        await put_as(stage, keys["bob"], "of bob")
+        await put_as(stage, keys["ann"], *(f"of ann {number}" for number in range(52)))
+        await sign_in(page, keys["ann"])
+        await page.until(f"{ROWS} === 50")
+        await page.see("50 of 52 tasks shown", ".list footer")
+        assert await page.run("document.querySelector('.states .count, [aria-label=Changed]')") is None
+        await page.type("#find", "no such text")
+        await page.see("Searched 50 loaded tasks of 52.", ".list .nothing")
+        await page.see("0 of 50 loaded tasks match; 2 more are not loaded", ".list footer")
+        await page.click(".nothing button", "Load more tasks")
+        await page.see("Searched 52 loaded tasks of 52.", ".list .nothing")
+        await page.click(".nothing button", "Clear filters")
+        await page.until(f"{ROWS} === 52")
+        await page.click(".states a", "Failed")
+        await page.see("No matching tasks", ".list")
+
+
+async def test_axe_reports_no_issues_in_the_list(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, failing()) as stage:
+        page = stage.page
+        await stage.put("contract", "translate")
+        await stage.put("paint")
+        await stage.put("word", "plain")
+        for width in (1440, 380):
+            await page.view(width, 760)
+            for place, text in (
+                ("#/tasks", "Which color?"),
+                ("#/tasks?state=FAILED&q=contract&agent=translate&principal=anonymous", "quota exceeded"),
+                ("#/tasks?q=nothing", "No matching tasks"),
+            ):
+                await page.prefer("light")
+                await stage.to(place)
+                await page.see(text, ".list")
+                if width == 1440:
+                    await page.until("document.querySelector('.toggle').click() ?? true")
+                assert await issues(page) == [], place
+                await page.prefer("dark")
+                assert await issues(page, *OF_COLORS) == [], place
+
+
+async def test_the_list_works_by_keyboard(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        for text in ("one", "two"):
+            await stage.put(text, "plain")
+        await rows(page, 2)
+        await page.press("/")
+        await page.until("document.activeElement.id === 'find'")
+        await page.press("ArrowDown")
+        await page.press("ArrowDown")
+        await page.until("document.activeElement.innerText === 'one'")
+        await page.press("Enter")
+        await page.see("plainly: one", ".conversation")
+
+
+async def test_the_list_is_followed_again_after_the_server_was_away(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.put("before", "plain")
+        await rows(page, 1)
+        await page.see("live", ".finder-head")
+        stage.proxy.cut()
+        await page.see("connection lost", ".finder-head")
+        await stage.put("meanwhile", "plain")
+        stage.proxy.restore()
+        assert await rows(page, 2) == ["meanwhile", "before"]
+        await page.see("live", ".finder-head")
