@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Bulk } from "./bulk";
 import { agents } from "./catalogue";
 import { AGES, chips, filtersOf, heading, isFiltered, NAMES, parameters, TABS, WHOLE_ID, type FilterName, type Filters } from "./filters";
 import { amount, Listing, matching, numberOf, PAGE, type Listed } from "./listing";
@@ -40,6 +41,7 @@ export function Tasks() {
         <Chips filters={filters} />
         <States filters={filters} listed={listed} />
       </header>
+      {everyone && listed && isFiltered(filters) && <Bulk key={JSON.stringify(filters)} filters={filters} listed={listed} />}
       <Problem error={problem.value || listing.error.value} />
       <div class="scroll" aria-busy={!listed}>
         {rows.length > 0 && <Rows rows={rows} filters={filters} scopes={listed?.scopes ?? []} everyone={everyone} />}

@@ -311,3 +311,21 @@ export interface Overview {
   agents?: AgentOverview[];
   firstHour: string;
 }
+
+/** One page of an action on many tasks, or a dry run. */
+export interface BulkResponse {
+  matched?: string;
+  matchedIsMinimum?: boolean;
+  changed?: string;
+  skipped?: string;
+  failures?: TaskFailure[];
+  nextPageToken?: string;
+}
+
+export interface TaskFailure {
+  taskId: string;
+  agent: string;
+  principal: string;
+  scope: string;
+  reason: string;
+}
