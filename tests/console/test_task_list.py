@@ -41,8 +41,8 @@ def failing() -> Agent:
 async def rows(page: Page, number: int) -> list[str]:
     """Waits for this number of rows and returns what was asked in each."""
     await page.until(f"{ROWS} === {number}")
-    asked: list[str] = await page.run("[...document.querySelectorAll('.list a.row')].map(one => one.innerText)")
-    return asked
+    texts: list[str] = await page.run("[...document.querySelectorAll('.list a.row')].map(one => one.innerText)")
+    return texts
 
 
 async def counts(page: Page) -> dict[str, str]:
@@ -157,11 +157,11 @@ async def test_further_tasks_are_read_page_by_page(browser: str, tmp_path: Path)
         await rows(page, 50)
         await page.see("50 of 63 tasks shown", ".list footer")
         await page.click(".further button", "Show 50 more")
-        asked = [f"word {number:02}" for number in reversed(range(63))]
-        assert await rows(page, 63) == asked
+        texts = [f"word {number:02}" for number in reversed(range(63))]
+        assert await rows(page, 63) == texts
         # New tasks appear above them, and no task is lost or repeated.
         await stage.put("word 63", "plain")
-        assert await rows(page, 64) == ["word 63", *asked]
+        assert await rows(page, 64) == ["word 63", *texts]
         await page.see("64 tasks", ".list footer")
 
 
