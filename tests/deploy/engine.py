@@ -81,7 +81,8 @@ class EngineContainer:
 
 def build(engine: str, dockerfile: Path) -> EngineImage:
     """Builds the image of this project."""
-    _output(engine, "build", f"--file={dockerfile}", f"--tag={TAG}", str(ROOT))
+    options = ["--format=docker"] if engine == "podman" else []  # OCI's own format has no HEALTHCHECK
+    _output(engine, "build", *options, f"--file={dockerfile}", f"--tag={TAG}", str(ROOT))
     config = Config()
     for instruction in parse_stages(dockerfile.read_text("utf-8"))[-1].instructions:
         config.apply(instruction)

@@ -26,12 +26,22 @@ CREDENTIALS: Final = {"DRAGOMAN_TOKEN": TOKEN, "DRAGOMAN_KEY": TOKEN}
 Container = NamespaceContainer | EngineContainer
 
 AGENTS: Final = """
+import asyncio
+from pathlib import Path
+
 from dragoman import Turn, agent
 
 
-@agent
+@agent(default=True)
 async def where(turn: Turn) -> str:
     return __file__
+
+
+@agent
+async def patient(turn: Turn) -> str:
+    while not Path("/data/go").exists():
+        await asyncio.sleep(0.05)
+    return "went"
 """
 
 GET: Final = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())"
@@ -100,14 +110,17 @@ def test_the_image_serves_as_a_user_without_rights(image: RootImage | EngineImag
 
 
 def test_sigterm_drains_and_the_tasks_are_still_there(image: RootImage | EngineImage, start: Any) -> None:
-    with start() as container:
+    ready = ("python", "-c", GET, "http://127.0.0.1:8080/readyz")
+    with start("serve", "desk") as container:
         wait_until_healthy(container, image)
-        task = output(container, "dragoman", "send", "--no-wait", "sleep 2").split()[0]
+        task = output(container, "dragoman", "send", "--agent", "patient", "--no-wait", "x").split()[0]
         eventually_blocking(lambda: "WORKING" in output(container, "dragoman", "get", task))
         container.terminate()
+        eventually_blocking(lambda: "503" in container.exec(*ready).stderr)  # it waits for the turn
+        output(container, "touch", "/data/go")
         assert container.wait() == 0, container.logs
         assert all(json.loads(line)["level"] != "ERROR" for line in container.logs.splitlines() if line[:1] == "{")
-    with start() as container:
+    with start("serve", "desk") as container:
         wait_until_healthy(container, image)
         assert "COMPLETED" in output(container, "dragoman", "get", task)
 
