@@ -15,6 +15,7 @@ from tests.telemetry.test_usage import ended, explained
 
 from dragoman import Turn, agent
 from dragoman.client import Client, connect, message
+from dragoman.client.operations import Operator
 from dragoman.core import trace
 from dragoman.core.access.identity import Identity
 from dragoman.core.limits.quotas import Usage, parse_budgets
@@ -23,6 +24,7 @@ from dragoman.settings.settings import Settings
 from dragoman.testing import AgentUnderTest
 from dragoman.wiring.app import App, open_app
 from dragoman.worker import Worker
+from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 HELPED = {"tokens": 31.0, "cost": 0.75, "delegated": {"tokens": 30.0, "cost": 0.75}}
@@ -108,6 +110,31 @@ async def test_a_task_shows_the_usage_of_its_delegated_tasks(tmp_path: Path) -> 
 
 
 HALF = {"tokens": 20.0, "cost": 0.5, "delegated": {"tokens": 10.0, "cost": 0.25}}
+
+
+async def test_operators_of_an_agent_see_no_delegated_tasks_of_others(tmp_path: Path) -> None:
+    address = [""]
+
+    @agent(default=True)
+    async def delegating(turn: Turn) -> str:
+        async with Client(address[0], agent="helper", token="secret") as client:
+            await client.send(message("alone"))
+        return "done"
+
+    places = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/tasks.db"}
+    settings = Settings.model_validate({**places, "token": "secret", "api_keys": True})
+    async with open_app(settings, [delegating, helper]) as app:
+        address[0] = str(app.grpc)
+        async with Client(address[0], token="secret") as client, Operator(address[0], token="secret") as operator:
+            task = (await client.send(message("go"))).task.id
+            limits = {"all": ["operator"], "one": ["operator", "agent:delegating"]}
+            seen = {}
+            for name, grants in limits.items():
+                key = await operator.create_key(ops.CreateKeyRequest(name=name, grants=grants))
+                async with Operator(address[0], token=key.text) as limited:
+                    (one,) = (await limited.explain(ops.ExplainRequest(task_id=task))).tasks
+                seen[name] = [child.agent for child in one.delegated]
+    assert seen == {"all": ["helper"], "one": []}
 
 
 async def test_agents_of_workers_can_delegate(tmp_path: Path) -> None:

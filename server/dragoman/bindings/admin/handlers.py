@@ -146,7 +146,6 @@ class OperationTable:
             "ListUpstreams": agents.list_upstreams,
             "AddUpstream": agents.add_upstream,
             "RemoveUpstream": agents.remove_upstream,
-            "Explain": tasks.explain,
             "ListEvents": tasks.list_events,
             "ListSteps": tasks.list_steps,
             "ListPushConfigs": tasks.list_push_configs,
@@ -166,6 +165,7 @@ class OperationTable:
         }
         """Operations that need no grant."""
         self.for_operators: Final[Mapping[str, OperatorOperation]] = {
+            "Explain": tasks.explain,
             "CancelTask": listed_tasks.cancel_task,
             "RerunTask": listed_tasks.rerun_task,
             "PauseAgent": agents.pause_agent,
@@ -174,7 +174,7 @@ class OperationTable:
             "RerunTasks": bulk.rerun_tasks,
             "EraseTasks": bulk.erase_tasks,
         }
-        """Operations that act in the name of the operator."""
+        """Operations that depend on who the operator or viewer is."""
         self.within_grants: Final[Mapping[str, OperatorOperation]] = {
             "GetOverview": OverviewOperations(services.overviews).get_overview
         }

@@ -59,8 +59,8 @@ class TaskOperations:
         self._maintenance = maintenance
         self._redelivery = redelivery
 
-    async def explain(self, request: ops.ExplainRequest) -> ops.ExplainResponse:
-        """Explains the state of each task with an id. Raises TaskNotFound."""
+    async def explain(self, identity: Identity, request: ops.ExplainRequest) -> ops.ExplainResponse:
+        """Explains each task with an id, and names delegated ones within the grants. Raises TaskNotFound."""
         check_present("task_id", request.task_id)
         explanations = [
             explanation
@@ -71,7 +71,7 @@ class TaskOperations:
         ]
         if not explanations:
             raise TaskNotFound
-        response = ops.ExplainResponse(tasks=map(_explanation_message, explanations))
+        response = ops.ExplainResponse(tasks=(_explanation_message(each, identity) for each in explanations))
         for message in response.tasks:
             message.trace_url = expand_trace_url(self._trace_url, message.trace_id, message.task_id)
         return response
@@ -295,7 +295,7 @@ def expand_trace_url(template: str, trace_id: str, task_id: str) -> str:
     return template.replace("{trace_id}", trace_id).replace("{task_id}", quote(task_id, safe=""))
 
 
-def _explanation_message(explanation: Explanation) -> ops.Explanation:
+def _explanation_message(explanation: Explanation, identity: Identity) -> ops.Explanation:
     record = explanation.record
     queued_messages = max(record.last_received - record.last_delivered, 0)
     if states.is_terminal(record.state):
@@ -338,6 +338,7 @@ def _explanation_message(explanation: Explanation) -> ops.Explanation:
                 since=one.updated,
             )
             for one in explanation.delegated
+            if identity.may_call(one.ref.owner.scope, one.agent)
         ],
     )
 
