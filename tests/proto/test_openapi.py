@@ -38,9 +38,8 @@ def test_generated_documents_are_valid_and_have_version_credentials_and_errors(n
             assert operation["responses"]["default"] == {"$ref": "#/responses/Error"}
             is_card = operation["operationId"].startswith("A2AService_GetAgentCard")
             assert (operation.get("security") == []) is is_card
-            assert ("text/event-stream" in operation.get("produces", ())) is (
-                "SendStreamingMessage" in operation["operationId"] or "Subscri" in operation["operationId"]
-            )
+            is_stream = any(name in operation["operationId"] for name in ("SendStreamingMessage", "Subscri", "Watch"))
+            assert ("text/event-stream" in operation.get("produces", ())) is is_stream
     error = document["definitions"][document["responses"]["Error"]["schema"]["$ref"].rpartition("/")[2]]
     assert "error" in json.dumps(error)
     assert "rpcStatus" not in json.dumps(document)
