@@ -8,11 +8,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
+import grpc
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from dragoman.client import Invalid, NotFound, ProtocolError, ServerUnavailable
+from dragoman.client import Invalid, NotFound, ProtocolError, ServerUnavailable, connect
 from dragoman.client.http_client import CLIENT_CARD_MAX_BYTES, AiohttpClient, connection_error, fetch_agent_card
 from dragoman.client.transport import CallOptions
 
@@ -67,3 +68,19 @@ async def test_connections_notice_a_server_that_is_gone(card_server: TestServer)
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     finally:
         await client.close()
+
+
+async def test_the_wrong_port_is_named(card_server: TestServer) -> None:
+    url = f"grpc://127.0.0.1:{card_server.make_url('').port}"
+    with pytest.raises(ServerUnavailable, match=rf"^UNAVAILABLE: {url}: that is the HTTP port"):
+        async with connect(url, retry_timeout=0) as client:
+            await client.get("t")
+    server = grpc.aio.server()
+    grpc_port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        with pytest.raises(ServerUnavailable, match=r"that port does not speak HTTP; if it is the gRPC port"):
+            async with connect(f"http://127.0.0.1:{grpc_port}", retry_timeout=0):
+                pass
+    finally:
+        await server.stop(None)

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dragoman.calling.errors import ClientError
+from dragoman.calling.errors import ClientError, ServerUnavailable
 
 if TYPE_CHECKING:
     import grpc
@@ -133,4 +133,12 @@ _ADVICE_BY_MESSAGE: Final = (
 
 def tls_advice(failure: str) -> str:
     """Returns advice on a connection that failed because of TLS; empty for other failures."""
-    return next((advice for text, advice in _ADVICE_BY_MESSAGE if text in failure), "")
+    return next((advice for text, advice in _ADVICE_BY_MESSAGE if text in failure or advice in failure), "")
+
+
+def with_advice(address: str, failure: ClientError) -> ClientError:
+    """Returns the failure of a call to an address, with advice in place of the library's text if there is some."""
+    advice = tls_advice(failure.message)
+    if not advice or not isinstance(failure, ServerUnavailable):
+        return failure
+    return ServerUnavailable.for_address(address, advice, may_have_arrived=failure.may_have_arrived)

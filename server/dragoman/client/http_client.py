@@ -84,7 +84,8 @@ def connection_error(address: str, error: aiohttp.ClientError) -> ClientError:
     if isinstance(error, aiohttp.InvalidURL):
         return Invalid("INVALID_ARGUMENT", f"{address}: is not a URL that can be called")
     never_connected = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return ServerUnavailable.for_address(address, error, may_have_arrived=not never_connected)
+    failure = ServerUnavailable.for_address(address, error, may_have_arrived=not never_connected)
+    return tls.with_advice(address, failure)
 
 
 def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dragoman.calling import tls
-from dragoman.calling.errors import ResponseErrors
+from dragoman.calling.errors import ClientError, ResponseErrors
 from dragoman.calling.transport import (
     Transport,
     TransportLimits,
@@ -20,6 +20,9 @@ from dragoman.calling.transport import (
 from dragoman.core.agent_sources import FileForm
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.wire.cards.remote_card import Interface
+
+if TYPE_CHECKING:
+    import grpc
 
 _CHANNEL_OPTIONS: Final = (
     # The server limits sizes; a limit here would only hide its error.
@@ -92,12 +95,19 @@ def open_transport(
     return JsonRpcTransport(interface, http, _options(address if is_endpoint else base, options))
 
 
+class _ClientErrors(ResponseErrors):
+    """Errors for people: a wrong port or an encrypted one is named, not the library's failure to parse it."""
+
+    def from_rpc(self, error: grpc.aio.AioRpcError) -> ClientError:
+        return tls.with_advice(self.address, super().from_rpc(error))
+
+
 def _options(
     address: str, options: CallOptions, headers: Mapping[str, str] | None = None, *, prefix: str = ""
 ) -> TransportOptions:
     limits = TransportLimits(response_timeout=options.idle_timeout, idle_timeout=options.idle_timeout)
     return TransportOptions(
-        errors=ResponseErrors(address),
+        errors=_ClientErrors(address),
         limits=limits,
         headers=headers or {},
         v03_files=options.v03_files,
