@@ -157,6 +157,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "cli/process_setup.py": "awaited by the command",
     "cli/serve/command.py": "awaited by the command, or ends with its supervisor",
     "cli/serve/processes.py": "awaited by the command",
+    "cli/serve/reload.py": "awaited by the command, or by the server that it reloads",
     "cli/worker.py": "awaited by the command",
     "client": "runs in the caller's process",
     "executor_child": "runs in the executor's process, which its supervisor starts again",

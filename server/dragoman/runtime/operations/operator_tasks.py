@@ -127,7 +127,7 @@ class OperatorTasks:
             operator=identity,
         )
         request = repeated_request(record, first, name or IDS.uuid())
-        return await self._send_operations.create_task(call, request, steps)
+        return await self._send_operations.begin_task(call, request, steps)
 
     async def find(self, selection: TaskSelection) -> TaskRecord:
         """The visible task of a selection by id. Raises TaskNotFound, and InvalidParams when several tasks match."""

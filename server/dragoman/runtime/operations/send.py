@@ -157,7 +157,7 @@ class SendOperations:
         finally:
             self._admission.close_stream(call.caller.identity)
 
-    async def create_task(self, call: Call, request: pb.SendMessageRequest, steps: Sequence[StepRecord]) -> SendResult:
+    async def begin_task(self, call: Call, request: pb.SendMessageRequest, steps: Sequence[StepRecord]) -> SendResult:
         """Stores a message that begins a task, visible at once, and does not wait for its turn.
 
         `steps`: finished steps that the first turn finds; the message has to refer to their task (`load_input`).
