@@ -45,7 +45,9 @@ def create(
     grant: Annotated[
         list[str] | None,
         typer.Option(
-            "--grant", metavar="GRANT", help="operator, agent:ID, scope:NAME, worker or worker:ID; may be repeated."
+            "--grant",
+            metavar="GRANT",
+            help="operator, viewer, agent:ID, scope:NAME, worker, worker:ID; may be repeated.",
         ),
     ] = None,
     expires: Annotated[
@@ -68,8 +70,8 @@ def create(
     """Create an API key and print it. It is printed only once; the store keeps a hash.
 
     Without grants the key may call every agent, but is not an operator. `agent:ID` restricts it to that agent,
-    `scope:NAME` to that scope. `worker` allows it to run workers (`dragoman worker`) for any agent, `worker:ID` for
-    that agent.
+    `scope:NAME` to that scope. `viewer` allows it to see what operators see, and to change nothing. `worker` allows it
+    to run workers (`dragoman worker`) for any agent, `worker:ID` for that agent.
 
     **Examples**
 
