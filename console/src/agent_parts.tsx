@@ -4,9 +4,9 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { quantile, type Numbers } from "./numbers";
-import { ended, HOURS, many, pausedBy, tasksOf, type AgentNow, type Hour, type Tasks } from "./overview_data";
+import { ended, HOURS, pausedBy, tasksOf, type AgentNow, type Hour, type Tasks } from "./overview_data";
 import { Ago, Problem } from "./pieces";
-import { percent, sum, took } from "./say";
+import { amount, percent, sum, took } from "./say";
 import { call, segment } from "./server";
 import { operates } from "./sign_in";
 
@@ -114,7 +114,7 @@ export function PauseNote({ now }: { now: AgentNow }) {
 /** What the agent does now and did in the last hours, each with a link to the tasks. */
 export function Figures({ now, numbers }: { now: AgentNow; numbers: Numbers | undefined }) {
   const [failed, all] = [sum(now.hours.map((one) => one.failed)), sum(now.hours.map(ended))];
-  const link = (of: Tasks, state: string) => (of.count ? <a href={tasksOf(now.id, state)}>{many(of)}</a> : 0);
+  const link = (of: Tasks, state: string) => (of.count ? <a href={tasksOf(now.id, state)}>{amount(of)}</a> : 0);
   const facts: readonly (readonly [string, ComponentChildren])[] = [
     ["in the queue", link(now.queued, "SUBMITTED")],
     ["running", link(now.running, "WORKING")],

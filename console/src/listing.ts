@@ -4,7 +4,6 @@
 
 import { signal } from "@preact/signals";
 import { byCreation, requestOf, WHOLE_ID, type Filters } from "./filters";
-import { count } from "./say";
 import { call, Failure, key, segment } from "./server";
 import { caller, type Caller } from "./sign_in";
 import { keepOpen, type Link } from "./stream";
@@ -52,10 +51,6 @@ export function numberOf(counts: ReadonlyMap<string, Count>, states: readonly st
     (sum, one) => ({ count: sum.count + (one?.count ?? 0), isMinimum: sum.isMinimum || (one?.isMinimum ?? false) }),
     { count: 0, isMinimum: false },
   );
-}
-
-export function amount({ count: number, isMinimum }: Count): string {
-  return `${count(number)}${isMinimum ? "+" : ""}`;
 }
 
 export const PAGE = 50;

@@ -6,11 +6,11 @@ import { useAsked } from "./asking";
 import { Bars, Spark } from "./bars";
 import { hourText, Latency, outcomes, PauseSwitch, TurnTime } from "./agent_parts";
 import { largest, quantile, type Numbers } from "./numbers";
-import { concerns, ended, HOURS, hoursOf, many, overview, tasksOf, together, type AgentNow, type Concern, type Hour, type Tasks } from "./overview_data";
+import { concerns, ended, HOURS, hoursOf, overview, tasksOf, together, type AgentNow, type Concern, type Hour, type Tasks } from "./overview_data";
 import { Empty, isRefusal, Page, Refusal } from "./page";
 import { Ago, Problem } from "./pieces";
 import { href, replace, route } from "./route";
-import { count, percent, sum, took } from "./say";
+import { amount, count, percent, sum, took } from "./say";
 
 const EVERY = 10_000;
 
@@ -107,13 +107,13 @@ function Tiles({ agents, hours }: { agents: readonly AgentNow[]; hours: readonly
   const running = together(agents.map((one) => one.running));
   return (
     <div class="tiles">
-      <Tile name="In the queue" value={many(queued)} link={tasksOf("", "SUBMITTED")}>
+      <Tile name="In the queue" value={amount(queued)} link={tasksOf("", "SUBMITTED")}>
         <Oldest of={queued} none="nothing waits" />
       </Tile>
-      <Tile name="Running" value={many(running)} link={tasksOf("", "WORKING")}>
+      <Tile name="Running" value={amount(running)} link={tasksOf("", "WORKING")}>
         <Oldest of={running} none="no turn runs" />
       </Tile>
-      <Tile name="Waiting for callers" value={many(asking)} link={tasksOf("", "INPUT_REQUIRED")}>
+      <Tile name="Waiting for callers" value={amount(asking)} link={tasksOf("", "INPUT_REQUIRED")}>
         <Oldest of={asking} none="no question is open" />
       </Tile>
       <Tile name={`Completed in ${HOURS} h`} value={count(sum(hours.map((one) => one.completed)))} link={tasksOf("", "COMPLETED", "day")}>
@@ -218,7 +218,7 @@ function Number({ of, link }: { of: Tasks; link: string }) {
   if (!of.count) return <>0</>;
   return (
     <>
-      <a href={link}>{many(of)}</a>{" "}
+      <a href={link}>{amount(of)}</a>{" "}
       {of.oldest !== undefined && (
         <small>
           <Ago time={of.oldest} />

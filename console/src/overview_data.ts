@@ -2,7 +2,7 @@
 
 import { largest, metrics, type Numbers } from "./numbers";
 import { href } from "./route";
-import { ago, count, lasting, percent, plural, sum } from "./say";
+import { ago, amount, lasting, percent, plural, sum } from "./say";
 import { call, Failure } from "./server";
 import type { AgentOverview, AgentPause, HourlyFigures, OpenTasks, Overview as OverviewMessage, ServedAgent, WorkerAgent } from "./wire";
 
@@ -151,15 +151,10 @@ export function together(all: readonly Tasks[]): Tasks {
   return { count: sum(all.map((one) => one.count)), isMinimum, oldest: oldest.length ? Math.min(...oldest) : undefined };
 }
 
-/** A number of tasks: `12`, `1,000+`. */
-export function many({ count: number, isMinimum }: Tasks): string {
-  return `${count(number)}${isMinimum ? "+" : ""}`;
-}
-
 /** `7 tasks in the queue.` */
 function queue(agent: AgentNow): string {
   if (!agent.queued.count) return "Nothing is in its queue.";
-  return `${many(agent.queued)} ${agent.queued.count === 1 ? "task" : "tasks"} in the queue.`;
+  return `${amount(agent.queued)} ${agent.queued.count === 1 ? "task" : "tasks"} in the queue.`;
 }
 
 /** What needs an operator, the most urgent first. */

@@ -53,8 +53,8 @@ export function short(id: string): string {
   return id.length > 13 ? `…${id.slice(-12)}` : id;
 }
 
-export function plural(count: number, word: string): string {
-  return `${count} ${word}${count === 1 ? "" : "s"}`;
+export function plural(number: number, word: string): string {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
 export function sum(values: readonly number[]): number {
@@ -64,6 +64,12 @@ export function sum(values: readonly number[]): number {
 /** A number with separators: `12,345`. */
 export function count(value: number): string {
   return value.toLocaleString("en");
+}
+
+/** A number that may be too low: `12`, `1,000+`; `?` where nothing was found before the search ended early. */
+export function amount({ count: found, isMinimum }: { count: number; isMinimum: boolean }): string {
+  if (isMinimum) return found ? `${count(found)}+` : "?";
+  return count(found);
 }
 
 /** A number with at most four characters and a unit: `987`, `12.3K`, `4M`. */

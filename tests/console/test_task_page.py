@@ -50,7 +50,7 @@ async def test_a_finished_task_opens_at_its_top(browser: str, tmp_path: Path) ->
         await stage.to(f"#/tasks/steady/{task['id']}")
         await page.see("completed", ".head .state")
         assert await page.text(".head h2") == "# Summarize 3 pages"
-        for fact in ("completed", "Steady", "took ", "1200 tokens", "cost 0.0312", "ended "):
+        for fact in ("completed", "Steady", "took ", "1,200 tokens", "cost 0.0312", "ended "):
             await page.see(fact, ".summary")
         assert task["id"] in await page.text(".ids")
         assert task["contextId"] in await page.text(".ids")
