@@ -224,8 +224,10 @@ class LazyGroup(TyperGroup):
             raise typer.Exit(ExitCode.USAGE) from error
 
 
-def _hide_flag_types(command: Any, ctx: Any) -> None:
+def _hide_flag_types(command: Any, parent: Any) -> None:
     """Leaves out the type of each flag in the help of a command and of those below it."""
+    # The names of its help option, which it creates here and keeps, are in its own settings.
+    ctx = typer.Context(command, parent=parent, **command.context_settings)
     _hide_types(command.get_params(ctx))
     for below in getattr(command, "commands", {}).values():
         _hide_flag_types(below, ctx)
