@@ -197,10 +197,10 @@ def test_a_list_is_ordered_by_change_and_filtered(dragoman: Run) -> None:
     second = json.loads(dragoman("send", "fail", "--context", "of-the-list", "--json").out)["task"]["id"]
     lines = dragoman("list", "--context", "of-the-list").out.splitlines()
     assert [(line.split()[0], line.split()[3]) for line in lines] == [("FAILED", second), ("COMPLETED", first)]
-    assert re.fullmatch(rf"FAILED +playground +\d+s +{second} +RuntimeError: .*", lines[0])
+    assert re.fullmatch(rf"FAILED +playground +\d+s +{second} +fail", lines[0])
     completed = ("list", "--context", "of-the-list", "--state", "completed")
     (line,) = dragoman(*completed, "--wide").out.splitlines()
-    assert re.fullmatch(rf"COMPLETED +playground +\d+s +{first} +- +- +default +of-the-list +\d{{4}}-.*", line)
+    assert re.fullmatch(rf"COMPLETED +playground +\d+s +{first} +echo 1 +- +default +of-the-list +\d{{4}}-.*", line)
     assert first in dragoman(*completed, "--since", "1h").out
     assert dragoman(*completed, "--since", "0").err == "no tasks\n"
     assert dragoman("list", "--since", "long").code == 2
