@@ -98,8 +98,8 @@ class Page:
         return await asyncio.wait_for(answer, WAIT_TIMEOUT)
 
     async def open(self) -> None:
-        """Creates the page. `receive` must be running."""
-        context = (await self.command("Target.createBrowserContext"))["browserContextId"]
+        """Creates the page, which ends with the connection. `receive` must be running."""
+        context = (await self.command("Target.createBrowserContext", disposeOnDetach=True))["browserContextId"]
         target = await self.command("Target.createTarget", url="about:blank", browserContextId=context)
         attached = await self.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]

@@ -30,7 +30,7 @@ from dragoman.testing.fixtures import (
 )
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-SHORT_TIMEOUT = 0.5
+SHORT_TIMEOUT = 1.0
 """Seconds for one statement, in tests that wait for the end of it."""
 
 
