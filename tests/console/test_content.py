@@ -245,7 +245,7 @@ async def test_long_texts_are_folded(browser: str, tmp_path: Path) -> None:
         (types.text("http://a.example/" + ")" * 500_000), "http://a.example/"),
         (types.text("[" * 200_000 + "]" * 200_000, media_type="application/json"), "0: [1 item]"),
         (types.data(["x" * 500_000] * 3), "show 499002 more characters"),
-        (types.data({f"key {number}": [number] * 9 for number in range(20_000)}), "{20000 fields}"),
+        (types.data({f"key {number}": [number] * 9 for number in range(20_000)}), "{20,000 fields}"),
         (types.text(("a," * 500 + "\n") * 1_000, media_type="text/csv"), "The first 30 of 501 columns"),
         (types.text("x = '" * 200_000, media_type="text/x-python"), "x = "),
     ],
