@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.agents.workers.tasks import status_text, text_of
 from tests.agents.workers.worker_process import WorkerProcess, worker_process
 from tests.cli.server import Server, serving
 
+from dragoman.agents.workers.connection import check_hello
 from dragoman.client import Client, message
+from dragoman.core.cards.agent_spec import AgentSpec, Skill
+from dragoman.core.cards.skill_schemas import SkillSchemas, schemas_of, with_schemas
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.ports import NO_CHANGE, StateUpdate
-from dragoman.worker.frames import MAX_FRAME_EVENTS, TARGET_FRAME_BYTES, EventTooLarge, encode_events
+from dragoman.worker.frames import (
+    MAX_FRAME_EVENTS,
+    TARGET_FRAME_BYTES,
+    EventTooLarge,
+    encode_events,
+    encode_registration,
+)
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 LIMIT = 64 * 1024
 
@@ -45,6 +56,22 @@ async def test_an_oversized_event_fails_only_its_task(narrow: tuple[Server, Work
 
 def chunk(text: str) -> ArtifactChange:
     return ArtifactChange("a", b"", text=text, append=True)
+
+
+def test_a_registration_keeps_schemas_of_24_levels() -> None:
+    schema: dict[str, Any] = {"type": "object", "minimum": 0.5, "maxItems": 3}
+    for _ in range(23):
+        schema = {"type": "object", "not": schema}
+    spec = with_schemas(
+        AgentSpec(
+            id="shop", name="Shop", description="Sells", skills=(Skill(id="buy", name="Buy", description="Buys"),)
+        ),
+        {"": SkillSchemas(schema), "buy": SkillSchemas(schema, schema, {"title": "Buy", "readOnlyHint": False})},
+    )
+    request = wk.ConnectRequest(hello=wk.Hello(agents=[encode_registration(spec, 1)]))
+    (received,) = check_hello(wk.ConnectRequest.FromString(request.SerializeToString()).hello)
+    assert received.extensions == spec.extensions
+    assert schemas_of(received) == schemas_of(spec)
 
 
 def test_many_events_are_split_into_frames_in_order() -> None:

@@ -32,6 +32,16 @@ def test_integral_numbers_of_data_are_int() -> None:
     assert (value, type(value["n"])) == ({"n": 3, "half": 0.5}, int)
 
 
+def test_the_skill_is_named_in_the_metadata_of_the_message() -> None:
+    message = pb.Message()
+    message.metadata["skill"] = "buy"
+    assert Incoming(message, pb.SendMessageRequest()).skill == "buy"
+    message.metadata["skill"] = 3
+    assert Incoming(message, pb.SendMessageRequest()).skill == ""
+    assert incoming().skill == ""
+    assert not incoming().message.HasField("metadata")
+
+
 def test_the_request_of_a_message_is_read() -> None:
     envelope = pb.SendMessageRequest()
     envelope.configuration.accepted_output_modes.append("text/plain")

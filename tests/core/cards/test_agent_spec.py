@@ -47,6 +47,7 @@ def test_an_override_replaces_its_fields_and_keeps_the_rest() -> None:
         ({"echo": {"skills": [{"id": "a"}]}}, r"echo.skills\[0\].name: is required"),
         ({"echo": {"skills": [{"id": "a", "nam": "x"}]}}, r"echo.skills\[0\].nam: is not one of id,"),
         ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d", "tags": "t"}]}}, "tags: must be a list"),
+        ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d", "input": {}}]}}, "input: is not one of id,"),
         ({"echo": {"skills": [{"id": "a", "name": "x", "description": "d"}] * 2}}, "two skills have the same id"),
     ],
 )

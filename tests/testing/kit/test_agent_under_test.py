@@ -38,6 +38,16 @@ async def test_a_conversation_is_observed_turn_by_turn() -> None:
             await task_run.send("Saturday")
 
 
+async def test_a_message_can_name_a_skill() -> None:
+    async def skilled(turn: Turn) -> str:
+        return turn.skill
+
+    async with AgentUnderTest(skilled) as a:
+        assert (await a.send("x", skill="buy")).text == "buy"
+        assert (await a.send("x")).text == ""
+        assert (await a.send(message=types.message("x"), skill="buy")).text == "buy"
+
+
 async def test_ids_and_times_are_deterministic() -> None:
     seen = []
     for _ in range(2):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from google.protobuf import json_format
 
 from dragoman.core.cards.agent_spec import AgentSpec, Provider, Skill
+from dragoman.core.cards.skill_schemas import SCHEMAS_URI, SkillSchemas, with_schemas
 from dragoman.wire.cards import agent_card
 from dragoman.wire.cards.agent_card import CardAddresses, CardCapabilities
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
@@ -235,6 +237,25 @@ def test_an_extended_card_and_push_are_declared_in_both_versions() -> None:
     assert document["capabilities"] == {"streaming": True, "pushNotifications": True, "extendedAgentCard": True}
     assert document["supportsAuthenticatedExtendedCard"] is True
     assert agent_card.v03_card(BARE, at).capabilities.push_notifications
+
+
+def test_schemas_of_extended_skills_are_on_extended_cards_only() -> None:
+    order = SkillSchemas({"type": "object"}, {"minimum": 0.5}, {"title": "T", "readOnlyHint": True})
+    spec = with_schemas(
+        replace(RICH, extended_skills=(Skill(id="x", name="X", description="x"),)), {"": order, "s": order, "x": order}
+    )
+    shown = {
+        "input": {"type": "object"},
+        "output": {"minimum": 0.5},
+        "annotations": {"title": "T", "readOnlyHint": True},
+    }
+    for document in (agent_card.v1_document, agent_card.v03_document, agent_card.combined_document):
+        for trusted, skills in ((False, ["", "s"]), (True, ["", "s", "x"])):
+            card = parsed(document(spec, replace(ROOT, trusted=trusted)))
+            (extension,) = [one for one in card["capabilities"]["extensions"] if one["uri"] == SCHEMAS_URI]
+            assert extension["params"] == dict.fromkeys(skills, shown)
+            assert not extension.get("required")
+    assert "extensions" not in parsed(agent_card.v01_document(spec, ROOT))["capabilities"]
 
 
 def test_the_etag_is_quoted_and_changes_with_the_document() -> None:

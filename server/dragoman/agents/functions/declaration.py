@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, get_origin, overload
 
+from dragoman.agents.functions.declared_types import InputTypes, with_declared_types
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.runner import take_turn
 from dragoman.agents.functions.spec import CrashRetry, ExtensionLike, ProviderLike, RetentionLike, SkillLike, spec_of
@@ -30,7 +31,7 @@ class DeclaredAgent(Generic[P, R]):
     """A function declared as an agent. Implements `dragoman.ports.Agent`; calling it calls the function.
 
     retry: how failed turns are tried again. new_id: creates the ids of its messages and artifacts. thread_pool: runs a
-    sync function.
+    sync function. inputs: the declared inputs, for `turn.input`.
     """
 
     __name__: str
@@ -43,6 +44,7 @@ class DeclaredAgent(Generic[P, R]):
         retry: Retry = ONCE,
         new_id: NewId = IDS.hex,
         thread_pool: Executor = THREAD_POOL,
+        inputs: InputTypes = MappingProxyType({}),
     ) -> None:
         functools.update_wrapper(self, function)
         self.__wrapped__ = function
@@ -50,12 +52,18 @@ class DeclaredAgent(Generic[P, R]):
         self._retry = retry
         self._new_id = new_id
         self._thread_pool = thread_pool
+        self._inputs = inputs
         self._leaked = LeakedThreads()
 
     @property
     def spec(self) -> AgentSpec:
         """The agent's description and settings."""
         return self._spec
+
+    @property
+    def inputs(self) -> InputTypes:
+        """The declared inputs by skill, "" for the agent's own."""
+        return self._inputs
 
     @property
     def leaked_threads(self) -> int:
@@ -73,6 +81,7 @@ class DeclaredAgent(Generic[P, R]):
             thread_pool=self._thread_pool,
             leaked=self._leaked,
             retry=self._retry,
+            inputs=self._inputs,
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -92,6 +101,9 @@ def agent(
     description: str | None = None,
     version: str = "1.0.0",
     skills: Iterable[SkillLike] = (),
+    input: object = None,
+    output: object = None,
+    annotations: Mapping[str, Any] | None = None,
     input_modes: Iterable[str] = DEFAULT_MODES,
     output_modes: Iterable[str] = DEFAULT_MODES,
     provider: ProviderLike | None = None,
@@ -122,6 +134,9 @@ def agent(
     description: str | None = None,
     version: str = "1.0.0",
     skills: Iterable[SkillLike] = (),
+    input: object = None,
+    output: object = None,
+    annotations: Mapping[str, Any] | None = None,
     input_modes: Iterable[str] = DEFAULT_MODES,
     output_modes: Iterable[str] = DEFAULT_MODES,
     provider: ProviderLike | None = None,
@@ -151,6 +166,10 @@ def agent(
     - `name`, `description`, `version`, `provider`, `icon_url`, `documentation_url`: fields of the card (A2A 1.0
       §4.4.1). Defaults: the name from the id, the description from the first line of the docstring.
     - `skills`: Skill, dict with Skill's fields, or a name.
+    - `input`, `output`: what it takes and returns: a pydantic model, a dataclass, a TypedDict or a JSON Schema (dict).
+      `turn.input` is the validated input. An input is an object. Skills may have their own; calls of others have these.
+    - `annotations`: hints about what it does: `title`, `readOnlyHint`, `destructiveHint`, `idempotentHint`,
+      `openWorldHint` (MCP 2025-11-25, ToolAnnotations). Callers see these three as urn:dragoman:schemas:v1 on the card.
     - `input_modes`, `output_modes`: accepted and produced media types. A part of another type is rejected.
     - `extensions`: Extension, dict with Extension's fields, or a URI. Callers must activate a required one.
     - `security_schemes`: authentication schemes in OpenAPI form ({"bearer": {"type": "http", "scheme": "bearer"}}).
@@ -202,7 +221,8 @@ def agent(
             time_limit=time_limit,
             retention=retention,
         )
-        return DeclaredAgent(function, spec, retry=retry or ONCE)
+        spec, inputs = with_declared_types(spec, input=input, output=output, annotations=annotations)
+        return DeclaredAgent(function, spec, retry=retry or ONCE, inputs=inputs)
 
     return declare if function is None else declare(function)
 

@@ -50,6 +50,11 @@ class Incoming:
         return [value_to_json(part.data) for part in self.message.parts if part.WhichOneof("content") == "data"]
 
     @cached_property
+    def skill(self) -> str:
+        """The id of the skill that the caller names in the message's metadata, as `skill`. Empty if there is none."""
+        return self.message.metadata.fields["skill"].string_value if "skill" in self.message.metadata.fields else ""
+
+    @cached_property
     def request_metadata(self) -> dict[str, Any]:
         """The metadata of the request (1.0 §3.2.1). `message.metadata` is the message's own."""
         return struct_to_json(self._envelope.metadata)

@@ -166,6 +166,27 @@ class TurnOutput:
         return TurnResult(self.status_change(states.FAILED, text), state_update=update)
 
 
+class Context:
+    """A conversation: the state that the tasks of one context share."""
+
+    def __init__(self, output: TurnOutput) -> None:
+        self._output = output
+
+    @property
+    def id(self) -> str:
+        """The context id."""
+        return self._output.turn_context.context_id
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The agent's JSON object for this conversation. Change it in place; it is stored between tasks.
+
+        Changes are stored with the next event or the end of the turn. If another task of the conversation has changed
+        it since this turn began, this turn fails, so that no change is lost.
+        """
+        return self._output.context_state
+
+
 class TaskMetadata:
     """The task's metadata as a JSON object: parsed on first access. Changed keys are merged into the task's."""
 

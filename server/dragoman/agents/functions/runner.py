@@ -26,8 +26,10 @@ from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from traceback import walk_tb
+from types import MappingProxyType
 from typing import Final, cast
 
+from dragoman.agents.functions.declared_types import InputTypes
 from dragoman.agents.functions.output import TurnOutput
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.steps import TurnSteps, TurnSuspended
@@ -57,6 +59,7 @@ async def take_turn(
     leaked: LeakedThreads | None = None,
     stop_timeout: float = AGENT_STOP_TIMEOUT,
     retry: Retry = ONCE,
+    inputs: InputTypes = MappingProxyType({}),
 ) -> TurnResult:
     """Runs one turn of `function`. A failure becomes a FAILED result; a requested cancel passes through.
 
@@ -66,7 +69,7 @@ async def take_turn(
     """
     output = TurnOutput(turn_context, new_id)
     steps = TurnSteps(turn_context)
-    turn = Turn(output, agent, steps)
+    turn = Turn(output, agent, steps, inputs)
     trace.CURRENT_DELEGATION.set(turn.delegation)
     trace.CURRENT_TURN.set((turn_context.task_id, agent))
     try:

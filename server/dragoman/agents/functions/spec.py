@@ -188,6 +188,9 @@ def _skill(argument: str, skill: SkillLike) -> Skill:
         examples=check_strings(f"{argument}.examples", given.get("examples", ())),
         input_modes=_media_types(f"{argument}.input_modes", given.get("input_modes", ()), allow_empty=True),
         output_modes=_media_types(f"{argument}.output_modes", given.get("output_modes", ()), allow_empty=True),
+        input=given.get("input"),  # with_declared_types reads these three
+        output=given.get("output"),
+        annotations=given.get("annotations"),
     )
 
 

@@ -6,11 +6,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
+from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
+from dragoman.agents.functions.declared_types import InputTypes, InvalidInput
 from dragoman.agents.functions.incoming import Incoming
-from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, TurnOutput
+from dragoman.agents.functions.output import DEFAULT_ARTIFACT_ID, Context, TurnOutput
 from dragoman.agents.functions.retry import ONCE, Retry
 from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps
 from dragoman.agents.values import struct_of, struct_to_json
@@ -58,9 +60,16 @@ class Turn(Incoming):
     again (A2A 1.0 §3.4.3); store in `state` what that call needs.
     """
 
-    def __init__(self, output: TurnOutput, agent: str = "", steps: TurnSteps | None = None) -> None:
+    def __init__(
+        self,
+        output: TurnOutput,
+        agent: str = "",
+        steps: TurnSteps | None = None,
+        inputs: InputTypes = MappingProxyType({}),
+    ) -> None:
         super().__init__(output.turn_context.message, output.turn_context.envelope)
         self._agent = agent
+        self._inputs = inputs
         self._output = output
         self._steps = steps or TurnSteps(output.turn_context)
         self._loop = asyncio.get_running_loop()
@@ -71,6 +80,22 @@ class Turn(Incoming):
     @property
     def _turn_context(self) -> TurnContext:
         return self._output.turn_context
+
+    @cached_property
+    def input(self) -> Any:
+        """The message's data part, or its text as JSON, as the declared `input` of the skill or the agent.
+
+        A type that is a model is validated, and this is an instance of it. For a JSON Schema it is the JSON value,
+        unchecked. A message without a valid input ends the task as REJECTED, and the caller reads which field is wrong
+        and why. Raises TypeError if nothing is declared.
+        """
+        declared = self._inputs.get(self.skill) or self._inputs.get("")
+        if declared is None:
+            raise TypeError("turn.input: the agent declares no input; pass input= to @agent, or read turn.data")
+        try:
+            return declared.read(self)
+        except InvalidInput as error:
+            self.reject(str(error))
 
     @property
     def task_id(self) -> TaskId:
@@ -397,27 +422,6 @@ class Turn(Incoming):
         status = StatusChange(states.COMPLETED, message.SerializeToString())
         message.ClearField("task_id")  # the task will not exist
         raise TurnEnded(status, message)
-
-
-class Context:
-    """A conversation: the state that the tasks of one context share."""
-
-    def __init__(self, output: TurnOutput) -> None:
-        self._output = output
-
-    @property
-    def id(self) -> str:
-        """The context id."""
-        return self._output.turn_context.context_id
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The agent's JSON object for this conversation. Change it in place; it is stored between tasks.
-
-        Changes are stored with the next event or the end of the turn. If another task of the conversation has changed
-        it since this turn began, this turn fails, so that no change is lost.
-        """
-        return self._output.context_state
 
 
 class _CompletedAwaitable:

@@ -25,6 +25,11 @@ class Skill:
     examples: tuple[str, ...] = ()
     input_modes: tuple[str, ...] = ()
     output_modes: tuple[str, ...] = ()
+    input: object = field(default=None, compare=False, repr=False)
+    output: object = field(default=None, compare=False, repr=False)
+    annotations: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    """For `@agent` only: types or JSON Schemas, and hints about the skill. An AgentSpec has them in its extensions
+    (skill_schemas.py), and None here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +163,7 @@ def _parse_interface_descriptions(path: str, table: Any) -> dict[str, str]:
 
 
 def _parse_object(path: str, kind: type[Any], table: Any) -> Any:
-    known = {field.name: field for field in fields(kind)}
+    known = {field.name: field for field in fields(kind) if field.compare}  # without those that are for @agent only
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: must be a table of {', '.join(known)}")
     if unknown := [name for name in table if name not in known]:

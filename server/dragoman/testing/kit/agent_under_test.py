@@ -142,6 +142,7 @@ class AgentUnderTest:
         agent: str = "",
         files: Files = (),
         data: object = None,
+        skill: str = "",
         parts: Iterable[pb.Part] = (),
         message: pb.Message | None = None,
         metadata: Mapping[str, object] | None = None,
@@ -153,8 +154,9 @@ class AgentUnderTest:
     ) -> TaskRun:
         """Sends a message and waits until its turn has ended; without `wait` only until it is stored.
 
-        files: paths, bytes, parts, or contents by name. data: JSON, for a data part. message: a complete message,
-        instead of text, files, data and parts. task, context: ids; `run.answer` and `run.send` set them.
+        files: paths, bytes, parts, or contents by name. data: JSON, a model or a dataclass, for a data part. message: a
+        complete message, instead of text, files, data and parts. skill: the id of the skill that the message names.
+        task, context: ids; `run.answer` and `run.send` set them.
 
         Raises subclasses of dragoman.core.errors.A2AError for requests that a server rejects, and AssertionError with
         the agent's current line if the turn exceeds `turn_timeout`.
@@ -169,6 +171,8 @@ class AgentUnderTest:
             if data is not None:
                 created_message.parts.append(data_part(data))
             created_message.parts.extend(parts)
+        if skill:
+            created_message.metadata["skill"] = skill
         created_message.message_id = created_message.message_id or self._ids.message()
         created_message.task_id, created_message.context_id = (
             task or created_message.task_id,
@@ -281,7 +285,7 @@ class _FailureHandler(logging.Handler):
 def as_agent(testable: Testable, ids: Ids) -> Agent:
     """Converts a function or agent to an agent that takes its ids from `ids`."""
     if isinstance(testable, DeclaredAgent):
-        return DeclaredAgent(testable.__wrapped__, testable.spec, new_id=ids.other)
+        return DeclaredAgent(testable.__wrapped__, testable.spec, new_id=ids.other, inputs=testable.inputs)
     if hasattr(testable, "take_turn"):
         return cast(Agent, testable)
     declared_agent = declare(testable)

@@ -19,6 +19,7 @@ import orjson
 from google.protobuf.json_format import ParseDict
 
 from dragoman.core.cards.agent_spec import SERVER_EXTENSIONS, AgentSpec, Extension, Skill
+from dragoman.core.cards.skill_schemas import shown_extensions
 from dragoman.wire.cards import card_security
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
@@ -139,7 +140,7 @@ def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:
         default_output_modes=spec.output_modes,
         skills=[pb.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, addresses)],
     )
-    for extension in (*spec.extensions, *SERVER_EXTENSIONS):
+    for extension in (*shown_extensions(spec, extended=addresses.trusted), *SERVER_EXTENSIONS):
         card.capabilities.extensions.append(_extension(pb.AgentExtension(), extension))
     card_security.write_v1_security(spec, card)
     if addresses.capabilities.extended:
@@ -177,7 +178,7 @@ def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
         default_output_modes=spec.output_modes,
         skills=[v03.AgentSkill(**_skill_fields(skill, spec)) for skill in _skills(spec, addresses)],
     )
-    for extension in (*spec.extensions, *SERVER_EXTENSIONS):
+    for extension in (*shown_extensions(spec, extended=addresses.trusted), *SERVER_EXTENSIONS):
         card.capabilities.extensions.append(_extension(v03.AgentExtension(), extension))
     card_security.write_v03_security(spec, card)
     if spec.provider:

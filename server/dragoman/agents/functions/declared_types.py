@@ -1,0 +1,210 @@
+"""Types that authors declare for input and output: their JSON Schemas, and the validation of a message.
+
+pydantic makes the schemas and validates. It is imported only for agents that declare a type.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from dragoman.agents.functions.incoming import Incoming
+from dragoman.core.cards.agent_spec import AgentSpec, Skill
+from dragoman.core.cards.skill_schemas import (
+    ANNOTATIONS,
+    MAX_SCHEMA_SKILLS,
+    MAX_SCHEMAS_SIZE,
+    SCHEMAS_URI,
+    SkillSchemas,
+    input_schema_problem,
+    schema_problem,
+    schemas_of,
+    with_schemas,
+)
+
+ValidateJson = Callable[[bytes], Any]
+
+MAX_SHOWN_PROBLEMS: Final = 5
+"""Problems of an input that a caller is told."""
+
+
+class InvalidInput(ValueError):
+    """A message does not have the declared input. The text names the fields and the rules, for the caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputType:
+    """The declared input of an agent or a skill. `validate` is None for a JSON Schema, whose values are not checked."""
+
+    validate: ValidateJson | None = None
+
+    def read(self, message: Incoming) -> Any:
+        """The input in a message: its only data part, or its text as JSON. Raises InvalidInput."""
+        value = _json_of(message)
+        return value if self.validate is None else _validated(self.validate, value)
+
+
+InputTypes = Mapping[str, InputType]
+"""The declared inputs by skill id, "" for the agent's own."""
+
+
+def with_declared_types(
+    spec: AgentSpec, *, input: object, output: object, annotations: object
+) -> tuple[AgentSpec, InputTypes]:
+    """The agent with the schemas that `@agent` and its skills declare, and the types to validate messages with.
+
+    Raises TypeError or ValueError that names the argument.
+    """
+    declarations = [("", "", input, output, annotations)]
+    for argument, skills in (("skills", spec.skills), ("extended_skills", spec.extended_skills)):
+        declarations += [
+            (skill.id, f"{argument}[{index}].", skill.input, skill.output, skill.annotations)
+            for index, skill in enumerate(skills)
+        ]
+    schemas: dict[str, SkillSchemas] = {}
+    types: dict[str, InputType] = {}
+    for id, prefix, input, output, annotations in declarations:
+        input_schema = None
+        if input is not None:
+            types[id], input_schema = _input_type(f"{prefix}input", input)
+        output_schema = None if output is None else _output_schema(f"{prefix}output", output)
+        hints = None if annotations is None else _annotations(f"{prefix}annotations", annotations)
+        if (one := SkillSchemas(input_schema, output_schema, hints)) != SkillSchemas():
+            schemas[id] = one
+    if not schemas:
+        return spec, types
+    if any(extension.uri == SCHEMAS_URI for extension in spec.extensions):
+        raise ValueError(f"@agent: extensions has {SCHEMAS_URI}, which input=, output= and annotations= write; omit it")
+    declared = with_schemas(
+        replace(spec, skills=_plain(spec.skills), extended_skills=_plain(spec.extended_skills)), schemas
+    )
+    if len(schemas_of(declared)) < len(schemas):
+        raise ValueError(
+            f"@agent: the schemas have more than {MAX_SCHEMAS_SIZE:,} characters or {MAX_SCHEMA_SKILLS} skills in all"
+        )
+    return declared, types
+
+
+def _plain(skills: tuple[Skill, ...]) -> tuple[Skill, ...]:
+    return tuple(replace(skill, input=None, output=None, annotations=None) for skill in skills)
+
+
+def _input_type(argument: str, declared: object) -> tuple[InputType, Mapping[str, Any]]:
+    if isinstance(declared, Mapping):
+        schema = _checked_schema(argument, declared)
+        validate = None
+    else:
+        adapter = _type_adapter(argument, declared)
+        schema = _root_definition(_schema_of(argument, adapter, mode="validation"))
+        validate = adapter.validate_json
+    if problem := input_schema_problem(schema):
+        raise ValueError(f"@agent: {argument} {problem}")
+    return InputType(validate), schema
+
+
+def _output_schema(argument: str, declared: object) -> Mapping[str, Any]:
+    if isinstance(declared, Mapping):
+        schema = _checked_schema(argument, declared)
+    else:
+        # Answers have the names of fields, not their aliases, unless the model says otherwise (agents/values.py).
+        by_alias = bool(getattr(declared, "model_config", {}).get("serialize_by_alias"))
+        adapter = _type_adapter(argument, declared)
+        schema = _root_definition(_schema_of(argument, adapter, mode="serialization", by_alias=by_alias))
+    if problem := schema_problem(schema):
+        raise ValueError(f"@agent: {argument} {problem}")
+    return schema
+
+
+def _type_adapter(argument: str, declared: Any) -> Any:
+    import pydantic
+    from typing_extensions import is_typeddict  # before Python 3.12, pydantic reads those of typing_extensions only
+
+    is_model = isinstance(declared, type) and issubclass(declared, pydantic.BaseModel)
+    if not (is_model or (isinstance(declared, type) and dataclasses.is_dataclass(declared)) or is_typeddict(declared)):
+        raise TypeError(
+            f"@agent: {argument}={declared!r} must be a pydantic model, a dataclass, a TypedDict or a JSON Schema"
+        )
+    try:
+        return pydantic.TypeAdapter(declared)
+    except Exception as error:  # pydantic has several, one for each kind of type that it cannot read
+        raise TypeError(f"@agent: {argument}={declared!r} has no JSON Schema: {_first_line(error)}") from error
+
+
+def _schema_of(argument: str, adapter: Any, **options: Any) -> dict[str, Any]:
+    try:
+        schema = adapter.json_schema(**options)
+    except Exception as error:
+        raise TypeError(f"@agent: {argument} has no JSON Schema: {_first_line(error)}") from error
+    assert isinstance(schema, dict)
+    return schema
+
+
+def _root_definition(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its definition in place of a reference to it: pydantic refers to a type that contains itself."""
+    reference = schema.get("$ref", "")
+    definition = schema.get("$defs", {}).get(str(reference).removeprefix("#/$defs/"))
+    if definition is None:
+        return schema
+    return {**definition, **{key: value for key, value in schema.items() if key != "$ref"}}
+
+
+def _checked_schema(argument: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        checked = json.loads(json.dumps(dict(schema), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"@agent: {argument} is not JSON: {error}") from None
+    assert isinstance(checked, dict)
+    return checked
+
+
+def _annotations(argument: str, annotations: object) -> Mapping[str, Any]:
+    if not isinstance(annotations, Mapping):
+        raise TypeError(f"@agent: {argument}={annotations!r} must be a dict")
+    for name, value in annotations.items():
+        if name not in ANNOTATIONS:
+            raise ValueError(f"@agent: {argument} has no field {name}; known fields: {', '.join(ANNOTATIONS)}")
+        if not isinstance(value, ANNOTATIONS[name]):
+            rule = "a string" if ANNOTATIONS[name] is str else "True or False"
+            raise TypeError(f"@agent: {argument}.{name}={value!r} must be {rule}")
+    return dict(annotations)
+
+
+def _json_of(message: Incoming) -> Any:
+    if len(message.data) > 1:
+        raise InvalidInput(f"The message has {len(message.data)} data parts. Send one, with the input.")
+    if message.data:
+        return message.data[0]
+    try:
+        return orjson.loads(message.text)
+    except orjson.JSONDecodeError:
+        raise InvalidInput("The message has no input. Send it as a data part, or as a text that is JSON.") from None
+
+
+def _validated(validate: ValidateJson, value: Any) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return validate(orjson.dumps(value))
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+    shown = [_problem_text(problem) for problem in problems[:MAX_SHOWN_PROBLEMS]]
+    if len(problems) > MAX_SHOWN_PROBLEMS:
+        shown.append(f"and {len(problems) - MAX_SHOWN_PROBLEMS} more")
+    raise InvalidInput(f"The input is not valid. {'; '.join(shown)}.")
+
+
+def _problem_text(problem: Mapping[str, Any]) -> str:
+    """Field and rule, as in `items[0].quantity: Input should be greater than 0`."""
+    path = ""
+    for step in problem["loc"]:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return f"{path.removeprefix('.') or 'input'}: {problem['msg']}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
