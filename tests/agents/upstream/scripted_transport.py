@@ -11,7 +11,8 @@ from typing import Any, cast
 from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
 
-from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
+from dragoman.agents.upstream.agent import UpstreamAgent
+from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import TurnResult

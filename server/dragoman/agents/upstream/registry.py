@@ -142,7 +142,8 @@ class LocalUpstreamRegistry:
         self, upstream: UpstreamSpec, result: DiscoveredAgent | ClientError, *, from_settings: bool
     ) -> UpstreamEntry:
         from dragoman.agents.upstream import discovery
-        from dragoman.agents.upstream.agent import CircuitBreaker, UpstreamAgent
+        from dragoman.agents.upstream.agent import UpstreamAgent
+        from dragoman.calling.breaker import CircuitBreaker
 
         breaker = CircuitBreaker(self._monotonic)
         spec = discovery.placeholder_spec(upstream) if isinstance(result, ClientError) else result.spec

@@ -1,0 +1,76 @@
+"""Circuit breaker of one remote agent: after several failures it is not called until it responds again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+MAX_CONSECUTIVE_FAILURES: Final = 5
+"""Consecutive failures after which the agent counts as unavailable."""
+
+MIN_FAILURE_INTERVAL: Final = 0.5
+"""Seconds between two failures that count as two: a hundred turns that lose one connection are one failure."""
+
+
+class CircuitBreaker:
+    """Circuit breaker of one agent. `clock` returns monotonic seconds."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        max_failures: int = MAX_CONSECUTIVE_FAILURES,
+        min_interval: float = MIN_FAILURE_INTERVAL,
+    ) -> None:
+        self._clock = clock
+        self.max_failures = max_failures
+        self._min_interval = min_interval
+        self._failures = 0
+        self._last_failure_at = float("-inf")
+        self._opened_at: float | None = None
+        self.is_open = False
+        """Whether the agent must not be called."""
+        self.last_error = ""
+        """The text of the last failure; empty after a success."""
+
+    @property
+    def is_half_open(self) -> bool:
+        """Whether probes are allowed after it was open, and none has succeeded yet."""
+        return self._opened_at is not None and not self.is_open
+
+    @property
+    def seconds_open(self) -> float:
+        """Seconds since it first opened; 0 while it is not open."""
+        return max(self._clock() - self._opened_at, 0.001) if self.is_open and self._opened_at is not None else 0.0
+
+    def record_success(self) -> bool:
+        """Records a response of any kind. Returns whether the breaker was not closed before."""
+        was_open = self._opened_at is not None
+        self._failures, self._last_failure_at, self._opened_at = 0, float("-inf"), None
+        self.is_open, self.last_error = False, ""
+        return was_open
+
+    def record_failure(self, reason: str) -> bool:
+        """Records a failure. Returns whether it opened the breaker."""
+        self.last_error = reason
+        if self.is_open:
+            return False
+        now = self._clock()
+        if not self.is_half_open:
+            if now - self._last_failure_at < self._min_interval:
+                return False
+            self._last_failure_at = now
+            self._failures += 1
+            if self._failures < self.max_failures:
+                return False
+        self.open(reason)
+        return True
+
+    def open(self, reason: str) -> None:
+        """Opens the breaker at once."""
+        self.last_error, self.is_open = reason, True
+        if self._opened_at is None:
+            self._opened_at = self._clock()
+
+    def half_open(self) -> None:
+        """Allows one turn as a probe."""
+        self.is_open = False
