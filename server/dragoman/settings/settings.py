@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 
@@ -24,6 +24,7 @@ from dragoman.core.names import AGENT_ID, ByAgent
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.core.task.maintenance import RETENTION_STATES, RetentionPolicy
 from dragoman.runtime.scheduler import DEFAULT_SLOTS, WORKER_WAIT_SECONDS
+from dragoman.settings.authentication import check_listen_address, needs_authentication, requires_auth
 from dragoman.settings.sources import (
     SettingsError,
     explain_setting_error,
@@ -68,24 +69,6 @@ from dragoman.settings.types import (
 __all__ = ["Address", "Settings", "SettingsError", "load_settings"]
 
 DEFAULT_APP: Final = "dragoman.playground"
-T = TypeVar("T")
-
-MIN_TOKEN_LENGTH: Final = 16
-"""Minimum length of the token of a server that other machines can reach."""
-
-_AUTH_OPTIONS: Final = "--api-keys, --issuers, --tls-client-ca, --token"
-
-
-def _requires_auth(values: Mapping[str, Any]) -> bool:
-    """Whether a setting configures authentication."""
-    token = values.get("token", SecretStr(""))
-    return bool(token.get_secret_value() or any(map(values.get, ("api_keys", "issuers", "tls_client_ca"))))
-
-
-def _needs_authentication(value: T, info: ValidationInfo) -> T:
-    if value and not _requires_auth(info.data):
-        raise ValueError("needs authentication; add --api-keys, --issuers, --tls-client-ca or --token")
-    return value
 
 
 class Settings(BaseModel):
@@ -294,33 +277,19 @@ class Settings(BaseModel):
     @field_validator("http", "grpc")
     @classmethod
     def _check_listen_address(cls, value: Address, info: ValidationInfo) -> Address:
-        if value.is_loopback or info.data.get("insecure") or info.data.get("role") == "worker":
-            return value  # a worker's ports only serve health
-        token = info.data.get("token", SecretStr("")).get_secret_value()
-        if not _requires_auth(info.data):
-            raise ValueError(
-                f'"{value}" can be reached from other machines, and authentication is off; use 127.0.0.1, [::1] or '
-                f"localhost, or turn on authentication ({_AUTH_OPTIONS}), or allow it with --insecure "
-                "(DRAGOMAN_INSECURE=true)"
-            )
-        if 0 < len(token) < MIN_TOKEN_LENGTH:
-            raise ValueError(
-                f'"{value}" can be reached from other machines, which could guess the token; it must have at least '
-                f"{MIN_TOKEN_LENGTH} characters"
-            )
-        return value
+        return check_listen_address(value, info)
 
     @field_validator("public_agents")
     @classmethod
     def _check_public_agents(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if invalid := [name for name in value if name != "*" and not AGENT_ID.fullmatch(name)]:
             raise ValueError(f'"{invalid[0]}" is not an agent id')
-        return _needs_authentication(value, info)
+        return needs_authentication(value, info)
 
     @field_validator("private_pages")
     @classmethod
     def _check_private_pages(cls, value: bool, info: ValidationInfo) -> bool:
-        return _needs_authentication(value, info)
+        return needs_authentication(value, info)
 
     @field_validator("push_give_up")
     @classmethod
@@ -366,7 +335,7 @@ class Settings(BaseModel):
     @property
     def requires_auth(self) -> bool:
         """Whether authentication is on."""
-        return _requires_auth(dict(self))
+        return requires_auth(dict(self))
 
     @property
     def store_kind(self) -> StoreKind:
